@@ -1,0 +1,203 @@
+"""Packets and boxes in words, for people, and as JSON values, for programs.
+
+tcp 192.0.2.1:40000 > 198.51.100.7:80 syn
+udp 192.0.2.0/24 > 198.51.100.7, from port 53, to port 1024-65535
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.difference import Change
+from orchestrator.policy.findings import Finding
+from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
+from orchestrator.policy.spans import Span, Spans, union
+
+_MOST_WORDS = 4
+"""Longer lists are cut in texts for people, with the number of what is left out."""
+
+_FRAGMENTS = {WHOLE: "first", LATER: "later", WHOLE | LATER: "any"}
+
+
+def packet_text(packet: Packet) -> str:
+    """A packet in one line."""
+    source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
+    if packet.later_fragment:
+        return f"later fragment, {format_protocol(packet.protocol)} {source} > {destination}"
+    protocol = format_protocol(packet.protocol)
+    if packet.protocol in WITH_PORTS:
+        joint = "{}:{}" if packet.family is Family.IPV4 else "[{}]:{}"
+        source, destination = (
+            joint.format(source, packet.source_port),
+            joint.format(destination, packet.destination_port),
+        )
+    more = ""
+    if packet.protocol in (ICMP, ICMPV6):
+        more = f" type {packet.icmp_type} code {packet.icmp_code}"
+    elif packet.protocol == TCP:
+        more = " " + (_flag_names(packet.tcp_flags) or "no flags")
+    return f"{protocol} {source} > {destination}{more}"
+
+
+def packet_json(packet: Packet) -> dict[str, object]:
+    """A packet as the REST interface writes it: every field, zeros where the packet has none."""
+    return {
+        "source": format_address(packet.family, packet.source),
+        "destination": format_address(packet.family, packet.destination),
+        "protocol": format_protocol(packet.protocol),
+        "source_port": packet.source_port,
+        "destination_port": packet.destination_port,
+        "icmp_type": packet.icmp_type,
+        "icmp_code": packet.icmp_code,
+        "tcp_flags": packet.tcp_flags,
+        "later_fragment": packet.later_fragment,
+    }
+
+
+def finding_json(finding: Finding) -> dict[str, object]:
+    """A finding as the REST interface writes it."""
+    return {
+        "kind": finding.kind.value,
+        "rules": list(finding.rules),
+        "witness": packet_json(finding.witness) if finding.witness else None,
+        "explanation": finding.explanation,
+    }
+
+
+def change_json(change: Change) -> dict[str, object]:
+    """A box whose fate changes, the rules that decide it, and a packet to try it with."""
+    return {
+        "direction": change.direction.value,
+        "before": list(change.before),
+        "after": list(change.after),
+        "packets": box_json(change.box),
+        "witness": packet_json(change.box.witness()),
+    }
+
+
+def box_text(box: Box) -> str:
+    """A box in one line; long lists are cut, so it may say less than the box does."""
+    words = [f"{_protocol_words(box)} {_addresses_words(box, box.source)} > {_addresses_words(box, box.destination)}"]
+    if box.source_ports != ALL_PORTS:
+        words.append(f"from port {_cut(map(_range_text, box.source_ports))}")
+    if box.destination_ports != ALL_PORTS:
+        words.append(f"to port {_cut(map(_range_text, box.destination_ports))}")
+    if box.icmp_types != ALL_BYTES:
+        words.append(f"type {_cut(map(_range_text, _bit_spans(box.icmp_types)))}")
+    if box.icmp_codes != ALL_BYTES:
+        words.append(f"code {_cut(map(_range_text, _bit_spans(box.icmp_codes)))}")
+    if box.tcp_flags != ALL_BYTES:
+        words.append(_cut(_flag_texts(box.tcp_flags), " or "))
+    if box.fragments == LATER:
+        words.append("later fragments")
+    elif box.family is Family.IPV4 and box.fragments == WHOLE and not _needs_header(box):
+        words.append("no later fragments")
+    return ", ".join(words)
+
+
+def box_json(box: Box) -> dict[str, object]:
+    """A box as sets of values; an axis that holds every value is null."""
+    return {
+        "ip_version": box.family.value,
+        "fragments": _FRAGMENTS[box.fragments],
+        "protocols": None if box.protocols == ALL_BYTES else list(_protocol_texts(box)),
+        "source": _addresses_json(box, box.source),
+        "destination": _addresses_json(box, box.destination),
+        "source_ports": None if box.source_ports == ALL_PORTS else [*map(_range_text, box.source_ports)],
+        "destination_ports": None if box.destination_ports == ALL_PORTS else [*map(_range_text, box.destination_ports)],
+        "icmp_types": None if box.icmp_types == ALL_BYTES else [*map(_range_text, _bit_spans(box.icmp_types))],
+        "icmp_codes": None if box.icmp_codes == ALL_BYTES else [*map(_range_text, _bit_spans(box.icmp_codes))],
+        "tcp_flags": None if box.tcp_flags == ALL_BYTES else list(_flag_texts(box.tcp_flags)),
+    }
+
+
+def _needs_header(box: Box) -> bool:
+    return (box.source_ports, box.destination_ports) != (ALL_PORTS, ALL_PORTS) or any(
+        bits != ALL_BYTES for bits in (box.icmp_types, box.icmp_codes, box.tcp_flags)
+    )
+
+
+def _addresses_json(box: Box, spans: Spans) -> list[str] | None:
+    if spans == ALL_ADDRESSES[box.family]:
+        return None
+    return [_block_text(box.family, span) for span in spans]
+
+
+def _addresses_words(box: Box, spans: Spans) -> str:
+    if spans == ALL_ADDRESSES[box.family]:
+        return f"any IPv{box.family.value}"
+    return _cut(_block_text(box.family, span) for span in spans)
+
+
+def _block_text(family: Family, span: Span) -> str:
+    """A span of addresses as one address or prefix where it is one, else as two ends."""
+    size = span.high - span.low + 1
+    length = family.bits - size.bit_length() + 1
+    if size & (size - 1) or span.low & (size - 1):
+        return f"{format_address(family, span.low)}-{format_address(family, span.high)}"
+    return format_address(family, span.low) if size == 1 else str(Prefix(family, span.low, length))
+
+
+def _protocol_words(box: Box) -> str:
+    if box.protocols == ALL_BYTES:
+        return "any protocol"
+    missing = ALL_BYTES & ~box.protocols
+    if missing.bit_count() < box.protocols.bit_count():
+        return "any protocol but " + _cut(map(format_protocol, _members(missing)))
+    return _cut(_protocol_texts(box))
+
+
+def _protocol_texts(box: Box) -> Iterator[str]:
+    return map(format_protocol, _members(box.protocols))
+
+
+def _members(bits: int) -> list[int]:
+    return [number for number in range(256) if bits >> number & 1]
+
+
+def _bit_spans(bits: int) -> Spans:
+    return union(Span(number, number) for number in _members(bits))
+
+
+def _range_text(span: Span) -> str:
+    return str(span.low) if span.low == span.high else f"{span.low}-{span.high}"
+
+
+def _flag_texts(bits: int) -> Iterator[str]:
+    """A set of flag bytes as words like `syn set, ack clear`, any one of which must hold."""
+    for value, mask in _cubes(bits, 7):
+        needs = [
+            f"{names} {state}"
+            for state, part in (("set", value), ("clear", mask & ~value))
+            if (names := _flag_names(part))
+        ]
+        yield ", ".join(needs)
+
+
+def _cubes(bits: int, top: int) -> Iterator[tuple[int, int]]:
+    """Disjoint (value, mask) pairs that make up a set of numbers below 2^(top + 1), by halving it bit by bit."""
+    if not bits:
+        return
+    if top < 0 or bits == (1 << (2 << top)) - 1:
+        yield 0, 0
+        return
+    half = 1 << top
+    low, high = bits & ((1 << half) - 1), bits >> half
+    if low == high:
+        yield from _cubes(low, top - 1)
+        return
+    yield from ((value, mask | half) for value, mask in _cubes(low, top - 1))
+    yield from ((value | half, mask | half) for value, mask in _cubes(high, top - 1))
+
+
+def _flag_names(flags: int) -> str:
+    return "+".join(str(flag.name).lower() for flag in TcpFlag if flags & flag)
+
+
+def _cut(words: Iterable[str], joint: str = ", ") -> str:
+    found: Sequence[str] = list(words)
+    shown = joint.join(found[:_MOST_WORDS])
+    return shown if len(found) <= _MOST_WORDS else f"{shown} and {len(found) - _MOST_WORDS} more"

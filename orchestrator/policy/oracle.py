@@ -1,0 +1,121 @@
+"""The meaning of a policy, in plain Python. Every compiler, classifier and placement must agree with this page.
+
+A packet from A to B passes when
+  1. an operator rule permits it, or, where no operator rule speaks,
+  2. A's egress list permits it (if A is a tenant's address) and B's ingress list permits it (if B is).
+In a list the first rule that matches decides; after the tenant's rules comes the return-traffic rule of the domain,
+then the direction's default. A packet between two addresses that are nobody's is not ours to carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.policy.addresses import Addresses, Family
+from orchestrator.policy.model import (
+    RETURN_RULE_ID,
+    Acl,
+    Action,
+    AddressGroup,
+    Direction,
+    Packet,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+)
+from orchestrator.policy.protocols import TCP, only_family
+
+RETURN_RULES = tuple(
+    Rule(RETURN_RULE_ID, Action.PERMIT, direction, protocol=TCP, established=True) for direction in Direction
+)
+"""The last rule of each list under `ReturnTraffic.ESTABLISHED`. It admits ACK scans, as every stateless filter does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One list's answer. `rule` is None where the list's default decided; `tenant` is None for operator rules."""
+
+    tenant: TenantId | None
+    direction: Direction | None
+    action: Action
+    rule: RuleId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and how it came about, in the order in which lists were asked."""
+
+    action: Action
+    steps: tuple[Step, ...]
+
+    @property
+    def permitted(self) -> bool:
+        return self.action is Action.PERMIT
+
+
+def matches(rule: Rule, packet: Packet, groups: Mapping[str, AddressGroup]) -> bool:
+    """Whether a rule's match holds for a packet (its direction is the caller's business)."""
+    if rule.protocol is not None and rule.protocol != packet.protocol:
+        return False
+    if only_family(rule.protocol) not in (None, packet.family):
+        return False
+    if packet.later_fragment and rule.looks_past_the_ip_header:
+        return False
+    if rule.fragments and not packet.later_fragment:
+        return False
+    return (
+        _holds(rule.source, groups, packet.family, packet.source)
+        and _holds(rule.destination, groups, packet.family, packet.destination)
+        and any(ports.low <= packet.source_port <= ports.high for ports in rule.source_ports)
+        and any(ports.low <= packet.destination_port <= ports.high for ports in rule.destination_ports)
+        and rule.icmp_type in (None, packet.icmp_type)
+        and rule.icmp_code in (None, packet.icmp_code)
+        and (not rule.flag_matches or any(flags.holds(packet.tcp_flags) for flags in rule.flag_matches))
+    )
+
+
+def _holds(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family, address: int) -> bool:
+    if addresses.is_any:
+        return True
+    named = (prefix for name in addresses.groups for prefix in groups[name].prefixes)
+    return any(prefix.family is family and prefix.holds(address) for prefix in (*addresses.prefixes, *named))
+
+
+def first_match(
+    rules: Iterable[Rule], packet: Packet, direction: Direction, groups: Mapping[str, AddressGroup]
+) -> Rule | None:
+    """The first rule of a list that matches a packet in one direction."""
+    return next((rule for rule in rules if rule.direction is direction and matches(rule, packet, groups)), None)
+
+
+def ask(acl: Acl, packet: Packet, direction: Direction, returns: ReturnTraffic, tenant: TenantId | None = None) -> Step:
+    """One list's answer for a packet."""
+    rules = acl.rules + RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else acl.rules
+    rule = first_match(rules, packet, direction, acl.groups)
+    return Step(tenant, direction, rule.action if rule else acl.default(direction), rule.id if rule else None)
+
+
+def decide(policy: Policy, packet: Packet) -> Decision:
+    """The fate of a packet between two addresses, and every list's part in it."""
+    sender = owner(policy, packet.family, packet.source)
+    receiver = owner(policy, packet.family, packet.destination)
+    steps: list[Step] = []
+    operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
+    if operator is not None:
+        return Decision(operator.action, (Step(None, None, operator.action, operator.id),))
+    for tenant, direction in ((sender, Direction.EGRESS), (receiver, Direction.INGRESS)):
+        if tenant is not None:
+            steps.append(ask(tenant.acl, packet, direction, policy.return_traffic, tenant.id))
+            if steps[-1].action is Action.DENY:
+                break
+    permitted = bool(steps) and steps[-1].action is Action.PERMIT
+    return Decision(Action.PERMIT if permitted else Action.DENY, tuple(steps))
+
+
+def owner(policy: Policy, family: Family, address: int) -> Tenant | None:
+    """The tenant that owns an address. Prefixes are exclusive, so there is at most one."""
+    return next((tenant for tenant in policy.tenants if tenant.owns(family, address)), None)

@@ -1,0 +1,251 @@
+"""One direction of an access list as rows of packet space, ready for exact questions.
+
+A `RuleList` holds the rules of one direction in one IP version, each as a box and an answer, and ends with the two
+lines that nobody writes: the domain's return-traffic rule, if it has one, and the default, which holds every packet. So
+every packet meets a row, and questions need no special case for "no rule".
+
+    row    box                          permit   rule
+    0      tcp any -> .../24 port 80    yes      web
+    1      any -> .../16                no       no-lab
+    2      tcp established              yes      _return
+    3      everything                   no       _default
+
+Searching thousands of rows starts with columns: NumPy arrays with the bounds of every box (first and last member on
+each axis; the upper 64 bits of IPv6 addresses). Bounds may claim an overlap that is none, never the reverse; what they
+let through is checked exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
+from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.space import Box, boxes_of, everything, search
+from orchestrator.policy.spans import Span, union
+
+DEFAULT_ID = RuleId("_default")
+"""Names a direction's default among rules; ids that start with _ are kept for such things."""
+
+RowNumbers: TypeAlias = npt.NDArray[np.intp]
+_Bounds: TypeAlias = npt.NDArray[np.uint64]
+
+_FEW = 24
+"""Below this many rows a plain loop is faster than columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: which packets, and whether they may pass. `rule` is None for the default.
+
+    `position` orders the rules of a direction, the same in both IP versions.
+    """
+
+    box: Box
+    permit: bool
+    rule: Rule | None
+    position: int
+
+    @property
+    def id(self) -> RuleId:
+        return DEFAULT_ID if self.rule is None else self.rule.id
+
+
+class RuleList:
+    """Rows of one IP version in the order in which they are asked. The last row holds every packet there is."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = tuple(rows)
+        self.permits: npt.NDArray[np.bool_] = np.array([row.permit for row in self.rows], np.bool_)
+        bounds = [_bounds_of(row.box) for row in self.rows]
+        self._low, self._high = _columns([low for low, _ in bounds]), _columns([high for _, high in bounds])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def near(self, box: Box) -> RowNumbers:
+        """Ascending numbers of the rows whose bounds meet those of `box`: all that overlap it, and perhaps others."""
+        low, high = _bounds_of(box)
+        found = np.flatnonzero(
+            (self._low[0] <= high[0])
+            & (self._high[0] >= low[0])
+            & (self._low[1] <= high[1])
+            & (self._high[1] >= low[1])
+        )
+        for axis in range(2, len(low)):
+            found = found[(self._low[axis, found] <= high[axis]) & (self._high[axis, found] >= low[axis])]
+        return found
+
+    def overlapping(self, box: Box, start: int = 0, stop: int | None = None) -> list[int]:
+        """Ascending numbers of the rows in [start, stop) that share a packet with `box`."""
+        near = self.near(box)
+        end = len(self.rows) if stop is None else stop
+        return [row for row in near[(near >= start) & (near < end)].tolist() if self.rows[row].box.overlaps(box)]
+
+    def answering(self, box: Box, asked: npt.NDArray[np.bool_] | None = None) -> list[int]:
+        """The rows that may answer for packets of `box`: those that overlap it, up to the first that contains it.
+
+        `asked` says of every row whether it counts; all do by default.
+        """
+        near = self.near(box)
+        if asked is not None:
+            near = near[asked[near]]
+        container = self.first_container(box, near)
+        reached = near if container is None else near[near <= container]
+        return [row for row in reached.tolist() if self.rows[row].box.overlaps(box)]
+
+    def first_container(self, box: Box, among: RowNumbers) -> int | None:
+        """Of ascending row numbers, the first whose box contains `box`."""
+        low, high = (np.array(ends, np.uint64).reshape(-1, 1) for ends in _bounds_of(box))
+        around = among[((self._low[:, among] <= low) & (self._high[:, among] >= high)).all(axis=0)]
+        return next((row for row in around.tolist() if self.rows[row].box.contains(box)), None)
+
+    def finder(self, among: Sequence[int] | RowNumbers) -> Finder:
+        """Some rows, ascending, made ready to be asked for the first that holds a packet, many times."""
+        return Finder(self.rows, np.asarray(among, np.intp), self._low, self._high)
+
+    def deciders(self, box: Box) -> list[int]:
+        """The rows that decide some packet of `box`, by first match."""
+        answering = self.answering(box)
+        finder = self.finder(answering)
+        shares = ((row, self.rows[row].box.intersect(box)) for row in answering)
+        return [row for row, share in shares if share is not None and finder.uncovered(share, stop=row) is not None]
+
+
+class Finder:
+    """A choice of rows to look packets up in."""
+
+    def __init__(self, rows: Sequence[Row], among: RowNumbers, low: _Bounds, high: _Bounds) -> None:
+        self._rows = rows
+        self._among = among
+        self._few = _listed(among) if len(among) <= _FEW else None
+        if self._few is None:
+            self._low, self._high = low[:, among], high[:, among]
+
+    def first(self, packet: Packet, besides: int | None = None) -> int | None:
+        """The first row that holds a packet and is not `besides`."""
+        for row in self._near(packet):
+            if row != besides and self._rows[row].box.holds(packet):
+                return row
+        return None
+
+    def _near(self, packet: Packet) -> list[int]:
+        """The rows whose bounds hold a packet."""
+        if self._few is not None:
+            return self._few
+        point = _point(packet)
+        found: RowNumbers = np.flatnonzero(
+            (self._low[0] <= point[0])
+            & (self._high[0] >= point[0])
+            & (self._low[1] <= point[1])
+            & (self._high[1] >= point[1])
+        )
+        for axis in range(2, len(point)):
+            found = found[(self._low[axis, found] <= point[axis]) & (self._high[axis, found] >= point[axis])]
+        return _listed(self._among[found])
+
+    def uncovered(self, box: Box, *, besides: int | None = None, stop: int | None = None) -> Packet | None:
+        """A packet of `box` that no row holds; None if together they cover it.
+
+        Rows from `stop` on and the row `besides` do not count.
+        """
+
+        def ruled_out(packet: Packet) -> Box | None:
+            row = self.first(packet, besides)
+            return None if row is None or (stop is not None and row >= stop) else self._rows[row].box
+
+        return search(box, ruled_out)
+
+
+def rule_lists(
+    acl: Acl,
+    direction: Direction,
+    *,
+    own: Sequence[Prefix] = (),
+    returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+) -> dict[Family, RuleList]:
+    """The rules of one direction, a list for each IP version.
+
+    `own` are the tenant's prefixes: with them `any` on the tenant's own side means these addresses, and a version in
+    which the tenant has none gets no list. Without them it means all addresses. A rule that can match nothing in a
+    version has no row there.
+    """
+    rules = [rule for rule in acl.rules if rule.direction is direction]
+    if returns is ReturnTraffic.ESTABLISHED:
+        rules += [rule for rule in RETURN_RULES if rule.direction is direction]
+    rows: dict[Family, list[Row]] = {}
+    worlds = {family: world(family, direction, own) for family in Family}
+    for position, rule in enumerate(rules):
+        for box in boxes_of(rule, acl.groups):
+            whole = worlds[box.family]
+            inside = box if whole is None or not own else box.intersect(whole)
+            if whole is not None and inside is not None:
+                rows.setdefault(box.family, []).append(Row(inside, rule.action is Action.PERMIT, rule, position))
+    permit = acl.default(direction) is Action.PERMIT
+    return {
+        family: RuleList([*rows.get(family, ()), Row(whole, permit, None, len(rules))])
+        for family, whole in worlds.items()
+        if whole is not None
+    }
+
+
+def world(family: Family, direction: Direction, own: Sequence[Prefix]) -> Box | None:
+    """Every packet that a list is asked about: those to (ingress) or from (egress) the tenant's prefixes."""
+    if not own:
+        return everything(family)
+    ours = union(Span(prefix.network, prefix.last) for prefix in own if prefix.family is family)
+    if not ours:
+        return None
+    whole = everything(family)
+    return whole._replace(destination=ours) if direction is Direction.INGRESS else whole._replace(source=ours)
+
+
+def _bounds_of(box: Box) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """First and last member of a box on the six axes that columns are made of."""
+    shift = 64 if box.family is Family.IPV6 else 0
+    low = (
+        box.source[0].low >> shift,
+        box.destination[0].low >> shift,
+        box.source_ports[0].low,
+        box.destination_ports[0].low,
+        (box.protocols & -box.protocols).bit_length(),
+        box.fragments & -box.fragments,
+    )
+    high = (
+        box.source[-1].high >> shift,
+        box.destination[-1].high >> shift,
+        box.source_ports[-1].high,
+        box.destination_ports[-1].high,
+        box.protocols.bit_length(),
+        box.fragments & 2 or 1,
+    )
+    return low, high
+
+
+def _columns(rows: Sequence[tuple[int, ...]]) -> _Bounds:
+    """Shape (6, number of boxes)."""
+    return np.ascontiguousarray(np.array(rows, np.uint64).T)
+
+
+def _point(packet: Packet) -> tuple[int, ...]:
+    """A packet on the axes of the columns. Fields it does not have are zero, and boxes hold zero there."""
+    shift = 64 if packet.family is Family.IPV6 else 0
+    return (
+        packet.source >> shift,
+        packet.destination >> shift,
+        packet.source_port,
+        packet.destination_port,
+        packet.protocol + 1,
+        2 if packet.later_fragment else 1,
+    )
+
+
+def _listed(rows: RowNumbers) -> list[int]:
+    numbers: list[int] = rows.tolist()
+    return numbers

@@ -1,0 +1,168 @@
+"""A difference is exactly the packets whose fate changes, each in one box, with the rules that decide it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+from strategies import OWNED, acls, corner_packets_of, packet_kinds
+
+from orchestrator.errors import TooLarge
+from orchestrator.policy import difference as difference_module
+from orchestrator.policy import oracle
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.difference import Change, difference
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.rulelist import DEFAULT_ID
+
+MOST_KINDS = 8_000
+
+
+@st.composite
+def edits(draw: DrawFn, max_rules: int) -> tuple[Acl, Acl]:
+    """A list and another that shares most of it: rules taken out, moved, turned round or added; or defaults changed."""
+    before = draw(acls(max_rules, min_rules=1, with_groups=False))
+    rules = list(before.rules)
+    for _ in range(draw(st.integers(0, 3))):
+        what = draw(st.sampled_from(("remove", "swap", "turn", "add", "defaults")))
+        place = draw(st.integers(0, max(len(rules) - 1, 0)))
+        if what == "add":
+            more = draw(acls(1, min_rules=1, with_groups=False)).rules
+            rules[place:place] = [replace(rule, id=RuleId(f"new{len(rules)}")) for rule in more]
+        elif what == "defaults":
+            before = replace(before, ingress_default=Action.PERMIT, egress_default=Action.DENY)
+        elif rules and what == "remove":
+            del rules[place]
+        elif rules and what == "swap":
+            rules.append(rules.pop(place))
+        elif rules:
+            turned = Action.DENY if rules[place].action is Action.PERMIT else Action.PERMIT
+            rules[place] = replace(rules[place], action=turned)
+    changed = [rule for index, rule in enumerate(rules) if rule.id not in {other.id for other in rules[:index]}]
+    return before, Acl(tuple(changed), {}, draw(st.sampled_from(list(Action))), before.egress_default)
+
+
+def in_world(packet: Packet, direction: Direction, own: tuple[Prefix, ...]) -> bool:
+    ours = packet.destination if direction is Direction.INGRESS else packet.source
+    return not own or any(prefix.family is packet.family and prefix.holds(ours) for prefix in own)
+
+
+def judge(before: Acl, after: Acl, kinds: list[Packet], own: tuple[Prefix, ...], returns: ReturnTraffic) -> None:
+    found = difference(before, after, own=own, returns=returns)
+    for direction in Direction:
+        permitted = [change for change in found.permitted if change.direction is direction]
+        denied = [change for change in found.denied if change.direction is direction]
+        deciders: dict[int, tuple[set[RuleId], set[RuleId]]] = {}
+        for packet in kinds:
+            old = oracle.ask(before, packet, direction, returns)
+            new = oracle.ask(after, packet, direction, returns)
+            now_in = [change for change in permitted if change.box.holds(packet)]
+            now_out = [change for change in denied if change.box.holds(packet)]
+            changes = old.action is not new.action and in_world(packet, direction, own)
+            assert len(now_in) == (changes and new.action is Action.PERMIT)
+            assert len(now_out) == (changes and new.action is Action.DENY)
+            for change in now_in + now_out:
+                sides = deciders.setdefault(id(change), (set(), set()))
+                sides[0].add(old.rule or DEFAULT_ID)
+                sides[1].add(new.rule or DEFAULT_ID)
+        for change in (*permitted, *denied):
+            assert_deciders(change, deciders.get(id(change)), whole=len(kinds) > 500)
+
+
+def assert_deciders(change: Change, seen: tuple[set[RuleId], set[RuleId]] | None, *, whole: bool) -> None:
+    """The rules a change names are those that decided its packets: all of them where every kind was tried."""
+    if seen is None:
+        return
+    assert seen[0] <= set(change.before)
+    assert seen[1] <= set(change.after)
+    if whole:
+        assert seen == (set(change.before), set(change.after))
+
+
+worlds = st.sampled_from(((), (), OWNED))
+return_traffic = st.sampled_from(list(ReturnTraffic))
+
+
+@settings(max_examples=60, deadline=None)
+@given(edits(3), worlds, return_traffic)
+def test_a_difference_is_exact_on_every_kind_of_packet(
+    two: tuple[Acl, Acl], own: tuple[Prefix, ...], returns: ReturnTraffic
+) -> None:
+    kinds = packet_kinds(*two, prefixes_too=own)
+    assume(500 < len(kinds) <= MOST_KINDS)
+    judge(*two, kinds, own, returns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(edits(9), return_traffic)
+def test_a_difference_of_longer_lists_is_exact_at_their_corners(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
+    judge(*two, list(corner_packets_of(*two))[:500], (), returns)
+
+
+@settings(max_examples=30, deadline=None)
+@given(acls(9))
+def test_a_list_does_not_differ_from_itself(acl: Acl) -> None:
+    assert not difference(acl, acl)
+
+
+@settings(max_examples=60, deadline=None)
+@given(edits(6))
+def test_forth_and_back_are_mirror_images(two: tuple[Acl, Acl]) -> None:
+    forth, back = difference(*two), difference(*reversed(two))
+    assert [change.box for change in forth.permitted] == [change.box for change in back.denied] or {
+        packet for packet in corner_packets_of(*two) if any(c.box.holds(packet) for c in forth.permitted)
+    } == {packet for packet in corner_packets_of(*two) if any(c.box.holds(packet) for c in back.denied)}
+
+
+PERMIT, DENY = Action.PERMIT, Action.DENY
+INNER = Addresses((Prefix.parse("172.16.1.0/24"),))
+
+
+def rule(name: str, action: Action, protocol: int | None = None, *ports: PortRange) -> Rule:
+    return Rule(RuleId(name), action, protocol=protocol, destination=INNER, destination_ports=ports or EVERY_PORT)
+
+
+def test_a_widened_rule_shows_only_what_it_gained() -> None:
+    before = Acl((rule("web", PERMIT, TCP, PortRange(80, 80)),))
+    after = Acl((rule("web", PERMIT, TCP, PortRange(80, 443)), rule("dns", PERMIT, UDP, PortRange(53, 53))))
+    found = difference(before, after)
+    assert found.denied == ()
+    assert [(change.before, change.after) for change in found.permitted] == [
+        ((DEFAULT_ID,), ("web",)),
+        ((DEFAULT_ID,), ("dns",)),
+    ]
+    assert found.permitted[0].box.destination_ports == ((81, 443),)
+
+
+def test_two_halves_of_one_rule_are_no_difference() -> None:
+    whole = Acl((rule("all", PERMIT, TCP, PortRange(0, 100)),))
+    halves = Acl((rule("a", PERMIT, TCP, PortRange(0, 49)), rule("b", PERMIT, TCP, PortRange(50, 100))))
+    assert not difference(whole, halves)
+
+
+def test_a_rule_moved_past_another_shows_their_overlap() -> None:
+    yes, no = rule("yes", PERMIT, TCP, PortRange(0, 90)), rule("no", DENY, TCP, PortRange(80, 100))
+    others = [rule(f"o{port}", PERMIT, UDP, PortRange(port, port)) for port in range(1, 9, 2)]
+    before, after = Acl((yes, *others, no)), Acl((*others, no, yes))
+    found = difference(before, after)
+    assert [change.box.destination_ports for change in found.denied] == [((80, 90),)]
+    assert (found.denied[0].before, found.denied[0].after) == (("yes",), ("no",))
+    assert found.permitted == ()
+
+
+def test_a_change_that_opens_everything_is_one_box_in_each_ip_version() -> None:
+    found = difference(Acl(), Acl((Rule(RuleId("any"), PERMIT),)))
+    assert len(found.permitted) == 2
+    assert all(change.before == (DEFAULT_ID,) and change.after == ("any",) for change in found.permitted)
+
+
+def test_lists_with_nothing_in_common_are_refused_instead_of_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference_module, "MOST_WORK", 3)
+    many = Acl(tuple(rule(f"p{port}", PERMIT, TCP, PortRange(port, port)) for port in range(0, 20, 2)))
+    with pytest.raises(TooLarge, match="separate regions"):
+        difference(Acl(), many)

@@ -1,0 +1,320 @@
+"""Findings are exact: each is judged against the oracle on every kind of packet the list can tell apart.
+
+The judge below knows only `oracle.matches` and counts packets; it shares nothing with the search it judges.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import OWNED, acls, packet_kinds
+
+from orchestrator.policy import oracle
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.findings import Checks, Finding, Kind, Wide, check
+from orchestrator.policy.formats.registry import read
+from orchestrator.policy.formats.results import Options
+from orchestrator.policy.model import (
+    RETURN_RULE_ID,
+    Acl,
+    Action,
+    AddressGroup,
+    Direction,
+    FlagMatch,
+    GroupName,
+    Packet,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+)
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.rulelist import DEFAULT_ID
+
+MOST_KINDS = 8_000
+STRUCTURAL = (Kind.NEVER, Kind.DUPLICATE, Kind.SHADOWED, Kind.REDUNDANT)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A rule (or return rule, or default) and the packets it matches, one bit for each kind of packet."""
+
+    id: RuleId
+    action: Action
+    packets: int
+
+
+class Judge:
+    """One direction of a list, as sets of packets."""
+
+    def __init__(self, acl: Acl, direction: Direction, checks: Checks) -> None:
+        kinds = packet_kinds(acl, prefixes_too=checks.own)
+        assume(len(kinds) <= MOST_KINDS)
+        self.kinds = [packet for packet in kinds if not checks.own or is_own(packet, direction, checks)]
+        listed = [rule for rule in acl.rules if rule.direction is direction]
+        self.lines = [Line(rule.id, rule.action, self.matched(rule, acl)) for rule in listed]
+        self.ends = [Line(DEFAULT_ID, acl.default(direction), (1 << len(self.kinds)) - 1)]
+        if checks.returns is ReturnTraffic.ESTABLISHED:
+            returns = next(rule for rule in oracle.RETURN_RULES if rule.direction is direction)
+            self.ends.insert(0, Line(RETURN_RULE_ID, returns.action, self.matched(returns, acl)))
+
+    def matched(self, rule: Rule, acl: Acl) -> int:
+        return sum(1 << i for i, packet in enumerate(self.kinds) if oracle.matches(rule, packet, acl.groups))
+
+    def suffice(self, named: tuple[RuleId, ...], dead: set[RuleId]) -> bool:
+        """Whether the first rule's packets fare the same without it and without all later rules of its action but those
+        named."""
+        alive = [line for line in self.lines if line.id not in dead]
+        place = next(index for index, line in enumerate(alive) if line.id == named[0])
+        later = alive[place + 1 :] + self.ends[:-1]
+        kept = [line for line in later if line.id in named or line.action is not alive[place].action]
+        decides = dict(shares(alive))[named[0]]
+        fewer = permitted(alive[:place] + kept + self.ends[-1:])
+        return not (permitted(alive + self.ends) ^ fewer) & decides
+
+    def expected(self) -> set[tuple[Kind, tuple[RuleId, ...]]]:
+        found: set[tuple[Kind, tuple[RuleId, ...]]] = set()
+        alive: list[Line] = []
+        seen = 0
+        for index, line in enumerate(self.lines):
+            like = [o for o in self.lines[:index] if (o.packets, o.action) == (line.packets, line.action)]
+            if not line.packets:
+                found.add((Kind.NEVER, (line.id,)))
+            elif like:
+                found.add((Kind.DUPLICATE, (line.id, like[0].id)))
+            elif not line.packets & ~seen:
+                takers = tuple(name for name, share in shares(self.lines[:index]) if share & line.packets)
+                found.add((Kind.SHADOWED, (line.id, *takers)))
+            else:
+                alive.append(line)
+            seen |= line.packets
+        for line in alive:
+            rest = [other for other in alive if other is not line]
+            if permitted(alive + self.ends) == permitted(rest + self.ends):
+                found.add((Kind.REDUNDANT, (line.id,)))
+        for (i, first), (j, second) in itertools.combinations(enumerate(alive), 2):
+            both = first.packets & second.packets
+            partial = both not in (0, first.packets, second.packets)
+            others = union(line.packets for index, line in enumerate(alive[:j]) if index != i)
+            if first.action is not second.action and partial and both & ~others:
+                found.add((Kind.CONFLICT, (first.id, second.id)))
+        return found
+
+
+def is_own(packet: Packet, direction: Direction, checks: Checks) -> bool:
+    ours = packet.destination if direction is Direction.INGRESS else packet.source
+    return any(prefix.family is packet.family and prefix.holds(ours) for prefix in checks.own)
+
+
+def union(sets: object) -> int:
+    together = 0
+    for packets in sets:  # type: ignore[attr-defined]
+        together |= packets
+    return together
+
+
+def shares(lines: list[Line]) -> list[tuple[RuleId, int]]:
+    """What each line decides, by first match."""
+    found, seen = [], 0
+    for line in lines:
+        found.append((line.id, line.packets & ~seen))
+        seen |= line.packets
+    return found
+
+
+def permitted(lines: list[Line]) -> int:
+    by_id = {line.id: line.action for line in lines}
+    return union(share for name, share in shares(lines) if by_id[name] is Action.PERMIT)
+
+
+def comparable(finding: Finding) -> tuple[Kind, tuple[RuleId, ...]]:
+    """Of a redundant rule's takers any sufficient choice is right: they are judged apart."""
+    return finding.kind, finding.rules[:1] if finding.kind is Kind.REDUNDANT else finding.rules
+
+
+check_settings = st.builds(
+    Checks,
+    own=st.sampled_from(((), (), OWNED)),
+    returns=st.sampled_from(list(ReturnTraffic)),
+    wide=st.none(),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(acls(4, min_rules=2), check_settings)
+def test_findings_are_the_oracles(acl: Acl, checks: Checks) -> None:
+    found = check(acl, checks)
+    judges = {direction: Judge(acl, direction, checks) for direction in Direction}
+    expected = set().union(*(judge.expected() for judge in judges.values()))
+    assert {comparable(finding) for finding in found} == expected
+    assert len(found) == len(expected)
+    dead = {finding.rules[0] for finding in found if finding.kind in STRUCTURAL[:3]}
+    for finding in found:
+        if finding.kind is Kind.REDUNDANT:
+            direction = next(rule.direction for rule in acl.rules if rule.id == finding.rules[0])
+            assert judges[direction].suffice(finding.rules, dead)
+
+
+@settings(max_examples=80, deadline=None)
+@given(acls(7, min_rules=4, with_groups=False), check_settings)
+def test_every_witness_witnesses(acl: Acl, checks: Checks) -> None:
+    by_id = {rule.id: rule for rule in acl.rules}
+    found = check(acl, checks)
+    dead = {finding.rules[0] for finding in found if finding.kind in STRUCTURAL[:3]}
+    alive = [rule for rule in acl.rules if rule.id not in dead]
+    for finding in found:
+        if finding.witness is None:
+            assert finding.kind is Kind.NEVER
+            continue
+        subject = by_id[finding.rules[0]]
+        assert not checks.own or is_own(finding.witness, subject.direction, checks)
+        hits = [rule.id for rule in alive if rule.direction is subject.direction and matches(rule, finding.witness)]
+        if finding.kind in (Kind.SHADOWED, Kind.DUPLICATE):
+            assert matches(subject, finding.witness)
+        elif finding.kind is Kind.REDUNDANT:
+            assert hits[0] == subject.id
+            assert set(finding.rules[1:]) <= {rule.id for rule in alive} | {RETURN_RULE_ID}
+        elif finding.kind is Kind.CONFLICT:
+            assert tuple(hits[:2]) == finding.rules
+
+
+def matches(rule: Rule, packet: Packet) -> bool:
+    return oracle.matches(rule, packet, {})
+
+
+def prefix(text: str) -> Addresses:
+    return Addresses((Prefix.parse(text),))
+
+
+def tcp(name: str, action: Action, low: int, high: int, destination: str = "172.16.0.0/16") -> Rule:
+    ports = (PortRange(low, high),)
+    return Rule(RuleId(name), action, protocol=TCP, destination=prefix(destination), destination_ports=ports)
+
+
+PERMIT, DENY = Action.PERMIT, Action.DENY
+
+
+def kinds_of(*rules: Rule, **groups: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
+    named = {
+        name: AddressGroup(GroupName(name), tuple(Prefix.parse(text) for text in texts))
+        for name, texts in groups.items()
+    }
+    return [(finding.kind.value, finding.rules) for finding in check(Acl(rules, named))]
+
+
+def test_a_rule_shadowed_by_a_union_names_every_rule_that_takes_some_of_it() -> None:
+    assert kinds_of(
+        tcp("low", PERMIT, 0, 100),
+        tcp("else", PERMIT, 50000, 50001),
+        tcp("high", PERMIT, 101, 200),
+        tcp("in", DENY, 50, 150),
+    ) == [("shadowed", ("in", "low", "high"))]
+
+
+def test_a_rule_that_only_repeats_the_default_is_redundant_and_names_no_rule() -> None:
+    (finding,) = check(Acl((tcp("no", DENY, 23, 23),)))
+    assert (finding.kind, finding.rules) == (Kind.REDUNDANT, ("no",))
+    assert "the default" in finding.explanation
+
+
+def test_a_redundant_rule_names_the_rule_that_contains_it_and_not_one_that_shares_a_part() -> None:
+    part, all_ports = tcp("part", PERMIT, 85, 100), tcp("all", PERMIT, 0, 65535)
+    redundant = [f for f in kinds_of(tcp("r", PERMIT, 80, 90), part, all_ports) if f[0] == "redundant"]
+    assert redundant == [("redundant", ("r", "all")), ("redundant", ("part", "all"))]
+
+
+def test_a_rule_that_is_covered_in_one_ip_version_only_is_not_shadowed() -> None:
+    ipv4 = Rule(RuleId("v4"), DENY, protocol=TCP, source=prefix("0.0.0.0/0"))
+    both = Rule(RuleId("both"), PERMIT, protocol=TCP, destination_ports=(PortRange(80, 80),))
+    assert kinds_of(ipv4, both) == [("conflict", ("v4", "both"))]
+
+
+def test_rules_are_named_in_the_order_of_the_list_whatever_their_ip_version() -> None:
+    both_versions = Rule(RuleId("both"), PERMIT, protocol=UDP)
+    ipv6 = Rule(RuleId("v6"), PERMIT, source=prefix("2001:db8::/32"))
+    assert ("shadowed", ("both", "v6", "all")) in kinds_of(ipv6, Rule(RuleId("all"), PERMIT), both_versions)
+
+
+def test_packets_that_earlier_rules_decide_do_not_keep_a_rule_from_being_redundant() -> None:
+    """Port 81 would fare otherwise without r, but it never comes to r."""
+    found = kinds_of(
+        tcp("earlier", DENY, 81, 81, "172.16.1.0/24"),
+        tcp("r", PERMIT, 70, 90, "172.16.1.0/24"),
+        tcp("later", DENY, 81, 81),
+        tcp("all", PERMIT, 0, 65535),
+    )
+    assert ("redundant", ("r", "all")) in found
+
+
+def test_an_explicit_last_deny_is_not_redundant_where_return_traffic_would_pass() -> None:
+    acl = Acl((Rule(RuleId("no"), DENY, protocol=TCP),))
+    assert [finding.kind for finding in check(acl)] == [Kind.REDUNDANT]
+    assert check(acl, Checks(returns=ReturnTraffic.ESTABLISHED)) == ()
+
+
+def test_an_exception_before_a_general_rule_is_no_conflict_but_a_partial_overlap_is() -> None:
+    assert kinds_of(tcp("not", DENY, 80, 80), tcp("web", PERMIT, 1, 100)) == []
+    assert kinds_of(tcp("not", DENY, 80, 120), tcp("web", PERMIT, 1, 100)) == [("conflict", ("not", "web"))]
+
+
+def test_an_overlap_that_earlier_rules_have_decided_already_is_no_conflict() -> None:
+    first = tcp("first", DENY, 70, 110)
+    assert ("conflict", ("not", "web")) not in kinds_of(first, tcp("not", DENY, 80, 120), tcp("web", PERMIT, 1, 100))
+
+
+def test_a_rule_over_an_empty_group_can_never_match() -> None:
+    rule = Rule(RuleId("nobody"), PERMIT, source=Addresses((), ("gone",)))
+    assert kinds_of(rule, gone=()) == [("never", ("nobody",))]
+
+
+def test_wide_looks_at_addresses_ports_and_who_may_open() -> None:
+    def wide(*rules: Rule, **settings: int) -> list[RuleId]:
+        found = check(Acl(rules), Checks(wide=Wide(**settings)))
+        return [finding.rules[0] for finding in found if finding.kind is Kind.WIDE]
+
+    everything = Rule(RuleId("all"), PERMIT)
+    assert wide(everything) == ["all"]
+    assert wide(tcp("web", PERMIT, 80, 443)) == []
+    assert wide(tcp("web", PERMIT, 80, 443), ports=100) == ["web"]
+    assert wide(Rule(RuleId("part"), PERMIT, protocol=UDP, source=prefix("192.0.2.0/24"))) == []
+    assert wide(Rule(RuleId("part"), PERMIT, protocol=UDP, source=prefix("192.0.2.0/24")), prefix_length=24) == ["part"]
+    assert wide(Rule(RuleId("replies"), PERMIT, protocol=TCP, established=True)) == []
+    assert wide(Rule(RuleId("no-syn"), PERMIT, protocol=TCP, tcp_flags=FlagMatch(0, 2))) == []
+    assert wide(Rule(RuleId("out"), PERMIT, Direction.EGRESS)) == [], "egress is permitted by default"
+    assert wide(Rule(RuleId("deny"), DENY)) == []
+
+
+def test_expiry_is_judged_at_the_time_given() -> None:
+    end = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+    acl = Acl((Rule(RuleId("r"), PERMIT, protocol=47, expires=end),))
+    assert [f.kind for f in check(acl, Checks(now=end))] == [Kind.EXPIRED]
+    assert check(acl, Checks(now=end - dt.timedelta(seconds=1))) == ()
+    assert check(acl) == ()
+
+
+@pytest.mark.parametrize("count", [400])
+def test_a_long_list_is_checked_with_columns_as_a_short_one_by_hand(count: int) -> None:
+    """Enough rows that look-ups go through columns; the answer is known by construction."""
+    hosts = [tcp(f"h{i}", PERMIT, i, i, f"172.16.{i // 250}.{i % 250}/32") for i in range(count)]
+    covered = tcp("covered", DENY, 7, 7, "172.16.0.7/32")
+    last = tcp("last", DENY, 0, 65535)
+    found = check(Acl((*hosts, covered, last)), Checks(wide=None))
+    assert [(f.kind, f.rules) for f in found] == [(Kind.SHADOWED, ("covered", "h7")), (Kind.REDUNDANT, ("last",))]
+
+
+def test_a_thousand_rules_are_checked_in_two_seconds() -> None:
+    data = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data"))
+    ruleset = data / "classbench" / "fw1_1k.rules"
+    if not ruleset.exists():
+        pytest.skip(f"there is no {ruleset}: ACLFLOW_DATA names a folder with ClassBench sets")
+    acl = read(ruleset.read_bytes(), "classbench", options=Options(classbench_action=None)).acl
+    assert len(acl.rules) > 800
+    found = check(acl)
+    assert len([finding for finding in found if finding.kind is Kind.CONFLICT]) > 1000
