@@ -1,0 +1,275 @@
+"""From the lines of a foreign list to rules of ours: what every reader of ordered lists ends with.
+
+A reader turns each line into a `Clause`: an action and two sets of packets.
+
+    sure    for these packets the line decides (if none before it did)
+    maybe   for all others it certainly does not; sure lies within maybe
+
+The two are equal where the line says only what we can see. Where it asks about an interface or a connection's state,
+`sure` is smaller, and `doubts` say why. A permit becomes rules for `sure`, a deny becomes rules for `maybe`. Then the
+result never permits what the original denies: say that its first matching rule for a packet is a permit. The original's
+clause surely holds for that packet, and no deny before it can, for our denies cover all that theirs may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.formats.express import Match, matches_of
+from orchestrator.policy.formats.results import Effect, Loss, Notes
+from orchestrator.policy.model import Action, Direction, Rule, RuleId, check_name
+from orchestrator.policy.space import LATER, Box
+from orchestrator.policy.spans import Span, union
+
+MOST_COMPARISONS = 500_000
+"""So many boxes of a file are compared to see whether a loss costs anything; after that, every loss is taken to."""
+
+_FRAGMENTS_REASON = "only its whole packets and first fragments are meant, and those cannot be told from later ones"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
+_LONGEST_LABEL = 40
+_LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something a line asks that cannot be seen here. `only`: it costs something in rules of this action alone."""
+
+    line: int
+    text: str
+    reason: str
+    only: Action | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One line of a list, on one of the ways that lead to it.
+
+    `label` starts the ids of its rules; `marker`, where the line brings one, is the id itself.
+    """
+
+    action: Action
+    sure: tuple[Box, ...]
+    maybe: tuple[Box, ...]
+    doubts: tuple[Doubt, ...]
+    line: int
+    text: str
+    label: str
+    marker: str | None = None
+    description: str = ""
+    log: bool = False
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The packets that its rules match."""
+        return self.sure if self.action is Action.PERMIT else self.maybe
+
+    @property
+    def exact(self) -> bool:
+        return self.sure == self.maybe
+
+
+class Assembler:
+    """Makes rules of clauses, one direction after the other, and collects the losses. One per file."""
+
+    def __init__(self, file: str, notes: Notes, *, max_rules: int) -> None:
+        self._file = file
+        self._notes = notes
+        self._max_rules = max_rules
+        self._rules: list[Rule] = []
+        self._ids: set[str] = set()
+        self._repeats: dict[str, int] = {}
+        self._blamed: dict[tuple[Doubt, Effect], int] = {}
+        self._permits: list[Clause] = []
+        self._comparisons = 0
+
+    def add(self, clauses: Sequence[Clause], direction: Direction) -> None:
+        """Add the rules of one direction. What no clause decides is denied."""
+        joined = _joined(clauses)
+        self._permits = [clause for clause in reversed(joined) if clause.action is Action.PERMIT]
+        for clause in joined:
+            if clause.action is Action.PERMIT:
+                self._permits.pop()  # what is left is further down
+            if not clause.exact and not self._costs_nothing(clause):
+                self._blame(clause.doubts, clause.action)
+            for box in clause.boxes:
+                for match in self._matches(box, clause, direction):
+                    if match.catches_fragments:
+                        self._keep_fragments_out(box, clause)
+                        if clause.action is Action.PERMIT:
+                            self._add_rule(replace(match, fragments=True), Action.DENY, clause, direction)
+                    self._add_rule(match, clause.action, clause, direction)
+            if len(self._rules) > self._max_rules:
+                raise TooLarge(f"it says more than {self._max_rules} rules once its chains are followed")
+
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(self._rules)
+
+    def losses(self) -> tuple[Loss, ...]:
+        """What could not be carried over, in the file's order; one for each doubt and effect."""
+        found = []
+        for (doubt, effect), count in self._blamed.items():
+            reason = doubt.reason if count == 1 else f"{doubt.reason} ({count} rules hang on it)"
+            found.append(Loss(self._file, doubt.line, shown(doubt.text), reason, effect))
+        return tuple(sorted(found, key=lambda loss: (loss.line, loss.effect.value)))
+
+    def _blame(self, doubts: Iterable[Doubt], action: Action) -> None:
+        effect = Effect.NARROWER if action is Action.PERMIT else Effect.WIDER
+        for doubt in doubts:
+            if doubt.only not in (None, action):
+                continue
+            self._blamed[doubt, effect] = self._blamed.get((doubt, effect), 0) + 1
+
+    def _costs_nothing(self, clause: Clause) -> bool:
+        """Whether a deny may be widened for nothing: what it takes along would be denied further down in any case."""
+        if clause.action is Action.PERMIT:
+            return False
+        besides: Sequence[Box] = clause.maybe
+        for box in clause.sure:
+            besides = [piece for whole in besides for piece in whole.minus(box)]
+        return not self._may_pass(besides)
+
+    def _may_pass(self, boxes: Sequence[Box]) -> bool:
+        """Whether some clause further down may permit a packet of the boxes; yes as well if that takes too long."""
+        for clause in self._permits:
+            self._comparisons += len(boxes) * len(clause.maybe)
+            if self._comparisons > MOST_COMPARISONS:
+                return True
+            if any(box.overlaps(other) for other in clause.maybe for box in boxes):
+                return True
+        return False
+
+    def _matches(self, box: Box, clause: Clause, direction: Direction) -> tuple[Match, ...]:
+        try:
+            matches = matches_of(box, direction)
+        except TooLarge as error:
+            raise error.within(f"line {clause.line}") from None
+        if not matches:
+            self._notes.add("left out: no packet of this IP version has that protocol", clause.line)
+        return matches
+
+    def _keep_fragments_out(self, box: Box, clause: Clause) -> None:
+        """Note what it costs that no single rule matches only whole packets and first fragments of any kind.
+
+        A permit gets a deny of the later fragments in front; a deny takes them along. Both are exact if no later permit
+        would have let those fragments pass.
+        """
+        if self._may_pass((box._replace(fragments=LATER),)):
+            self._blame((Doubt(clause.line, clause.text, _FRAGMENTS_REASON),), clause.action)
+
+    def _add_rule(self, match: Match, action: Action, clause: Clause, direction: Direction) -> None:
+        self._rules.append(
+            Rule(
+                id=self._free_id(clause, action, match, direction),
+                action=action,
+                direction=direction,
+                protocol=match.protocol,
+                source=match.source,
+                destination=match.destination,
+                source_ports=match.source_ports,
+                destination_ports=match.destination_ports,
+                icmp_type=match.icmp_type,
+                icmp_code=match.icmp_code,
+                established=match.established,
+                tcp_flags=match.tcp_flags,
+                fragments=match.fragments,
+                description=clause.description,
+                log=clause.log,
+            )
+        )
+
+    def _free_id(self, clause: Clause, action: Action, match: Match, direction: Direction) -> RuleId:
+        """The line's own marker, or one made of what the rule says: it stays the same when lines move around it."""
+        wanted = clause.marker
+        if wanted is None:
+            content = repr((action, direction, match)).encode()
+            label = _NOT_IN_NAMES.sub("-", clause.label)[:_LONGEST_LABEL].strip("_.:-") or "rule"
+            wanted = f"{label}-{hashlib.blake2b(content, digest_size=5).hexdigest()}"
+        found = wanted
+        while found in self._ids:
+            self._repeats[wanted] = self._repeats.get(wanted, 1) + 1
+            suffix = f".{self._repeats[wanted]}"
+            found = wanted[: 64 - len(suffix)] + suffix
+        self._ids.add(found)
+        return RuleId(found)
+
+
+def marker_in(text: str) -> tuple[str | None, str]:
+    """Split ``[web-in] front ends`` into a rule's id and its description; without a good id, None and all the text."""
+    found = re.fullmatch(r"\[([^\]_][^\]]{,63})\]\s*(.*)", text)
+    if found is None:
+        return None, text
+    try:
+        check_name(found[1], "a rule id", place="id")
+    except BadInput:
+        return None, text
+    return found[1], found[2]
+
+
+def with_marker(rule: Rule) -> str:
+    """The text that `marker_in` splits."""
+    return f"[{rule.id}] {rule.description}".rstrip()
+
+
+def shown(text: str) -> str:
+    """A line as a report quotes it."""
+    clean = "".join(character if character.isprintable() else "?" for character in text.strip())
+    return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 3] + "..."
+
+
+def plain(text: str, longest: int = 1024) -> str:
+    """A foreign comment as a description: one line of printable text, cut where it is too long."""
+    clean = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(clean.split())[:longest].rstrip()
+
+
+def _joined(clauses: Sequence[Clause]) -> list[Clause]:
+    """Put lines back together that a writer made of one rule: neighbours of one marker that make up one box."""
+    found: list[Clause] = []
+    for _, group in itertools.groupby(clauses, key=_joint):
+        members = list(group)
+        found += members if len(members) == 1 else _as_one(members)
+    return found
+
+
+def _joint(clause: Clause) -> tuple[object, ...]:
+    """What neighbours have in common that may be one rule; lines of different keys are never joined."""
+    joinable = clause.marker is not None and all(doubt.only for doubt in clause.doubts)
+    family = clause.maybe[0].family if clause.maybe else None
+    return clause.marker if joinable else id(clause), clause.action, family, clause.description, clause.log
+
+
+def _as_one(members: list[Clause]) -> list[Clause]:
+    sure = _product([box for clause in members for box in clause.sure])
+    besides = [box for clause in members for box in clause.maybe if box not in clause.sure]
+    hidden = _product(besides)
+    if sure is None or (besides and hidden is None):
+        return members
+    return [replace(members[0], sure=(sure,), maybe=(sure,) if hidden is None else (sure, hidden))]
+
+
+def _product(members: Sequence[Box]) -> Box | None:
+    """The box that boxes make up, if they are every combination of what they hold on each axis."""
+    boxes = set(members)
+    if not boxes:
+        return None
+    axes = [set(values) for values in zip(*(box[1:] for box in boxes), strict=True)]
+    if math.prod(map(len, axes)) != len(boxes):
+        return None
+    return Box._make((members[0].family, *map(_union_of_axis, axes)))
+
+
+def _union_of_axis(values: set[object]) -> object:
+    bits = 0
+    spans: list[Span] = []
+    for value in values:
+        if isinstance(value, int):
+            bits |= value
+        elif isinstance(value, tuple):
+            spans += value
+    return union(spans) if spans else bits

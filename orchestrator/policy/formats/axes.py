@@ -1,0 +1,46 @@
+"""The axes that a line narrows, and the boxes of packet space they come to. Shared by the readers of line formats.
+
+Later fragments of IPv6 show no protocol: a line that names a protocol, but nothing behind it, surely matches whole
+packets and first fragments, and may match any later fragment between its addresses.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.protocols import IPV6_FRAGMENT
+from orchestrator.policy.space import LATER, WHOLE, Box, everything
+from orchestrator.policy.spans import Spans
+
+Axes: TypeAlias = dict[str, int | Spans]
+"""What is narrowed so far: the set for each axis of a Box, by the axis' name."""
+
+HIDDEN_FRAGMENTS = "later fragments of IPv6 packets do not show their protocol"
+
+
+def narrow(axes: Axes, axis: str, members: int | Spans) -> None:
+    """Keep only these members on an axis, among those that it still has."""
+    before = axes.get(axis)
+    if before is None:
+        axes[axis] = members
+    elif isinstance(before, int) and isinstance(members, int):
+        axes[axis] = before & members
+    elif not isinstance(before, int) and not isinstance(members, int):
+        axes[axis] = spans.intersect(before, members)
+
+
+def boxes_of_axes(axes: Axes, family: Family) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """The boxes that surely match, and those that may match besides (later fragments of IPv6)."""
+    if family is Family.IPV4 or "protocols" not in axes or axes.get("fragments") == WHOLE:
+        return _boxes(axes, family), ()
+    addresses = {axis: members for axis, members in axes.items() if axis in ("source", "destination")}
+    later = _boxes({**addresses, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
+    return (() if axes.get("fragments") == LATER else _boxes({**axes, "fragments": WHOLE}, family)), later
+
+
+def _boxes(axes: Axes, family: Family) -> tuple[Box, ...]:
+    whole = everything(family)
+    found = whole.intersect(whole._replace(**axes))  # type: ignore[arg-type]
+    return () if found is None else (found,)

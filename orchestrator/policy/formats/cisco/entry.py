@@ -1,0 +1,166 @@
+"""One line of an IOS access list, as a clause.
+
+    permit tcp 10.0.0.0 0.0.0.255 any eq 80 established log
+    ------ --- ------------------ --- ----- -----------------
+    action protocol source [ports] destination [ports] options
+
+A word that is not known ends the reading: all words only narrow a rule, so what was read so far holds all that the
+line may match, and the rest is a doubt.
+
+IOS lets later fragments pass a *permit* that names ports or flags, by their addresses alone. Our rules never do; the
+reader of the list says so once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
+from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS, Axes, boxes_of_axes
+from orchestrator.policy.formats.cisco import groups as object_groups
+from orchestrator.policy.formats.cisco.config import Entry, Group, Kind
+from orchestrator.policy.formats.cisco.fields import (
+    Words,
+    address,
+    addresses,
+    protocol,
+    tcp_flags,
+    transport,
+    wildcard,
+)
+from orchestrator.policy.model import Action
+from orchestrator.policy.protocols import TCP
+from orchestrator.policy.space import LATER, WHOLE, Box
+from orchestrator.policy.spans import Span, Spans
+
+_REASONS: Mapping[str, str] = {
+    "time-range": "no rule comes and goes by the hour here",
+    "reflect": "connections are not tracked here",
+    "evaluate": "connections are not tracked here",
+    "dynamic": "nobody logs in here to open a rule",
+    "dscp": "the DSCP field is not looked at here",
+    "precedence": "the precedence is not looked at here",
+    "tos": "the TOS field is not looked at here",
+    "ttl": "the TTL is not looked at here",
+    "option": "IP options are not looked at here",
+    "flow-label": "flow labels are not looked at here",
+    "routing": "routing headers are not looked at here",
+    "undetermined-transport": "headers that cannot be found are not looked at here",
+}
+
+
+@dataclass(slots=True)
+class _Draft:
+    axes: Axes = field(default_factory=dict)
+    either: tuple[Axes, ...] = ({},)
+    log: bool = False
+
+
+def clause_of(entry: Entry, kind: Kind, label: str, groups: Mapping[str, Group]) -> Clause:
+    """The clause of a line. Raises BadInput for a line that neither permits nor denies."""
+    action = _action(entry)
+    family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
+    draft = _Draft()
+    doubts: tuple[Doubt, ...] = ()
+    try:
+        _read(entry, kind, groups, draft)
+    except BadInput as error:
+        doubts = (Doubt(entry.line, entry.text, error.reason),)
+    sure, maybe = _boxes(draft, family)
+    if sure != maybe:
+        doubts = (*doubts, Doubt(entry.line, entry.text, HIDDEN_FRAGMENTS, only=Action.DENY))
+    marker, description = marker_in(entry.remark)
+    return Clause(
+        action=action,
+        sure=sure if all(doubt.only for doubt in doubts) else (),
+        maybe=maybe,
+        doubts=doubts,
+        line=entry.line,
+        text=entry.text,
+        label=label,
+        marker=marker,
+        description=description[:1024],
+        log=draft.log,
+    )
+
+
+def _action(entry: Entry) -> Action:
+    if entry.words[0] in ("permit", "deny"):
+        return Action(entry.words[0])
+    if entry.words[0] == "evaluate" or (entry.words[0] == "dynamic" and "permit" in entry.words):
+        return Action.PERMIT
+    if entry.words[0] == "dynamic":
+        return Action.DENY
+    raise BadInput("this line neither permits nor denies", place=f"line {entry.line}")
+
+
+def _read(entry: Entry, kind: Kind, groups: Mapping[str, Group], draft: _Draft) -> None:
+    if entry.words[0] not in ("permit", "deny"):
+        raise BadInput(_REASONS[entry.words[0]])
+    words = Words(entry.words[1:])
+    if kind is Kind.STANDARD:
+        _standard(words, draft)
+    else:
+        _extended(words, Family.IPV6 if kind is Kind.IPV6 else Family.IPV4, groups, draft)
+    draft.log = words.peek() in ("log", "log-input")
+    _end(words)
+
+
+def _standard(words: Words, draft: _Draft) -> None:
+    """``any``, ``host A``, or an address whose wildcard mask may be left out."""
+    word = words.take("an address")
+    if word == "host":
+        word = words.take("an address")
+    elif word == "any":
+        return
+    value = address(word, Family.IPV4)
+    masked = words.peek()[:1].isdigit()
+    draft.axes["source"] = wildcard(value, words.take("a mask")) if masked else (Span(value, value),)
+
+
+def _extended(words: Words, family: Family, groups: Mapping[str, Group], draft: _Draft) -> None:
+    def group(name: str) -> Spans:
+        return object_groups.network(name, groups)
+
+    number = None
+    word = words.take("a protocol")
+    if word == "object-group":
+        draft.either = object_groups.service(words.take("the name of an object group"), groups)
+    else:
+        number = protocol(word, family)
+        if number is not None:
+            draft.axes["protocols"] = 1 << number
+    draft.axes["source"] = addresses(words, family, group)
+    transport(words, number, "source_ports", draft.axes)
+    draft.axes["destination"] = addresses(words, family, group)
+    transport(words, number, "destination_ports", draft.axes)
+    if number == TCP:
+        flags = tcp_flags(words)
+        if flags is not None:
+            draft.axes["tcp_flags"] = flags
+            draft.axes["fragments"] = WHOLE
+    if words.take_if("fragments"):
+        if draft.axes.get("fragments") == WHOLE:
+            raise BadInput("later fragments carry no ports, types or flags to match")
+        draft.axes["fragments"] = LATER
+
+
+def _end(words: Words) -> None:
+    """After `log` there may be one word of the user's own; any other word is not known here."""
+    if words.peek() in ("log", "log-input"):
+        words.take("log")
+        if words.peek() and words.peek() not in _REASONS:
+            words.take("a cookie")
+    if words.peek() in _REASONS:
+        raise BadInput(_REASONS[words.peek()])
+    words.done()
+
+
+def _boxes(draft: _Draft, family: Family) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """What the line surely matches, and what it may match."""
+    found = [boxes_of_axes({**one, **draft.axes}, family) for one in draft.either]
+    sure = tuple(box for boxes, _ in found for box in boxes)
+    return sure, sure + tuple(box for _, hidden in found for box in hidden)

@@ -1,0 +1,191 @@
+"""The words of an IOS rule, and its fields: protocols, addresses, ports, ICMP types, TCP flags.
+
+Every reader takes its words from the front and raises BadInput where they make no sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from orchestrator.errors import BadInput
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.names import CISCO_ICMP, icmp_kind, masked, port_number, prefix_spans
+from orchestrator.policy.model import TcpFlag
+from orchestrator.policy.ports import HIGHEST_PORT
+from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_PORTS, WHOLE
+from orchestrator.policy.spans import Span, Spans
+
+PROTOCOLS: Mapping[str, int] = MappingProxyType(
+    {
+        "ahp": 51, "ah": 51, "eigrp": 88, "esp": 50, "gre": 47, "icmp": 1, "igmp": 2, "ipinip": 4, "nos": 94,
+        "ospf": 89, "pcp": 108, "pim": 103, "sctp": 132, "tcp": 6, "udp": 17, "vrrp": 112,
+    }
+)  # fmt: skip
+_FLAG_NAMES = frozenset({"ack", "fin", "psh", "rst", "syn", "urg"})
+_MOST_PORTS = 64
+
+
+class Words:
+    """The words of a line, taken from the front."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self._words = words
+        self._place = 0
+
+    def peek(self) -> str:
+        """The next word, empty at the end."""
+        return self._words[self._place] if self._place < len(self._words) else ""
+
+    def take(self, what: str) -> str:
+        word = self.peek()
+        if not word:
+            raise BadInput(f"{what} is missing at the end")
+        self._place += 1
+        return word
+
+    def take_if(self, word: str) -> bool:
+        if self.peek() != word:
+            return False
+        self._place += 1
+        return True
+
+    def left(self) -> tuple[str, ...]:
+        return self._words[self._place :]
+
+    def done(self) -> None:
+        """Refuse words that are left over."""
+        if self.peek():
+            raise BadInput(f"'{self.peek()[:40]}' is not known here")
+
+
+def protocol(word: str, family: Family) -> int | None:
+    """A protocol by IOS' name or by number; None for all. In an IPv6 list `icmp` is ICMPv6."""
+    if word == ("ip" if family is Family.IPV4 else "ipv6"):
+        return None
+    if family is Family.IPV6 and word == "icmp":
+        return ICMPV6
+    if word in PROTOCOLS:
+        return PROTOCOLS[word]
+    if word.isascii() and word.isdigit() and len(word) <= 3 and 0 < int(word) <= 255:
+        return int(word)
+    if word == "0":
+        raise BadInput("the protocol number 0 means every protocol on some releases")
+    raise BadInput(f"the protocol '{word[:40]}' is not known here")
+
+
+def address(word: str, family: Family) -> int:
+    """One address of this IP version."""
+    found, value = parse_address(word)
+    if found is not family:
+        raise BadInput(f"'{word[:80]}' is not an IPv{family.value} address")
+    return value
+
+
+def addresses(words: Words, family: Family, group: Callable[[str], Spans]) -> Spans:
+    """``any``, ``host A``, ``A WILDCARD``, ``A/length`` or ``object-group NAME``."""
+    word = words.take("an address")
+    if word == "any":
+        return ALL_ADDRESSES[family]
+    if word == "host":
+        value = address(words.take("an address"), family)
+        return (Span(value, value),)
+    if word in ("object-group", "net-group", "addrgroup"):
+        return group(words.take("the name of an object group"))
+    if "/" in word:
+        return prefix_spans(word, family)
+    value = address(word, family)
+    if family is Family.IPV6:
+        raise BadInput(f"'{word[:80]}' needs a length, as in {word[:80]}/64")
+    return wildcard(value, words.take("a wildcard mask"))
+
+
+def wildcard(value: int, mask_text: str) -> Spans:
+    """The addresses that a wildcard mask lets differ from `value` in the bits that the mask has set."""
+    mask = address(mask_text, Family.IPV4)
+    try:
+        return masked(value, ~mask & 0xFFFFFFFF)
+    except BadInput as error:
+        hint = "; it looks like a subnet mask: write its complement" if mask >> 31 and not mask & 1 else ""
+        raise BadInput(f"{error.reason}{hint}") from None
+
+
+def transport(words: Words, number: int | None, axis: str, axes: Axes) -> None:
+    """The ports of one side, or after the destination an ICMP type, if there are any."""
+    if number in WITH_PORTS and words.peek() in _PORT_OPERATORS:
+        axes[axis] = _ports(words, number or 0)
+        axes["fragments"] = WHOLE
+    elif axis == "destination_ports" and number in (ICMP, ICMPV6):
+        _icmp(words, Family.IPV4 if number == ICMP else Family.IPV6, axes)
+
+
+def _ports(words: Words, number: int) -> Spans:
+    operator = words.take("a port operator")
+    first = port_number(words.take("a port"), number)
+    if operator == "range":
+        last = port_number(words.take("a port"), number)
+        return (Span(min(first, last), max(first, last)),)
+    if operator == "gt":
+        return (Span(first + 1, HIGHEST_PORT),) if first < HIGHEST_PORT else ()
+    if operator == "lt":
+        return (Span(0, first - 1),) if first else ()
+    found = [first]
+    while len(found) < _MOST_PORTS and _is_port(words.peek(), number):
+        found.append(port_number(words.take("a port"), number))
+    members = spans.union(Span(port, port) for port in found)
+    return spans.minus(ALL_PORTS, members) if operator == "neq" else members
+
+
+_PORT_OPERATORS = frozenset({"eq", "neq", "gt", "lt", "range"})
+
+
+def _is_port(word: str, number: int) -> bool:
+    try:
+        port_number(word, number)
+    except BadInput:
+        return False
+    return True
+
+
+def _icmp(words: Words, family: Family, axes: Axes) -> None:
+    word = words.peek()
+    if not (word.isdigit() or word in CISCO_ICMP[family]):
+        return
+    words.take("an ICMP type")
+    code_word = words.take("a code") if word.isdigit() and words.peek().isdigit() else None
+    kind, code = icmp_kind(word, code_word, CISCO_ICMP[family])
+    axes["fragments"] = WHOLE
+    axes["icmp_types"] = 1 << kind
+    if code is not None:
+        axes["icmp_codes"] = 1 << code
+
+
+def tcp_flags(words: Words) -> int | None:
+    """The flag bytes that ``established``, ``match-all +syn -ack``, ``match-any ...`` or ``ack rst`` mean, if next."""
+    word = words.peek()
+    if word == "established":
+        words.take(word)
+        return _flag_set([("ack", True), ("rst", True)], every=False)
+    if word in ("match-all", "match-any"):
+        words.take(word)
+        asked = []
+        while words.peek()[:1] in ("+", "-") and words.peek()[1:] in _FLAG_NAMES:
+            flag = words.take("a flag")
+            asked.append((flag[1:], flag[0] == "+"))
+        if not asked:
+            raise BadInput(f"{word} lacks its flags, as in {word} +syn -ack")
+        return _flag_set(asked, every=word == "match-all")
+    asked = []
+    while words.peek() in _FLAG_NAMES:
+        asked.append((words.take("a flag"), True))
+    return _flag_set(asked, every=False) if asked else None
+
+
+def _flag_set(asked: list[tuple[str, bool]], *, every: bool) -> int:
+    """The flag bytes in which all the flags (or one of them) are as asked."""
+    wanted = [(TcpFlag[name.upper()].value, is_set) for name, is_set in asked]
+    together = all if every else any
+    return sum(1 << byte for byte in range(256) if together(bool(byte & bit) is is_set for bit, is_set in wanted))

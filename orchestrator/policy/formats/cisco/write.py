@@ -1,0 +1,184 @@
+"""An access list as IOS access lists: one for each direction and IP version.
+
+    ip access-list extended ingress      ipv6 access-list ingress6
+    ip access-list extended egress       ipv6 access-list egress6
+
+One rule becomes a line for each combination of its prefixes, port ranges and flag matches, under a remark that carries
+its id, ``[web-in] front ends``; reading the text puts the lines of one rule together again.
+
+IOS lets later fragments pass every permit that names ports or flags, by their addresses alone, and in IPv6 knows their
+protocol; our rules do neither. So a list where that matters starts with lines that decide about later fragments, and
+about nothing else, just as its rules do. Reading recognises those lines and takes them away.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.formats.assemble import plain, with_marker
+from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailored, versions, without_flags
+from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, TcpFlag
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
+
+NAMES: Mapping[str, Direction] = MappingProxyType(
+    {
+        "ingress": Direction.INGRESS,
+        "ingress6": Direction.INGRESS,
+        "egress": Direction.EGRESS,
+        "egress6": Direction.EGRESS,
+    }
+)
+"""The names of the lists, with their directions."""
+
+FRAGMENTS_MARKER = "later-fragments"
+
+_PROTOCOLS = {TCP: "tcp", UDP: "udp", SCTP: "sctp", ICMP: "icmp", ICMPV6: "icmp"}
+_SIX_FLAGS = 0x3F
+_LONGEST_REMARK = 100
+
+_FLAGS = Limit(
+    "IOS looks at six TCP flags; ECE and CWR are not among them",
+    lambda rule: rule.tcp_flags is not None and rule.tcp_flags.mask & ~_SIX_FLAGS != 0,
+    without_flags,
+)
+_PROTOCOL_ZERO = Limit(
+    "IOS takes the protocol number 0 for every protocol",
+    lambda rule: rule.protocol == 0,
+    lambda rule: replace(rule, protocol=None),
+)
+LIMITS = (EXPIRES, _FLAGS, _PROTOCOL_ZERO)
+
+
+def default_marker(name: str) -> str:
+    """The id in the remark above the last line of a list, which says its default."""
+    return f"{name}.default"
+
+
+def write_cisco(acl: Acl) -> Exported:
+    """A list as IOS access lists."""
+    return _Writer(acl).write()
+
+
+@dataclass(slots=True)
+class _Writer:
+    acl: Acl
+    losses: list[Loss] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    def write(self) -> Exported:
+        rules = self._tailored()
+        text: list[str] = []
+        all_may_leave = self.acl.egress_default is Action.PERMIT and not any(
+            rule.direction is Direction.EGRESS for rule in self.acl.rules
+        )
+        for name, direction in NAMES.items():
+            if direction is Direction.EGRESS and all_may_leave:
+                self.notes.add(f"everything may leave, so there is no list {name}")
+                continue
+            family = Family.IPV6 if name.endswith("6") else Family.IPV4
+            add_lines(text, self._list(name, direction, family, rules), name)
+        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
+
+    def _tailored(self) -> list[Rule]:
+        kept = []
+        for number, rule in enumerate(self.acl.rules, 1):
+            found = tailored(rule, number, LIMITS, self.losses, "cisco")
+            if found is None:
+                continue
+            kept.append(found)
+            if rule.source.groups or rule.destination.groups:
+                self.notes.add("address groups are written out as their prefixes", number)
+            if rule.owner:
+                self.notes.add("owners are not written", number)
+        return kept
+
+    def _list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
+        """The lines of one list, from its header to its default."""
+        default = Rule(RuleId(default_marker(name)), self.acl.default(direction), direction)
+        spoken = [
+            rule for rule in (*rules, default) if rule.direction is direction and family in versions(rule, self.acl)
+        ]
+        yield f"ipv6 access-list {name}" if family is Family.IPV6 else f"ip access-list extended {name}"
+        if any(_matches_fragments_in_ios(rule) and not _matches_fragments(rule, family) for rule in spoken):
+            yield f" remark [{FRAGMENTS_MARKER}] decided here: IOS would not look at what they lack further down"
+            for rule in spoken:
+                if _matches_fragments(rule, family) and not (rule is default and rule.action is Action.DENY):
+                    yield from self._lines_of(replace(rule, fragments=True, log=False), family)
+            yield f" deny {_every(family)} any any fragments"
+        for rule in spoken:
+            yield from (f" remark {part}" for part in textwrap.wrap(plain(with_marker(rule)), _LONGEST_REMARK))
+            yield from self._lines_of(rule, family)
+        yield "!"
+
+    def _lines_of(self, rule: Rule, family: Family) -> Iterator[str]:
+        of_fragments = _of_fragments(rule, family)
+        named = rule.protocol is not None and not (of_fragments and family is Family.IPV6)
+        protocol = _PROTOCOLS.get(rule.protocol or 0, str(rule.protocol)) if named else _every(family)
+        end = (" fragments" if of_fragments else "") + (" log" if rule.log else "")
+        flags = [" established"] if rule.established else [f" match-all{_flags(match)}" for match in rule.flag_matches]
+        ends = itertools.product(
+            [_address(prefix) for prefix in self.acl.prefixes(rule.source, family)],
+            [_ports(ports) for ports in rule.source_ports],
+            [_address(prefix) for prefix in self.acl.prefixes(rule.destination, family)],
+            [_ports(ports) for ports in rule.destination_ports],
+            flags or [""],
+        )
+        for source, source_ports, destination, destination_ports, flag in ends:
+            start = f" {rule.action.value} {protocol} {source}{source_ports} {destination}{destination_ports}"
+            yield f"{start}{_icmp(rule)}{flag}{end}"
+
+
+def _of_fragments(rule: Rule, family: Family) -> bool:
+    """Whether a rule matches later fragments only. In IPv6 they have a protocol of their own for us."""
+    return rule.fragments or (family is Family.IPV6 and rule.protocol == IPV6_FRAGMENT)
+
+
+def _matches_fragments_in_ios(rule: Rule) -> bool:
+    """Whether a line decides about later fragments: a permit by its addresses alone, a deny only if it has no more."""
+    return rule.action is Action.PERMIT or not rule.looks_past_the_ip_header
+
+
+def _matches_fragments(rule: Rule, family: Family) -> bool:
+    """Whether a rule of ours matches later fragments."""
+    if _of_fragments(rule, family):
+        return True
+    return not rule.looks_past_the_ip_header and (family is Family.IPV4 or rule.protocol is None)
+
+
+def _every(family: Family) -> str:
+    return "ipv6" if family is Family.IPV6 else "ip"
+
+
+def _address(prefix: Prefix) -> str:
+    if prefix.length == 0:
+        return "any"
+    text = str(prefix)
+    if prefix.length == prefix.family.bits:
+        return f"host {text.partition('/')[0]}"
+    if prefix.family is Family.IPV6:
+        return text
+    return f"{text.partition('/')[0]} {format_address(Family.IPV4, ~prefix.mask & 0xFFFFFFFF)}"
+
+
+def _ports(ports: PortRange) -> str:
+    if ports == EVERY_PORT[0]:
+        return ""
+    return f" eq {ports.low}" if ports.low == ports.high else f" range {ports.low} {ports.high}"
+
+
+def _icmp(rule: Rule) -> str:
+    if rule.icmp_type is None:
+        return ""
+    return f" {rule.icmp_type}" if rule.icmp_code is None else f" {rule.icmp_type} {rule.icmp_code}"
+
+
+def _flags(match: FlagMatch) -> str:
+    looked_at = [flag for flag in TcpFlag if flag & match.mask]
+    return "".join(f" {'+' if flag & match.value else '-'}{(flag.name or '').lower()}" for flag in looked_at)

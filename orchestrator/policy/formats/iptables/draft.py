@@ -1,0 +1,76 @@
+"""A line of iptables-save while it is read: the axes that its options have narrowed so far, and what that comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.axes import Axes, boxes_of_axes, narrow
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
+from orchestrator.policy.spans import Spans
+
+_TRANSPORT_AXES = frozenset({"source_ports", "destination_ports", "tcp_flags", "icmp_types", "icmp_codes"})
+
+
+@dataclass(slots=True)
+class Draft:
+    """A line as far as it has been read."""
+
+    family: Family
+    axes: Axes = field(default_factory=dict)
+    either: list[tuple[Axes, ...]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    states: frozenset[str] | None = None
+    transport: int | None = None
+    target: str = ""
+    goto: bool = False
+    comment: str = ""
+
+    def narrow(self, axis: str, members: int | Spans) -> None:
+        narrow(self.axes, axis, members)
+
+
+def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
+    """The boxes that a draft surely matches and those it may match besides.
+
+    Narrowings that its protocol does not have are taken back and become doubts.
+    """
+    axes = dict(draft.axes)
+    protocols = axes.get("protocols", ALL_BYTES)
+    if draft.transport is not None:
+        if protocols != 1 << draft.transport:
+            draft.reasons.append("it looks into the header of one protocol without naming just that protocol")
+        narrow(axes, "fragments", WHOLE)
+    allowed = _allowed_axes(protocols, draft.family)
+    alternatives = [axes]
+    for choices in draft.either:
+        alternatives = [_merged(first, second) for first in alternatives for second in choices]
+    if any(axis in _TRANSPORT_AXES - allowed for chosen in alternatives for axis in chosen):
+        draft.reasons.append("this protocol's header cannot be looked into here")
+        alternatives = [
+            {axis: chosen[axis] for axis in chosen if axis not in _TRANSPORT_AXES} for chosen in alternatives
+        ]
+    found = [boxes_of_axes(chosen, draft.family) for chosen in alternatives]
+    return tuple(box for sure, _ in found for box in sure), tuple(box for _, hidden in found for box in hidden)
+
+
+def _allowed_axes(protocols: int | Spans, family: Family) -> frozenset[str]:
+    """The axes past the IP header that a box of these protocols may narrow."""
+    one = isinstance(protocols, int) and protocols.bit_count() == 1
+    single = protocols.bit_length() - 1 if one and isinstance(protocols, int) else None
+    allowed: set[str] = set()
+    if single in WITH_PORTS:
+        allowed |= {"source_ports", "destination_ports"}
+    if single == TCP:
+        allowed.add("tcp_flags")
+    if single == (ICMP if family is Family.IPV4 else ICMPV6):
+        allowed |= {"icmp_types", "icmp_codes"}
+    return frozenset(allowed)
+
+
+def _merged(first: Axes, second: Axes) -> Axes:
+    both = dict(first)
+    for axis, members in second.items():
+        narrow(both, axis, members)
+    return both

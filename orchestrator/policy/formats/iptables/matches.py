@@ -1,0 +1,112 @@
+"""One line of iptables-save as boxes of packet space, and the doubts that remain.
+
+What an option says that is not in the table of `options` is a doubt, never an error: whether a doubt costs anything
+depends on where the line stands and what it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.assemble import Doubt, marker_in, plain
+from orchestrator.policy.formats.iptables.draft import Draft, boxes_of_draft
+from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
+from orchestrator.policy.formats.iptables.words import Quoted
+from orchestrator.policy.space import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a line matches: any of `boxes` and perhaps of `hidden`, in any of `states`, if all `doubts` are true."""
+
+    boxes: tuple[Box, ...]
+    hidden: tuple[Box, ...]
+    states: frozenset[str] | None
+    doubts: tuple[Doubt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One `-A` line. `target` is empty for a line that only counts; `goto`: `-g` was used."""
+
+    number: int
+    text: str
+    match: Match
+    target: str = ""
+    goto: bool = False
+    marker: str | None = None
+    description: str = ""
+
+
+def read_line(words: list[str], number: int, text: str, family: Family) -> Line:
+    """Read what follows ``-A CHAIN``. What cannot be carried over is a doubt of the line; nothing is an error."""
+    draft = Draft(family)
+    _read_words(words, draft)
+    boxes, hidden = boxes_of_draft(draft)
+    match = Match(
+        boxes=boxes,
+        hidden=hidden,
+        states=None if draft.states == STATES else draft.states,
+        doubts=tuple(Doubt(number, text, reason) for reason in dict.fromkeys(draft.reasons)),
+    )
+    marker, description = marker_in(plain(draft.comment))
+    return Line(number, text, match, draft.target, draft.goto, marker, description)
+
+
+def _read_words(words: list[str], draft: Draft) -> None:
+    place = 0
+    negated = False
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if word == "!" and not isinstance(word, Quoted):
+            negated = not negated
+            continue
+        option = None if isinstance(word, Quoted) else OPTIONS.get(word)
+        if option is None:
+            if not draft.target:
+                draft.reasons.append(f"'{plain(word, 40)}' is not known here")
+            place = _next_option(words, place)
+        else:
+            if option.values and words[place : place + 1] == ["!"]:  # the old spelling: --dport ! 80
+                negated, place = not negated, place + 1
+            values = words[place : place + option.values]
+            place += option.values
+            _apply(option, word, values, negated, draft)
+            if option.read is load_module and not is_known_module(*values):
+                place = _skip_module(words, place)
+        negated = False
+
+
+def _apply(option: Option, word: str, values: list[str], negated: bool, draft: Draft) -> None:
+    try:
+        if len(values) < option.values:
+            raise BadInput(f"{word} lacks its value")
+        option.read(draft, values, negated)
+    except AclflowError as error:
+        draft.reasons.append(error.reason)
+
+
+def _next_option(words: list[str], place: int) -> int:
+    """Where the next option starts: the values of an option that is not known are skipped."""
+    while place < len(words) and (isinstance(words[place], Quoted) or not _starts_option(words[place])):
+        place += 1
+    return place
+
+
+def _skip_module(words: list[str], place: int) -> int:
+    """Skip the options of a match that cannot be carried over, up to the next match, target or short option."""
+    while place < len(words):
+        word = words[place]
+        if not isinstance(word, Quoted) and word in OPTIONS and OPTIONS[word].ends_module:
+            if words[place - 1] == "!":
+                place -= 1
+            return place
+        place += 1
+    return place
+
+
+def _starts_option(word: str) -> bool:
+    return word == "!" or (word.startswith("-") and not word[1:2].isdigit())

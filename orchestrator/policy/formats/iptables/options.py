@@ -1,0 +1,256 @@
+"""The options of iptables-save that can be carried over, as a table: how many words follow, and what they narrow.
+
+Later fragments carry no transport header; every match that looks into one (`-m tcp` even without a port) fails for
+them, negated or not. `-f` and `! -f` are about the IP header. A value that cannot be read raises BadInput, which costs
+the line and not the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from orchestrator.errors import BadInput
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family, parse_address
+from orchestrator.policy.formats.assemble import plain
+from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.iptables.draft import Draft
+from orchestrator.policy.formats.names import IPTABLES_ICMP, icmp_kind, port_number, prefix_spans
+from orchestrator.policy.model import TcpFlag
+from orchestrator.policy.ports import HIGHEST_PORT
+from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, parse_protocol
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE
+from orchestrator.policy.spans import Span, Spans
+
+STATES = frozenset({"INVALID", "NEW", "ESTABLISHED", "RELATED", "UNTRACKED"})
+
+PROTOCOL_ZERO = "0x6&0xff=0x0"
+"""The u32 match for IPv4's protocol number 0 (the byte at offset 9): `-p 0` means every protocol."""
+
+_TRANSPORTS: Mapping[str, int] = MappingProxyType(
+    {"tcp": TCP, "udp": UDP, "sctp": SCTP, "icmp": ICMP, "icmp6": ICMPV6, "ipv6-icmp": ICMPV6, "icmpv6": ICMPV6}
+)
+"""Matches of one protocol's header; naming one is enough to leave later fragments out."""
+
+_PLAIN_MODULES = frozenset({"multiport", "iprange", "comment", "state", "conntrack", "u32"})
+_UNSEEN: Mapping[str, str] = MappingProxyType(
+    {
+        "limit": "rates are not counted here",
+        "hashlimit": "rates are not counted here",
+        "recent": "who was seen before is not remembered here",
+        "connlimit": "connections are not counted here",
+        "mac": "MAC addresses are not looked at here",
+        "mark": "packet marks do not exist here",
+        "connmark": "packet marks do not exist here",
+        "owner": "the local user who sends cannot be seen here",
+        "physdev": "the port of a bridge cannot be seen here",
+        "addrtype": "the router's own table of addresses is not in the file",
+        "set": "the set is not in the file",
+        "policy": "IPsec cannot be seen here",
+        "time": "no rule comes and goes by the hour here",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option: how many words follow it, and what it does to a draft."""
+
+    values: int
+    read: Callable[[Draft, list[str], bool], None]
+    ends_module: bool = False
+
+
+def _bytes_but(members: int, negated: bool) -> int:
+    return ALL_BYTES & ~members if negated else members
+
+
+def _address(axis: str) -> Callable[[Draft, list[str], bool], None]:
+    def read(draft: Draft, values: list[str], negated: bool) -> None:
+        found = spans.union(span for text in values[0].split(",") for span in prefix_spans(text, draft.family))
+        draft.narrow(axis, spans.minus(ALL_ADDRESSES[draft.family], found) if negated else found)
+
+    return read
+
+
+def _address_range(axis: str) -> Callable[[Draft, list[str], bool], None]:
+    def read(draft: Draft, values: list[str], negated: bool) -> None:
+        low_text, _, high_text = values[0].partition("-")
+        (family, low), (other, high) = parse_address(low_text), parse_address(high_text or low_text)
+        if (family, other) != (draft.family, draft.family) or low > high:
+            raise BadInput(f"'{plain(values[0], 80)}' is not a range of IPv{draft.family.value} addresses")
+        found = (Span(low, high),)
+        draft.narrow(axis, spans.minus(ALL_ADDRESSES[family], found) if negated else found)
+
+    return read
+
+
+def _protocol(draft: Draft, values: list[str], negated: bool) -> None:
+    if values[0] in ("all", "0", "ip"):
+        if negated:
+            raise BadInput("'! -p all' matches nothing")
+        return
+    draft.narrow("protocols", _bytes_but(1 << parse_protocol(values[0]), negated))
+
+
+def _ports(*axes: str) -> Callable[[Draft, list[str], bool], None]:
+    """Ports on one side; with two sides, a port on either of them is enough (`--ports`)."""
+
+    def read(draft: Draft, values: list[str], negated: bool) -> None:
+        found = _port_list(values[0], draft)
+        members = spans.minus(ALL_PORTS, found) if negated else found
+        draft.narrow("fragments", WHOLE)
+        if len(axes) == 1 or negated:
+            for axis in axes:
+                draft.narrow(axis, members)
+        else:
+            draft.either.append(tuple({axis: members} for axis in axes))
+
+    return read
+
+
+def _port_list(text: str, draft: Draft) -> Spans:
+    protocols = draft.axes.get("protocols")
+    protocol = protocols.bit_length() - 1 if isinstance(protocols, int) else 0
+    found = []
+    for part in text.split(","):
+        low, colon, high = part.partition(":")
+        first = port_number(low, protocol) if low else 0
+        last = port_number(high, protocol) if high else HIGHEST_PORT if colon else first
+        if not part or first > last:
+            raise BadInput(f"'{plain(part, 40)}' is not a port or a range of ports")
+        found.append(Span(first, last))
+    return spans.union(found)
+
+
+def _tcp_flags(draft: Draft, values: list[str], negated: bool) -> None:
+    looked_at, wanted = _flags(values[0]), _flags(values[1])
+    found = sum(1 << flags for flags in range(256) if flags & looked_at == wanted)
+    draft.narrow("fragments", WHOLE)
+    draft.narrow("tcp_flags", _bytes_but(found, negated))
+
+
+def _syn(draft: Draft, _values: list[str], negated: bool) -> None:
+    _tcp_flags(draft, ["FIN,SYN,RST,ACK", "SYN"], negated)
+
+
+def _flags(text: str) -> int:
+    flags = 0
+    for name in text.upper().split(","):
+        if name == "ALL":
+            flags |= 0x3F  # iptables knows six flags
+        elif name in TcpFlag.__members__ and name not in ("ECE", "CWR"):
+            flags |= TcpFlag[name].value
+        elif name != "NONE":
+            raise BadInput(f"'{plain(name, 40)}' is not a TCP flag")
+    return flags
+
+
+def _u32(draft: Draft, values: list[str], negated: bool) -> None:
+    if values[0].lower() != PROTOCOL_ZERO or draft.family is Family.IPV6:
+        raise BadInput("-m u32: bytes at some offset cannot be looked at here")
+    draft.narrow("protocols", _bytes_but(1, negated))
+
+
+def _icmp(draft: Draft, values: list[str], negated: bool) -> None:
+    type_word, slash, code_word = values[0].partition("/")
+    draft.narrow("fragments", WHOLE)
+    if draft.family is Family.IPV4 and type_word in ("any", "255"):
+        if negated:
+            draft.narrow("icmp_types", 0)
+        return
+    kind, code = icmp_kind(type_word, code_word if slash else None, IPTABLES_ICMP[draft.family])
+    if code is None:
+        draft.narrow("icmp_types", _bytes_but(1 << kind, negated))
+    elif not negated:
+        draft.narrow("icmp_types", 1 << kind)
+        draft.narrow("icmp_codes", 1 << code)
+    else:
+        other_types: Axes = {"icmp_types": ALL_BYTES & ~(1 << kind)}
+        other_codes: Axes = {"icmp_types": 1 << kind, "icmp_codes": ALL_BYTES & ~(1 << code)}
+        draft.either.append((other_types, other_codes))
+
+
+def _fragment(draft: Draft, _values: list[str], negated: bool) -> None:
+    draft.narrow("fragments", WHOLE if negated else LATER)
+
+
+def _states(draft: Draft, values: list[str], negated: bool) -> None:
+    named = frozenset(values[0].split(","))
+    if not named <= STATES:
+        raise BadInput(f"the connection states {plain(values[0], 80)} are not known here")
+    asked = STATES - named if negated else named
+    draft.states = asked if draft.states is None else draft.states & asked
+
+
+def load_module(draft: Draft, values: list[str], _negated: bool) -> None:
+    """`-m NAME`: the header it looks into, or why it cannot be carried over."""
+    name = values[0]
+    if name in _TRANSPORTS:
+        draft.transport = _TRANSPORTS[name]
+    elif name not in _PLAIN_MODULES:
+        draft.reasons.append(f"-m {plain(name, 40)}: {_UNSEEN.get(name, 'this match is not known here')}")
+
+
+def _interface(draft: Draft, values: list[str], negated: bool) -> None:
+    if values[0] != "+" or negated:
+        draft.reasons.append("the interface a packet takes cannot be seen here")
+
+
+def _comment(draft: Draft, values: list[str], _negated: bool) -> None:
+    draft.comment = values[0]
+
+
+def _jump(draft: Draft, values: list[str], _negated: bool) -> None:
+    draft.target = values[0]
+
+
+def _goto(draft: Draft, values: list[str], _negated: bool) -> None:
+    draft.target, draft.goto = values[0], True
+
+
+def is_known_module(name: str = "") -> bool:
+    """Whether the options of a match are in the table."""
+    return name in _TRANSPORTS or name in _PLAIN_MODULES
+
+
+def _nothing(_draft: Draft, _values: list[str], _negated: bool) -> None:
+    """Counters say nothing about packets."""
+
+
+def _spelled(*names: str, option: Option) -> Iterator[tuple[str, Option]]:
+    return ((name, option) for name in names)
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    dict(
+        [
+            *_spelled("-s", "--source", "--src", option=Option(1, _address("source"), True)),
+            *_spelled("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
+            *_spelled("-p", "--protocol", "--proto", option=Option(1, _protocol, True)),
+            *_spelled("-i", "--in-interface", option=Option(1, _interface, True)),
+            *_spelled("-o", "--out-interface", option=Option(1, _interface, True)),
+            *_spelled("-f", "--fragment", option=Option(0, _fragment, True)),
+            *_spelled("-m", "--match", option=Option(1, load_module, True)),
+            *_spelled("-j", "--jump", option=Option(1, _jump, True)),
+            *_spelled("-g", "--goto", option=Option(1, _goto, True)),
+            *_spelled("-c", "--set-counters", option=Option(2, _nothing, True)),
+            *_spelled("--sport", "--source-port", option=Option(1, _ports("source_ports"))),
+            *_spelled("--dport", "--destination-port", option=Option(1, _ports("destination_ports"))),
+            *_spelled("--sports", "--source-ports", option=Option(1, _ports("source_ports"))),
+            *_spelled("--dports", "--destination-ports", option=Option(1, _ports("destination_ports"))),
+            *_spelled("--ports", "--port", option=Option(1, _ports("source_ports", "destination_ports"))),
+            *_spelled("--tcp-flags", option=Option(2, _tcp_flags)),
+            *_spelled("--syn", option=Option(0, _syn)),
+            *_spelled("--icmp-type", "--icmpv6-type", option=Option(1, _icmp)),
+            *_spelled("--src-range", option=Option(1, _address_range("source"))),
+            *_spelled("--dst-range", option=Option(1, _address_range("destination"))),
+            *_spelled("--u32", option=Option(1, _u32)),
+            *_spelled("--state", "--ctstate", option=Option(1, _states)),
+            *_spelled("--comment", option=Option(1, _comment)),
+        ]
+    )
+)
+"""Every option that is read. `ends_module`: the options of an unknown match end where one of these begins."""

@@ -1,0 +1,118 @@
+"""What reading or writing a foreign format gives: the list, and a precise account of what it could not carry.
+
+The principle of every reader and writer here: nothing is silently dropped or widened. A rule that says something our
+model (or the other format) cannot say is a `Loss`: the caller refuses the file and prints the losses, or, asked to,
+goes on with the *safe approximation*, which never permits a packet that the original denies:
+
+    a permit   is kept only where it surely holds, so it is narrower or left out
+    a deny     covers all that it may cover, so it denies more
+
+A `Note` of the other kind, plain text, says what was decided on the way and changes no verdict (which chain was taken,
+that REJECT became deny), or what an option that the caller gave has changed.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from orchestrator.policy.model import Acl, Action, Direction
+
+MEBIBYTE = 1 << 20
+
+
+class Effect(enum.Enum):
+    """What became of the rule in the safe approximation."""
+
+    REFUSED = "rule refused"
+    NARROWER = "permit left out (narrower)"
+    WIDER = "deny widened (denies more)"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One thing that a line says and that could not be carried over exactly."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+    effect: Effect
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.effect.value}: {self.reason}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A list read from a foreign text. It means exactly what the text means if `losses` is empty."""
+
+    acl: Acl
+    losses: tuple[Loss, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        return not self.losses
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A list written as a foreign text. It means exactly what the list means if `losses` is empty.
+
+    A loss' `line` is the number of the rule in the list, counted from 1, and its `text` the rule's id.
+    """
+
+    text: str
+    losses: tuple[Loss, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        return not self.losses
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may choose when a text is read. Each format looks at its own options only.
+
+    chains              iptables: the chains to read, as `NAME=ingress` or `NAME=egress`; empty: see docs/formats.md
+    stateless           iptables: read state matches as what a stateless list can say, with a note for each
+    acls                Cisco: the access lists to read, as `NAME`, `NAME=ingress` or `NAME=egress`
+    direction           Cisco, ClassBench: the direction of a list that does not say
+    classbench_action   ClassBench: the action of every rule, for its sets have none; None alternates permit and deny
+    """
+
+    chains: tuple[str, ...] = ()
+    stateless: bool = False
+    acls: tuple[str, ...] = ()
+    direction: Direction = Direction.INGRESS
+    classbench_action: Action | None = Action.PERMIT
+    max_bytes: int = 64 * MEBIBYTE
+    max_rules: int = 250_000
+
+
+DEFAULT_OPTIONS = Options()
+
+
+@dataclass(slots=True)
+class Notes:
+    """Collects notes; lines that call for the same note share it."""
+
+    _lines: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, text: str, line: int | None = None) -> None:
+        lines = self._lines.setdefault(text, [])
+        if line is not None and line not in lines[-1:]:
+            lines.append(line)
+
+    def taken(self) -> tuple[str, ...]:
+        return tuple(f"{_of_lines(lines)}{text}" for text, lines in self._lines.items())
+
+
+def _of_lines(lines: list[int]) -> str:
+    if not lines:
+        return ""
+    found = sorted(set(lines))
+    shown = ", ".join(map(str, found[:5])) + (f", ... ({len(found)} lines)" if len(found) > 5 else "")
+    return f"line{'s' if len(found) > 1 else ''} {shown}: "

@@ -1,0 +1,227 @@
+"""IOS access lists: golden files, notes and losses, which list is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.registry import read, write
+from orchestrator.policy.formats.results import Effect, Imported, Options
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId, check_ownership
+
+FIXTURES = Path(__file__).parent / "fixtures"
+POLICIES = Path(__file__).parents[2] / "orchestrator" / "lab" / "policies"
+SHOP = Options(acls=("shop-in", "shop-in6", "shop-out=egress"))
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text()
+
+
+def one(line: str, before: str = "") -> Imported:
+    return read(f"{before}ip access-list extended web\n {line}\n", "cisco", name="r1")
+
+
+def rule(line: str, before: str = "") -> Rule:
+    imported = one(line, before)
+    assert imported.exact, imported.losses
+    return imported.acl.rules[0]
+
+
+def test_the_example_is_read_and_written_as_the_golden_files_say() -> None:
+    imported = read(fixture("web.cisco"), name="web.cisco", options=SHOP)
+    assert imported.losses == ()
+    assert write(imported.acl, "native").text == fixture("web.cisco.json")
+    assert write(imported.acl, "iptables").text == fixture("web.as.iptables")
+    assert write(imported.acl, "ip6tables").text == fixture("web.as.ip6tables")
+    check_ownership(imported.acl, (Prefix.parse("198.51.100.0/25"), Prefix.parse("2001:db8:100::/48")))
+
+
+def test_the_shipped_lists_are_read_exactly() -> None:
+    options = Options(acls=("SHOP-IN", "SHOP-IN-6"))
+    imported = read((POLICIES / "shop.cisco").read_bytes(), name="shop.cisco", options=options)
+    assert imported.exact
+    assert len(imported.acl.rules) > 15
+
+
+def test_which_list_is_meant_must_be_clear() -> None:
+    with pytest.raises(BadInput, match="it holds 3 access lists; name the one to read: shop-in, shop-in6, shop-out"):
+        read(fixture("web.cisco"), "cisco")
+    with pytest.raises(BadInput, match="there is no access list shop; there are shop-in, shop-in6, shop-out"):
+        read(fixture("web.cisco"), "cisco", options=Options(acls=("shop",)))
+    with pytest.raises(BadInput, match="there is no access list in it"):
+        read("hostname r1\n", "cisco")
+    egress = read("access-list 7 permit any\n", "cisco", options=Options(direction=Direction.EGRESS)).acl
+    assert (egress.rules[0].direction, egress.egress_default) == (Direction.EGRESS, Action.DENY)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("access-list outside extended permit tcp any host 192.0.2.1 eq 80\n", "outside"),
+        ("ip access-list WEB\n 10 permit tcp any 192.0.2.0/24 eq 80\n", "WEB"),
+        ("ipv4 access-list XR\n 10 permit ipv4 any any\n", "XR"),
+        ("access-list 700 permit 0000.0000.0000 ffff.ffff.ffff\n", "700"),
+    ],
+)
+def test_lists_of_other_systems_are_not_guessed_at(text: str, name: str) -> None:
+    with pytest.raises(BadInput, match="not in the syntax of IOS"):
+        read(text, "cisco")
+    with pytest.raises(BadInput, match=f"{name} is not in the syntax of IOS for IP packets"):
+        read(text, "cisco", options=Options(acls=(name,)))
+
+
+def test_a_router_is_read_for_its_lists_only() -> None:
+    text = """hostname r1
+banner motd ^C permit nothing ^C
+access-list 101 remark [one] first words
+access-list 101 remark and more
+access-list 101 deny tcp any any eq 445
+ip prefix-list x seq 10 permit 192.0.2.0/24
+access-list 101 permit ip any any
+no access-list 102
+route-map RM permit 10
+ match ip address 101
+interface Gi0/0
+ ip access-group 101 in
+"""
+    imported = read(text, "cisco")
+    assert imported.exact
+    assert [(found.id, found.description) for found in imported.acl.rules] == [
+        ("one", "first words and more"),
+        ("one.2", "first words and more"),
+    ]
+
+
+def test_sequence_numbers_give_the_order() -> None:
+    text = (
+        "ip access-list extended w\n 20 permit tcp any any\n 10 deny tcp any any eq 22\n permit udp any any\n no 20\n"
+    )
+    actions = [(found.action, found.protocol) for found in read(text, "cisco").acl.rules]
+    assert actions == [(Action.DENY, 6), (Action.PERMIT, 17)]
+    with pytest.raises(BadInput, match="line 3: there is already a line with the sequence number 10"):
+        read("ip access-list extended w\n 10 permit ip any any\n 10 deny ip any any\n", "cisco")
+
+
+def test_every_word_inside_a_list_counts() -> None:
+    with pytest.raises(BadInput, match="line 3: 'evaluation off' is no line of an access list"):
+        read("ip access-list extended w\n permit ip any any\n evaluation off\n", "cisco")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("permit tcp any eq www 443 host 192.0.2.1 range ftp-data 22", "80,443 20-22"),
+        ("permit udp any gt 1023 any lt 10", "1024-65535 0-9"),
+        ("permit udp any neq ntp any", "0-122,124-65535 0-65535"),
+    ],
+)
+def test_ports(line: str, expected: str) -> None:
+    found = rule(line)
+    sides = (found.source_ports, found.destination_ports)
+    assert " ".join(",".join(map(str, ports)) for ports in sides) == expected
+
+
+def test_standard_lists_and_wildcards() -> None:
+    lines = ["permit 192.0.2.7", "deny host 192.0.2.8 log", "permit 10.0.0.1 0.0.255.0"]
+    first, second, third = read("\n".join(f"access-list 1 {line}" for line in lines), "cisco").acl.rules
+    assert (str(first.source), second.log, len(third.source.prefixes)) == ("192.0.2.7/32", True, 256)
+    assert str(third.source.prefixes[1]) == "10.0.1.1/32"
+
+
+def test_object_groups() -> None:
+    groups = """object-group network servers
+ description the servers
+ host 192.0.2.1
+ 198.51.100.0 255.255.255.128
+ range 203.0.113.4 203.0.113.7
+ group-object more
+object-group network more
+ 10.0.0.0 255.0.0.0
+object-group service web
+ tcp eq www
+ tcp source gt 1023 eq 443
+ udp range 5000 5010
+ icmp echo
+"""
+    found = rule("permit ip object-group servers any", groups)
+    assert str(found.source) == "10.0.0.0/8,192.0.2.1/32,198.51.100.0/25,203.0.113.4/30"
+    imported = one("permit object-group web any host 192.0.2.9", groups)
+    assert imported.exact
+    assert [found.protocol for found in imported.acl.rules] == [6, 6, 17, 1]
+    for missing in ("permit object-group none any any", "permit ip object-group web any"):
+        assert one(missing, groups).losses[0].effect is Effect.NARROWER
+    circle = "object-group network a\n group-object a\n"
+    assert "holds itself" in one("permit ip object-group a any", circle).losses[0].reason
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("permit tcp any any time-range lunch", "no rule comes and goes by the hour here"),
+        ("permit ip any any dscp ef", "the DSCP field is not looked at here"),
+        ("permit tcp any any reflect back timeout 10", "connections are not tracked here"),
+        ("evaluate back", "connections are not tracked here"),
+        ("permit tcp any any eq", "a port is missing at the end"),
+        ("permit tcp any any eq 70000", "'70000' is not a port"),
+        ("permit shiny any any", "the protocol 'shiny' is not known here"),
+        ("permit ip 192.0.2.0 255.255.255.0 any", "it looks like a subnet mask: write its complement"),
+        ("permit ip any any shiny", "'shiny' is not known here"),
+        ("permit 0 any any", "the protocol number 0 means every protocol on some releases"),
+        ("permit tcp any any eq 80 fragments", "later fragments carry no ports, types or flags to match"),
+    ],
+)
+def test_what_cannot_be_read_is_a_loss(line: str, reason: str) -> None:
+    imported = one(line)
+    (loss,) = imported.losses
+    assert (loss.file, loss.line, loss.text, loss.effect) == ("r1", 2, line, Effect.NARROWER)
+    assert reason in loss.reason
+    assert imported.acl.rules == ()
+
+
+def test_a_deny_that_cannot_be_read_whole_denies_more() -> None:
+    text = "ip access-list extended w\n deny tcp any any eq 80 time-range lunch\n permit ip any any\n"
+    imported = read(text, "cisco")
+    assert [loss.effect for loss in imported.losses] == [Effect.WIDER]
+    deny = imported.acl.rules[0]
+    assert (deny.action, deny.protocol, str(deny.destination_ports[0])) == (Action.DENY, 6, "80")
+
+
+def test_a_list_without_lines() -> None:
+    imported = read("ip access-list extended w\n!\n", "cisco")
+    assert "a list without a line permits everything in IOS" in imported.losses[0].reason
+
+
+def test_what_ios_does_with_later_fragments_is_said() -> None:
+    notes = one("permit tcp any any eq 80").notes
+    assert "line 2: IOS lets later fragments pass here by their addresses alone; these rules do not" in notes
+    written = write(one("permit tcp any any eq 80").acl, "cisco").text
+    assert " deny ip any any fragments\n" in written
+    assert not any("fragments" in note for note in read(written, "cisco").notes)
+
+
+def test_fragment_lines_that_were_changed_by_hand_are_rules() -> None:
+    written = write(one("permit tcp any any eq 80").acl, "cisco").text
+    changed = written.replace(" deny ip any any fragments", " permit ip 10.0.0.0 0.255.255.255 any fragments", 1)
+    rules = read(changed, "cisco").acl.rules
+    assert (rules[0].action, rules[0].fragments, str(rules[0].source)) == (Action.PERMIT, True, "10.0.0.0/8")
+
+
+def test_one_remark_over_several_lines_joins_only_what_is_one_rule() -> None:
+    lines = [" remark [x] both", " permit ip host 192.0.2.1 host 192.0.2.3", " permit ip host 192.0.2.2 host 192.0.2.4"]
+    text = "\n".join(["ip access-list extended w", *lines])
+    assert [found.id for found in read(text, "cisco").acl.rules] == ["x", "x.2"]
+    assert [str(found.source) for found in read(text.replace(".4", ".3"), "cisco").acl.rules] == [
+        "192.0.2.1/32,192.0.2.2/32"
+    ]
+
+
+def test_long_descriptions_are_folded_and_come_back() -> None:
+    words = " ".join(f"word{n}" for n in range(60))
+    acl = Acl((Rule(RuleId("long"), Action.DENY, description=words),))
+    written = write(acl, "cisco").text
+    assert max(map(len, written.split("\n"))) <= 108
+    assert read(written, "cisco").acl.rules[0].description == words

@@ -1,0 +1,235 @@
+"""iptables-save: golden files, notes and losses, chains and options."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.registry import read, write
+from orchestrator.policy.formats.results import Effect, Imported, Options
+from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, check_ownership
+
+FIXTURES = Path(__file__).parent / "fixtures"
+POLICIES = Path(__file__).parents[2] / "orchestrator" / "lab" / "policies"
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text()
+
+
+def table(*lines: str, forward: str = "DROP", output: str = "ACCEPT", more: str = "") -> str:
+    head = ["*filter", ":INPUT ACCEPT [0:0]", f":FORWARD {forward} [0:0]", f":OUTPUT {output} [0:0]", *more.split("\n")]
+    return "\n".join([*filter(None, head), *lines, "COMMIT", ""])
+
+
+def one(line: str, **options: bool) -> Imported:
+    return read(table(f"-A FORWARD {line}"), "iptables", name="fw", options=Options(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["web.iptables", "web.ip6tables"])
+def test_the_examples_are_read_as_the_golden_files_say(name: str) -> None:
+    imported = read(fixture(name), name=name)
+    assert imported.losses == ()
+    assert write(imported.acl, "native").text == fixture(f"{name}.json")
+    check_ownership(imported.acl, (Prefix.parse("203.0.113.0/25"), Prefix.parse("2001:db8:200::/48")))
+
+
+def test_the_example_is_written_for_cisco_as_the_golden_file_says() -> None:
+    assert write(read(fixture("web.iptables")).acl, "cisco").text == fixture("web.as.cisco")
+
+
+def test_the_notes_of_the_example() -> None:
+    assert read(fixture("web.iptables")).notes == (
+        "ingress is the chain FORWARD",
+        "egress is the chain OUTPUT",
+        "line 30: REJECT becomes deny: nothing is sent back",
+    )
+
+
+def test_the_shipped_list_is_read_exactly() -> None:
+    imported = read((POLICIES / "bank.iptables").read_bytes(), name="bank.iptables")
+    assert imported.exact
+    assert len(imported.acl.rules) > 5
+
+
+def test_ids_come_from_comments_or_from_what_a_rule_says() -> None:
+    text = table(
+        '-A FORWARD -p tcp -m tcp --dport 22 -m comment --comment "[ssh] of all" -j ACCEPT',
+        "-A FORWARD -p udp -j ACCEPT",
+    )
+    ssh, udp, policy = read(text, "iptables").acl.rules
+    assert (ssh.id, ssh.description, policy.id) == ("ssh", "of all", "OUTPUT.policy")
+    moved = read(table("-A FORWARD -p gre -j DROP", "-A FORWARD -p udp -j ACCEPT"), "iptables").acl.rules
+    assert moved[1].id == udp.id
+    assert udp.id.startswith("FORWARD-")
+
+
+def test_a_rule_said_twice_gets_two_ids() -> None:
+    rules = read(table(*["-A FORWARD -p udp -j ACCEPT"] * 3), "iptables").acl.rules
+    assert [rule.id.partition(".")[2] for rule in rules] == ["", "2", "3", "policy"]
+
+
+@pytest.mark.parametrize(
+    ("line", "effect", "reason"),
+    [
+        ("-i eth0 -j ACCEPT", Effect.NARROWER, "the interface a packet takes cannot be seen here"),
+        ("-m limit --limit 3/min -j ACCEPT", Effect.NARROWER, "-m limit: rates are not counted here"),
+        (
+            "-m mac ! --mac-source 0:1:2:3:4:5 -j ACCEPT",
+            Effect.NARROWER,
+            "-m mac: MAC addresses are not looked",
+        ),
+        ("-m shiny --new thing -j ACCEPT", Effect.NARROWER, "-m shiny: this match is not known here"),
+        ("--brand-new 5 -j ACCEPT", Effect.NARROWER, "'--brand-new' is not known here"),
+        ("-m state --state NEW -j ACCEPT", Effect.NARROWER, "connections are not tracked here"),
+        ("-s host.example -j ACCEPT", Effect.NARROWER, "'host.example' is not an address"),
+        ("-p 33 -m dccp --dport 5 -j ACCEPT", Effect.NARROWER, "-m dccp: this match is not known here"),
+        ("-p udplite -m multiport --dports 5 -j ACCEPT", Effect.NARROWER, "header cannot be looked into here"),
+        ("-p tcp -m tcp --dport 99999 -j ACCEPT", Effect.NARROWER, "'99999' is not a port"),
+        ("-p icmp -m icmp --icmp-type odd -j ACCEPT", Effect.NARROWER, "'odd' is not an ICMP type or code"),
+    ],
+)
+def test_what_cannot_be_seen_is_a_loss(line: str, effect: Effect, reason: str) -> None:
+    (loss,) = one(line).losses
+    assert (loss.file, loss.line, loss.effect, loss.text) == ("fw", 5, effect, f"-A FORWARD {line}")
+    assert reason in loss.reason
+    denied = one(line.replace("ACCEPT", "DROP"))
+    assert denied.exact, "nothing further down permits what the deny takes along"
+    wider = read(table(f"-A FORWARD {line.replace('ACCEPT', 'DROP')}", forward="ACCEPT"), "iptables").losses
+    assert {loss.effect for loss in wider} == {Effect.WIDER}
+
+
+def test_a_loss_of_a_jump_says_how_much_hangs_on_it() -> None:
+    text = table("-A FORWARD -i eth0 -j A", "-A A -p tcp -j ACCEPT", "-A A -p udp -j ACCEPT", more=":A - [0:0]")
+    (loss,) = read(text, "iptables").losses
+    assert str(loss) == (
+        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here (2 rules hang on it): "
+        "-A FORWARD -i eth0 -j A"
+    )
+
+
+def test_drops_in_other_tables_are_losses() -> None:
+    text = "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -s 10.0.0.0/8 -j DROP\nCOMMIT\n" + table()
+    (loss,) = read(text, "iptables").losses
+    assert (loss.line, loss.effect, loss.reason) == (3, Effect.REFUSED, "a drop in the table raw is not carried over")
+
+
+def test_log_marks_the_rule_it_stands_before() -> None:
+    imported = read(table("-A FORWARD -p tcp -m limit --limit 1/s -j LOG", "-A FORWARD -p tcp -j DROP"), "iptables")
+    assert [rule.log for rule in imported.acl.rules] == [True, False]
+    alone = read(table("-A FORWARD -p udp -j LOG", "-A FORWARD -p tcp -j DROP"), "iptables")
+    assert not any(rule.log for rule in alone.acl.rules)
+    assert "line 5: LOG by itself logs nothing here: a rule that decides can log" in alone.notes
+
+
+def test_stateless_reads_states_and_says_what_it_made_of_them() -> None:
+    text = table(
+        "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        "-A FORWARD -m conntrack --ctstate INVALID -j DROP",
+        "-A FORWARD -p tcp -m state --state NEW -m tcp --dport 22 -j ACCEPT",
+    )
+    assert [loss.line for loss in read(text, "iptables").losses] == [5, 6, 7]
+    imported = read(text, "iptables", options=Options(stateless=True))
+    assert imported.exact
+    replies, ssh, _ = imported.acl.rules
+    assert replies.established
+    assert str(ssh.destination_ports[0]) == "22"
+    assert imported.notes[1:4] == (
+        "line 5: established is told by TCP's ACK and RST flags; replies of no other protocol",
+        "line 6: left out: which packets belong to no valid connection is not known here",
+        "line 7: NEW is ignored: established connections were accepted before",
+    )
+
+
+def test_chains_are_chosen_by_what_they_decide_or_by_name() -> None:
+    text = table("-A INPUT -p tcp -j ACCEPT", "-A FORWARD -j LOG")
+    assert "ingress is the chain INPUT" in read(text, "iptables").notes
+    both = table("-A INPUT -p tcp -j ACCEPT", "-A FORWARD -p udp -j ACCEPT")
+    assert "the chain INPUT (1 lines) is left out: choose it with its name" in read(both, "iptables").notes
+    chosen = read(both, "iptables", options=Options(chains=("INPUT", "FORWARD=egress"))).acl.rules
+    assert [(rule.direction, rule.protocol) for rule in chosen] == [
+        (Direction.INGRESS, 6),
+        (Direction.INGRESS, None),
+        (Direction.EGRESS, 17),
+    ]
+    with pytest.raises(BadInput, match="there is no chain NOBODY; there are INPUT, FORWARD, OUTPUT"):
+        read(both, "iptables", options=Options(chains=("NOBODY",)))
+    with pytest.raises(BadInput, match="both INPUT and FORWARD are chosen for ingress"):
+        read(both, "iptables", options=Options(chains=("INPUT", "FORWARD")))
+
+
+def test_every_rule_names_its_ip_version_and_policies_are_rules() -> None:
+    acl = read(table("-A FORWARD -p tcp -j DROP", forward="ACCEPT"), "iptables").acl
+    assert acl.ingress_default is acl.egress_default is Action.DENY
+    assert [(rule.id, str(rule.source), str(rule.destination)) for rule in acl.rules[1:]] == [
+        ("FORWARD.policy", "0.0.0.0/0", "any"),
+        ("OUTPUT.policy", "any", "0.0.0.0/0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is no .filter table"),
+        ("*nat\nCOMMIT\n", "there is no .filter table"),
+        ("-A FORWARD -j DROP\n", "line 1: this is no line of iptables-save"),
+        ("*filter\n:FORWARD DROP [0:0]\n", "line 1: .filter has no COMMIT: is the file cut off"),
+        ("*filter\n:FORWARD MAYBE [0:0]\nCOMMIT\n", "line 2: .* is no chain"),
+        (
+            "*filter\n:FORWARD DROP [0:0]\niptables -A FORWARD -j DROP\nCOMMIT\n",
+            "line 3: .* is no line of iptables-save",
+        ),
+        ("*filter\nCOMMIT\n*filter\nCOMMIT\n", "line 3: a second .filter table; the first is on line 1"),
+        ("*filter\n:A - [0:0]\nCOMMIT\n", "none of the chains FORWARD, INPUT and OUTPUT"),
+        ('*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m comment --comment "x -j DROP\nCOMMIT\n', "line 3: a quote"),
+    ],
+)
+def test_texts_that_are_no_iptables_save(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        read(text, "iptables")
+
+
+def test_what_cannot_be_written_is_left_out_or_widened_and_reported() -> None:
+    flags = {"protocol": 6, "tcp_flags": FlagMatch(0x80, 0x80)}
+    acl = Acl((Rule(RuleId("p"), Action.PERMIT, **flags), Rule(RuleId("d"), Action.DENY, **flags)))  # type: ignore[arg-type]
+    exported = write(acl, "iptables")
+    assert [(loss.line, loss.text, loss.effect) for loss in exported.losses] == [
+        (1, "p", Effect.NARROWER),
+        (2, "d", Effect.WIDER),
+    ]
+    assert '-A FORWARD -p tcp -m comment --comment "[d]" -j DROP' in exported.text
+    assert '"[p]"' not in exported.text
+
+
+def test_texts_with_quotes_and_counters() -> None:
+    text = table('[3:180] -A FORWARD -p udp -m comment --comment "say \\"no\\" -j ACCEPT" -j DROP')
+    rule = read(text, "iptables").acl.rules[0]
+    assert (rule.action, rule.description) == (Action.DENY, 'say "no" -j ACCEPT')
+    again = read(write(Acl((rule,)), "iptables").text, "iptables").acl.rules[0]
+    assert again == rule
+
+
+@pytest.mark.skipif(shutil.which("iptables-legacy-restore") is None, reason="iptables is not installed")
+@pytest.mark.system
+@pytest.mark.parametrize("name", ["web.iptables", "web.ip6tables", "web.cisco"])
+def test_real_iptables_takes_what_is_written(name: str) -> None:
+    options = Options(acls=("shop-in", "shop-in6", "shop-out=egress")) if name == "web.cisco" else Options()
+    acl = read(fixture(name), options=options).acl
+    for program in ("iptables", "ip6tables"):
+        text = write(acl, program).text
+        for variant in ("legacy", "nft"):
+            command = ["unshare", "-n", f"{program}-{variant}-restore", "--test"]
+            done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+            assert done.returncode == 0, done.stderr
+
+
+def test_ipv6_rules_of_a_protocol_keep_later_fragments_out() -> None:
+    """ip6tables finds the protocol of later fragments; a bare `-m tcp` fails for them, as the rule does."""
+    acl = Acl((Rule(RuleId("t"), Action.PERMIT, protocol=6), Rule(RuleId("a"), Action.PERMIT)))
+    assert '-A FORWARD -p tcp -m tcp -m comment --comment "[t]" -j ACCEPT' in write(acl, "ip6tables").text
+    assert '-A FORWARD -p tcp -m comment --comment "[t]" -j ACCEPT' in write(acl, "iptables").text
