@@ -1,0 +1,186 @@
+"""Flows as columns: what an OpenFlow program is made of, from the compiler to the wire.
+
+A row is one flow entry. Its *key* is what the switch calls the same entry: table, priority and match. Its *value* is
+the cookie and the instructions. Matches are kept as the standard's own bytes (OXM TLVs, in the order in which Open
+vSwitch writes them back), so that what was compiled, what is sent and what is read back compare byte for byte.
+
+Rows name switch ports by symbol, because the same program serves every switch of a domain: port number
+``SYMBOL_BASE + i`` stands for ``ports[i]``, and the driver puts the switch's own number in its place. A row whose port
+a switch does not have is left out there; so an endpoint may move between switches and the program stays. Symbols stand
+in the `in_port` of a match, in output actions, and in actions that set the pipeline's output register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+SYMBOL_BASE = 0xFE000000
+"""Port numbers from here to 0xfeffffff are symbols in a program (the standard reserves only 0xffffff00 upwards)."""
+
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+
+
+class FlowKey(NamedTuple):
+    """What identifies a flow entry on a switch."""
+
+    table: int
+    priority: int
+    match: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One flow entry as a value, for the few that are made one at a time and for looking at."""
+
+    table: int
+    priority: int
+    match: bytes
+    instructions: bytes
+    cookie: int
+    tenant: int = 0
+
+    @property
+    def key(self) -> FlowKey:
+        return FlowKey(self.table, self.priority, self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTable:
+    """Flow entries as columns.
+
+    n rows; `match` is (n, width), zero-padded behind `match_length`; `instructions` holds indices into
+    `instruction_set`, for thousands of rows share a handful of instruction lists. `tenant` is the number of the tenant
+    whose policy made the row (0: structure), used to bucket digests and deltas.
+    """
+
+    table: U8
+    priority: U16
+    cookie: U64
+    tenant: U32
+    match_length: U8
+    match: U8
+    instructions: U32
+    instruction_set: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @classmethod
+    def of(cls, flows: Iterable[Flow]) -> FlowTable:
+        """Columns from single flows."""
+        rows = tuple(flows)
+        known: dict[bytes, int] = {}
+        indices = [known.setdefault(row.instructions, len(known)) for row in rows]
+        width = max((len(row.match) for row in rows), default=0)
+        padded = b"".join(row.match.ljust(width, b"\0") for row in rows)
+        return cls(
+            table=np.array([row.table for row in rows], np.uint8),
+            priority=np.array([row.priority for row in rows], np.uint16),
+            cookie=np.array([row.cookie for row in rows], np.uint64),
+            tenant=np.array([row.tenant for row in rows], np.uint32),
+            match_length=np.array([len(row.match) for row in rows], np.uint8),
+            match=np.frombuffer(padded, np.uint8).reshape(len(rows), width),
+            instructions=np.array(indices, np.uint32),
+            instruction_set=tuple(known),
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[FlowTable]) -> FlowTable:
+        """The rows of several tables, one after the other, with one shared instruction set."""
+        known: dict[bytes, int] = {}
+        width = max((part.match.shape[1] for part in tables), default=0)
+        match = np.zeros((sum(map(len, tables)), width), np.uint8)
+        indices = [np.empty(0, np.uint32)]
+        start = 0
+        for part in tables:
+            renumbered = np.array([known.setdefault(each, len(known)) for each in part.instruction_set], np.uint32)
+            indices.append(renumbered[part.instructions] if len(part) else part.instructions)
+            match[start : start + len(part), : part.match.shape[1]] = part.match
+            start += len(part)
+
+        def column(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+            return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in tables)], dtype=dtype)
+
+        return cls(
+            table=column("table", np.uint8),
+            priority=column("priority", np.uint16),
+            cookie=column("cookie", np.uint64),
+            tenant=column("tenant", np.uint32),
+            match_length=column("match_length", np.uint8),
+            match=match,
+            instructions=np.concatenate(indices),
+            instruction_set=tuple(known),
+        )
+
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> FlowTable:
+        """Some rows, by index or by mask; the instruction set stays as it is."""
+        return FlowTable(
+            self.table[rows],
+            self.priority[rows],
+            self.cookie[rows],
+            self.tenant[rows],
+            self.match_length[rows],
+            self.match[rows],
+            self.instructions[rows],
+            self.instruction_set,
+        )
+
+    def part(self, start: int, end: int) -> FlowTable:
+        """Rows `start` up to, not including, `end`, without copying them."""
+        return FlowTable(
+            self.table[start:end],
+            self.priority[start:end],
+            self.cookie[start:end],
+            self.tenant[start:end],
+            self.match_length[start:end],
+            self.match[start:end],
+            self.instructions[start:end],
+            self.instruction_set,
+        )
+
+    def compacted(self) -> FlowTable:
+        """The same rows with only those instruction lists that they use, in the order of first use."""
+        used, first, which = np.unique(self.instructions, return_index=True, return_inverse=True)
+        by_first_use = np.argsort(first)
+        rank = np.empty(len(used), np.uint32)
+        rank[by_first_use] = np.arange(len(used), dtype=np.uint32)
+        kept = tuple(self.instruction_set[index] for index in used[by_first_use].tolist())
+        return replace(self, instructions=rank[which], instruction_set=kept)
+
+    def row(self, index: int) -> Flow:
+        """One row as a value."""
+        return Flow(
+            table=int(self.table[index]),
+            priority=int(self.priority[index]),
+            match=self.match[index, : int(self.match_length[index])].tobytes(),
+            instructions=self.instruction_set[int(self.instructions[index])],
+            cookie=int(self.cookie[index]),
+            tenant=int(self.tenant[index]),
+        )
+
+    def rows(self) -> list[Flow]:
+        """Every row as a value: for tests, small tables and looking at."""
+        return [self.row(index) for index in range(len(self))]
+
+    def keys(self) -> list[FlowKey]:
+        """Every row's key, in row order; the bulk path of comparing."""
+        width = self.match.shape[1]
+        whole = np.ascontiguousarray(self.match).tobytes()
+        return [
+            FlowKey(table, priority, whole[start : start + length])
+            for table, priority, length, start in zip(
+                self.table.tolist(),
+                self.priority.tolist(),
+                self.match_length.tolist(),
+                range(0, width * len(self), width) if width else [0] * len(self),
+                strict=True,
+            )
+        ]

@@ -1,0 +1,36 @@
+"""A Program: everything one enforcement tier of a domain must hold, as one value.
+
+Same policy, same placement, same bytes. A program says nothing about how the device got where it is; an enforcement
+point compares it with what the device holds and closes the gap.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from orchestrator.program.flows import FlowTable
+
+
+class Tier(enum.Enum):
+    """Where in a domain a program runs."""
+
+    HOST = "host"
+    SERVER = "server"
+    EDGE = "edge"
+
+
+UPLINK = "uplink"
+"""The symbol of a switch's port towards the edge; every other symbol is an interface's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Flows for every switch of a tier. `generation` grows with each publication; `digest` is of the content alone."""
+
+    domain: str
+    tier: Tier
+    generation: int
+    digest: bytes
+    flows: FlowTable
+    ports: tuple[str, ...]

@@ -1,0 +1,216 @@
+"""Programs and deltas as bytes, for the way from the control plane to the enforcement points.
+
+    ┌──────┬─────────┬──────┬───────────────┬───────────────────────────────┐
+    │ ACLF │ version │ kind │ length of body│ body, compressed (zlib)       │
+    │ 4    │ 1       │ 1    │ 8             │                               │
+    └──────┴─────────┴──────┴───────────────┴───────────────────────────────┘
+
+    program   domain, tier, generation, digest, ports, flows
+    delta     base, target, generation, ports, the base's ports where they differ, removed, added
+    flows     counts, instruction lists, then column after column; matches are transposed, the first byte of every match
+              together, for like bytes side by side compress ten times as well and faster
+
+Numbers are little-endian. Whatever cannot be read whole and consistent is BadInput; nothing is trusted, least of all
+lengths.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.errors import BadInput
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program, Tier
+
+PROGRAM_MEDIA_TYPE = "application/vnd.aclflow.program"
+DELTA_MEDIA_TYPE = "application/vnd.aclflow.delta"
+
+MOST_BYTES = 1 << 30
+"""A body that says it is longer is not unpacked."""
+
+_MAGIC, _VERSION = b"ACLF", 1
+_PROGRAM, _DELTA = 1, 2
+_HEAD = struct.Struct("<4sBBQ")
+_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
+_TIER_OF = {number: tier for tier, number in _TIERS.items()}
+_COLUMNS = (("table", "u1"), ("priority", "<u2"), ("cookie", "<u8"), ("tenant", "<u4"), ("match_length", "u1"))
+
+Read = TypeVar("Read")
+
+
+def encode_program(program: Program) -> bytes:
+    """A program as bytes."""
+    body = _Writer()
+    body.text(program.domain)
+    body.number(_TIERS[program.tier])
+    body.number(program.generation)
+    body.octets(program.digest)
+    body.texts(program.ports)
+    body.flows(program.flows)
+    return body.sealed(_PROGRAM)
+
+
+def decode_program(data: bytes) -> Program:
+    """The program that `encode_program` wrote. Raises BadInput."""
+    return _decoded(data, _PROGRAM, _read_program)
+
+
+def encode_delta(delta: Delta) -> bytes:
+    """A delta as bytes."""
+    body = _Writer()
+    body.octets(delta.base)
+    body.octets(delta.target)
+    body.number(delta.generation)
+    body.texts(delta.ports)
+    body.number(0 if delta.base_ports is None else 1)
+    body.texts(delta.base_ports or ())
+    body.flows(delta.removed)
+    body.flows(delta.added)
+    return body.sealed(_DELTA)
+
+
+def decode_delta(data: bytes) -> Delta:
+    """The delta that `encode_delta` wrote. Raises BadInput."""
+    return _decoded(data, _DELTA, _read_delta)
+
+
+def _read_program(body: _Reader) -> Program:
+    domain = body.text()
+    tier = _TIER_OF.get(body.number())
+    if tier is None:
+        raise BadInput("the program is for a tier that we do not know", place="tier")
+    return Program(domain, tier, body.number(), body.octets(), ports=body.texts(), flows=body.flows())
+
+
+def _read_delta(body: _Reader) -> Delta:
+    base, target, generation, ports = body.octets(), body.octets(), body.number(), body.texts()
+    moved, base_ports = body.number(), body.texts()
+    return Delta(base, target, generation, body.flows(), body.flows(), ports, base_ports if moved else None)
+
+
+def _decoded(data: bytes, kind: int, read: Callable[[_Reader], Read]) -> Read:
+    body = _Reader(_opened(data, kind))
+    found = read(body)
+    body.finish()
+    return found
+
+
+def _opened(data: bytes, kind: int) -> bytes:
+    """The body behind a right head, unpacked to exactly the length that the head says."""
+    if len(data) < _HEAD.size:
+        raise BadInput("shorter than the head of a program or delta")
+    magic, version, found, length = _HEAD.unpack_from(data)
+    if (magic, version, found) != (_MAGIC, _VERSION, kind):
+        raise BadInput(f"does not begin like a {'program' if kind == _PROGRAM else 'delta'} of version {_VERSION}")
+    if length > MOST_BYTES:
+        raise BadInput(f"says that it unpacks to {length} bytes, over {MOST_BYTES}")
+    unpacker = zlib.decompressobj()
+    try:
+        body = unpacker.decompress(memoryview(data)[_HEAD.size :], length + 1)
+    except zlib.error as error:
+        raise BadInput(f"cannot be unpacked: {error}") from None
+    if len(body) != length or not unpacker.eof or unpacker.unused_data:
+        raise BadInput(f"does not unpack to the {length} bytes that it says")
+    return body
+
+
+class _Writer:
+    """Builds a body piece by piece."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def number(self, value: int) -> None:
+        self._pieces.append(struct.pack("<Q", value))
+
+    def octets(self, value: bytes) -> None:
+        self.number(len(value))
+        self._pieces.append(value)
+
+    def text(self, value: str) -> None:
+        self.octets(value.encode())
+
+    def texts(self, values: tuple[str, ...]) -> None:
+        self.number(len(values))
+        self.octets("\0".join(values).encode())
+
+    def flows(self, table: FlowTable) -> None:
+        flows = table.compacted()
+        width = int(flows.match_length.max(initial=0))
+        self.number(len(flows))
+        self.number(width)
+        self.number(len(flows.instruction_set))
+        for each in flows.instruction_set:
+            self.octets(each)
+        for name, dtype in _COLUMNS:
+            self._pieces.append(getattr(flows, name).astype(dtype).tobytes())
+        self._pieces.append(flows.instructions.astype("<u4").tobytes())
+        self._pieces.append(flows.match[:, :width].T.tobytes())
+
+    def sealed(self, kind: int) -> bytes:
+        body = b"".join(self._pieces)
+        return _HEAD.pack(_MAGIC, _VERSION, kind, len(body)) + zlib.compress(body, 1)
+
+
+class _Reader:
+    """Takes a body apart; every piece must be there."""
+
+    def __init__(self, body: bytes) -> None:
+        self._rest = memoryview(body)
+
+    def take(self, length: int) -> memoryview:
+        if length > len(self._rest):
+            raise BadInput(f"ends early: {length} bytes are wanted where {len(self._rest)} are left")
+        piece, self._rest = self._rest[:length], self._rest[length:]
+        return piece
+
+    def finish(self) -> None:
+        if self._rest:
+            raise BadInput(f"{len(self._rest)} bytes too long")
+
+    def number(self) -> int:
+        (value,) = struct.unpack("<Q", self.take(8))
+        return int(value)
+
+    def octets(self) -> bytes:
+        return bytes(self.take(self.number()))
+
+    def text(self) -> str:
+        try:
+            return self.octets().decode()
+        except UnicodeDecodeError:
+            raise BadInput("holds text that is not UTF-8") from None
+
+    def texts(self) -> tuple[str, ...]:
+        count, joined = self.number(), self.text()
+        found = tuple(joined.split("\0")) if count else ()
+        if len(found) != count or (joined and not count):
+            raise BadInput(f"holds {len(found)} names where it says {count}")
+        return found
+
+    def flows(self) -> FlowTable:
+        count, width, lists = self.number(), self.number(), self.number()
+        if width > 255 or lists > count:
+            raise BadInput(f"{count} rows cannot have {lists} instruction lists and matches of {width} bytes")
+        instruction_set = tuple(self.octets() for _ in range(lists))
+        columns = {name: self._column(count, dtype) for name, dtype in _COLUMNS}
+        instructions = self._column(count, "<u4")
+        match = np.frombuffer(self.take(count * width), np.uint8).reshape(width, count).T.copy()
+        if (instructions >= lists).any():
+            raise BadInput("a row points to an instruction list that is not there")
+        if (match[np.arange(width) >= columns["match_length"][:, None]] != 0).any() or (
+            columns["match_length"] > width
+        ).any():
+            raise BadInput("a match does not have the length that it says")
+        return FlowTable(**columns, instructions=instructions, match=match, instruction_set=instruction_set)
+
+    def _column(self, count: int, dtype: str) -> npt.NDArray[Any]:
+        wire = np.dtype(dtype)
+        return np.frombuffer(self.take(count * wire.itemsize), wire).astype(wire.newbyteorder("="))

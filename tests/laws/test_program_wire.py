@@ -1,0 +1,114 @@
+"""Programs and deltas on the wire: they come back as they went, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from flow_tables import programs, same_columns
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import BadInput
+from orchestrator.program.delta import between
+from orchestrator.program.digest import digest
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import MOST_BYTES, decode_delta, decode_program, encode_delta, encode_program
+
+NOTHING = FlowTable.of(())
+EMPTY = Program("d1", Tier.HOST, 0, digest(NOTHING, ()), NOTHING, ())
+HEAD = struct.Struct("<4sBBQ")
+
+
+@settings(max_examples=120, deadline=None)
+@given(programs())
+@example(EMPTY)
+def test_programs_come_back(program: Program) -> None:
+    back = decode_program(encode_program(program))
+    assert same_columns(back.flows, program.flows)
+    assert (back.domain, back.tier, back.generation, back.digest, back.ports) == (
+        program.domain,
+        program.tier,
+        program.generation,
+        program.digest,
+        program.ports,
+    )
+    assert encode_program(back) == encode_program(program)
+
+
+@settings(max_examples=120, deadline=None)
+@given(programs(), programs())
+def test_deltas_come_back(old: Program, new: Program) -> None:
+    delta = between(old, new)
+    back = decode_delta(encode_delta(delta))
+    assert same_columns(back.removed, delta.removed)
+    assert same_columns(back.added, delta.added)
+    assert (back.base, back.target, back.generation, back.ports, back.base_ports) == (
+        delta.base,
+        delta.target,
+        delta.generation,
+        delta.ports,
+        delta.base_ports,
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    for decode in (decode_program, decode_delta):
+        with pytest.raises(BadInput):
+            decode(data)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from((1, 2)))
+def test_random_bodies_are_refused_or_read(body: bytes, kind: int) -> None:
+    data = HEAD.pack(b"ACLF", 1, kind, len(body)) + zlib.compress(body, 1)
+    with pytest.raises(BadInput):
+        (decode_program if kind == 1 else decode_delta)(data)
+
+
+@settings(max_examples=120, deadline=None)
+@given(programs(), programs(), st.data())
+def test_damaged_bodies_are_refused_or_read(old: Program, new: Program, data: st.DataObject) -> None:
+    """A changed byte inside a well-packed body never leads to anything but BadInput or a value."""
+    encoded = data.draw(st.sampled_from((encode_program(new), encode_delta(between(old, new)))))
+    kind = encoded[5]
+    body = bytearray(zlib.decompress(encoded[HEAD.size :]))
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] = data.draw(st.integers(0, 255))
+    damaged = HEAD.pack(b"ACLF", 1, kind, len(body)) + zlib.compress(bytes(body), 1)
+    try:
+        value = (decode_program if kind == 1 else decode_delta)(damaged)
+    except BadInput:
+        return
+    tables = (value.flows,) if isinstance(value, Program) else (value.removed, value.added)
+    for table in tables:
+        assert len(table.rows()) == len(table)
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.integers(0, 400))
+def test_cut_short_is_refused(program: Program, cut: int) -> None:
+    encoded = encode_program(program)
+    if cut < len(encoded):
+        with pytest.raises(BadInput):
+            decode_program(encoded[:cut])
+    with pytest.raises(BadInput):
+        decode_program(encoded + b"x")
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    bomb = zlib.compress(bytes(1 << 24), 9)
+    for says in (MOST_BYTES + 1, 10):
+        with pytest.raises(BadInput):
+            decode_program(HEAD.pack(b"ACLF", 1, 1, says) + bomb)
+
+
+def test_a_program_is_not_a_delta() -> None:
+    with pytest.raises(BadInput):
+        decode_delta(encode_program(EMPTY))
+    with pytest.raises(BadInput):
+        decode_program(encode_delta(between(EMPTY, EMPTY)))
