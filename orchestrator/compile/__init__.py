@@ -1,0 +1,12 @@
+"""Compilers: functions from a policy to the program that a data plane must hold.
+
+Read in this order:
+
+    pipeline.py      the host tier's tables and registers, as data; pipeline_page.py writes docs/pipeline.md from it
+    oxm.py           match fields and their canonical bytes; instructions.py the same for actions
+    cookies.py       what a flow's cookie says
+    atoms.py         rules as columns; levels.py which of them need an order; openflow.py columns as flow entries
+    lists.py         access lists as flow entries; structure.py every other flow entry; symbols.py ports by name
+    host.py          all of it together: `compile_host`
+    cost.py          what a list will cost, before it is committed
+"""

@@ -1,0 +1,81 @@
+"""The cookie of a flow entry: who put it there, for what, and which rule it counts for.
+
+     63      56 55  52 51  48 47      40 39                                    0
+    ┌──────────┬──────┬──────┬──────────┬───────────────────────────────────────┐
+    │   0xAC   │ tier │ kind │    0     │                number                 │
+    └──────────┴──────┴──────┴──────────┴───────────────────────────────────────┘
+
+The first byte tells our flows from everybody else's. `number` is a rule number, a tenant's number or a generation,
+as `Kind` says. Rule numbers are never reused while anything may still hold them, so a counter read from a switch
+always belongs to the rule that its cookie names.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+from orchestrator.program.program import Tier
+
+MARK = 0xAC
+"""The first byte of every cookie of ours."""
+
+NUMBER_BITS = 40
+HIGHEST_NUMBER = (1 << NUMBER_BITS) - 1
+
+COOKIE_MASK = MARK << 56
+"""A flow is ours when ``cookie & (0xFF << 56) == COOKIE_MASK``."""
+
+_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
+_TIER_OF = {number: tier for tier, number in _TIERS.items()}
+
+
+class Kind(enum.IntEnum):
+    """What a flow is for, and with it what the cookie's number counts."""
+
+    STRUCTURE = 0
+    """Part of the pipeline itself; number 0."""
+    RULE = 1
+    """A tenant's rule; the rule's number."""
+    INGRESS_DEFAULT = 2
+    """The end of a tenant's ingress list; the tenant's number."""
+    EGRESS_DEFAULT = 3
+    """The end of a tenant's egress list; the tenant's number."""
+    OPERATOR_RULE = 4
+    """An operator rule; the rule's number."""
+    INGRESS_RETURN = 5
+    """Return traffic in a tenant's ingress list; the tenant's number."""
+    EGRESS_RETURN = 6
+    """Return traffic in a tenant's egress list; the tenant's number."""
+    STAMP = 15
+    """The flow that says what the switch holds; the low 40 bits of the generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """A cookie taken apart."""
+
+    tier: Tier
+    kind: Kind
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= HIGHEST_NUMBER:
+            raise BadInput(f"{self.number} is not in 0..2^{NUMBER_BITS}-1", place="number")
+
+    def pack(self) -> int:
+        """The 64 bits. Adding to the result of a cookie with number 0 gives the cookie with that number."""
+        return MARK << 56 | _TIERS[self.tier] << 52 | self.kind << 48 | self.number
+
+    @classmethod
+    def unpack(cls, cookie: int) -> Cookie | None:
+        """Take 64 bits apart; None if they are not a cookie of ours."""
+        tier = _TIER_OF.get(cookie >> 52 & 0xF)
+        kind = cookie >> 48 & 0xF
+        if cookie >> 56 != MARK or tier is None or kind not in _KINDS or cookie >> NUMBER_BITS & 0xFF:
+            return None
+        return cls(tier, Kind(kind), cookie & HIGHEST_NUMBER)
+
+
+_KINDS = frozenset(Kind)

@@ -1,0 +1,75 @@
+"""The page about the pipeline, written from its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.compile.oxm import Field
+from orchestrator.compile.pipeline import ALL_REGISTERS, BANDS, GATEWAY_MAC, RULE_FIELDS, STAGES, Stage, Table
+
+_HEAD = """# The host tier's pipeline
+
+This page is written from `orchestrator/compile/pipeline.py`; change it there. Every switch of a security domain runs
+these tables. A packet starts in the first and goes on until a table sends it out or drops it; a table whose rows all
+miss does what the last column says.
+"""
+
+_FRAGMENTS = """## Fragments
+
+Switches run in Open vSwitch's `nx-match` mode, in which first fragments show their ports and later fragments none. A
+rule that looks past the IP header matches only where that header is: whole packets and first fragments (`ip_frag` 0
+under mask 2). A rule for fragments matches later ones (`ip_frag` 3). Other rules do not look. The protocol of an IPv6
+later fragment is 44, for what it carries cannot be known. A first fragment too short for its transport header would
+show ports 0 and 0, and is dropped on admission.
+"""
+
+
+def pipeline_page() -> str:
+    """`docs/pipeline.md`."""
+    return "\n".join(
+        (
+            _HEAD,
+            _table(("table", "name", "goes on to", "else"), (_row(stage) for stage in STAGES)),
+            *map(_about, STAGES),
+            f"*The fields of rules* are {', '.join(_names(RULE_FIELDS))}.\n",
+            "## Registers\n",
+            _table(
+                ("register", "bits", "name", "meaning"),
+                ((each.field.name, each.bits, f"`{each.name}`", each.meaning) for each in ALL_REGISTERS),
+            ),
+            "## Priorities\n",
+            _table(("priority", "holds"), ((each.priorities, each.holds) for each in BANDS)),
+            "## The gateway\n",
+            f"Endpoints see one router, `{_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move and keep "
+            "its neighbour table. The same address stands for a host towards the edge.\n",
+            _FRAGMENTS,
+        )
+    )
+
+
+def _about(stage: Stage) -> str:
+    own = [field for field in stage.looks_at if field not in RULE_FIELDS]
+    looks_at = stage.looks_at if set(RULE_FIELDS) - set(stage.looks_at) else own
+    words = [] if looks_at is stage.looks_at else ["the fields of rules"]
+    return f"**{_name(stage.table)}.** {stage.purpose}\n\nLooks at: {', '.join([*words, *_names(looks_at)])}.\n"
+
+
+def _row(stage: Stage) -> tuple[str, ...]:
+    return (str(stage.table.value), _name(stage.table), ", ".join(map(_name, stage.goes_to)) or "-", stage.miss)
+
+
+def _name(table: Table) -> str:
+    return table.name.lower()
+
+
+def _names(fields: Iterable[Field]) -> list[str]:
+    return [f"`{field.name}`" for field in fields]
+
+
+def _mac(address: int) -> str:
+    return address.to_bytes(6, "big").hex(":")
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ("---",) * len(head), *rows)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,110 @@
+"""What lists cost: told in advance, and true; the numbers known of public rule sets."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from strategies import acls
+
+from orchestrator.compile import oxm
+from orchestrator.compile.atoms import atoms
+from orchestrator.compile.cost import Cost, cost
+from orchestrator.compile.levels import levels
+from orchestrator.compile.lists import CompiledList
+from orchestrator.compile.openflow import with_port_masks
+from orchestrator.compile.pipeline import Table
+from orchestrator.compile.structure import default_rows
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import Acl, Action, FlagMatch, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import TCP, WITH_PORTS
+from orchestrator.program.flows import FlowTable
+
+CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(acls(max_rules=8))
+def test_the_cost_is_what_compiling_gives(acl: Acl) -> None:
+    for returns in ReturnTraffic:
+        told = cost(acl, returns)
+        tenant = Tenant(TenantId("t"), 1, (), acl, {rule.id: i for i, rule in enumerate(acl.rules, 1)})
+        rows = FlowTable.joined((*CompiledList.of(tenant, returns).rows, FlowTable.of(default_rows(tenant))))
+        for one, table in ((told.ingress, Table.INGRESS), (told.egress, Table.EGRESS)):
+            mine = rows.take(rows.table == table)
+            assert one.flows == len(mine)
+            assert one.shapes == len({shape_of(row.match) for row in mine.rows()})
+            rules = {row.priority for row in mine.rows() if row.priority > 301}
+            assert one.levels == len(rules) + (returns is ReturnTraffic.ESTABLISHED)
+        assert told.flows == told.ingress.flows + told.egress.flows == len(rows)
+
+
+def shape_of(match: bytes) -> frozenset[tuple[str, int]]:
+    """Which bits a match looks at, as the switch counts: transport ports and ICMP types share a place."""
+    places = {
+        "tcp_src": "source", "udp_src": "source", "sctp_src": "source", "icmp_type": "source", "icmpv6_type": "source",
+        "tcp_dst": "target", "udp_dst": "target", "sctp_dst": "target", "icmp_code": "target", "icmpv6_code": "target",
+    }  # fmt: skip
+    found = set()
+    for term in oxm.unpack(match):
+        name = term.field.name
+        mask = 0xFFFF if name.startswith("icmp") else term.full_mask
+        found.add((places.get(name, name), mask))
+    return frozenset(found)
+
+
+def test_an_empty_list_costs_its_ends() -> None:
+    told = cost(Acl(), ReturnTraffic.EXPLICIT)
+    assert told == Cost(told.ingress, told.egress, None, 0)
+    assert (told.flows, told.levels, told.shapes) == (2, 0, 1)
+
+
+def test_the_widest_rule_is_named() -> None:
+    narrow = Rule(RuleId("narrow"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(80, 80),))
+    wide = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(1, 65534),))
+    told = cost(Acl((narrow, wide)))
+    assert (told.widest_rule, told.widest_rule_flows) == ("wide", 60)
+    assert told.ingress.first_packet_ns == told.ingress.shapes * 40
+
+
+def classbench(name: str) -> Acl:
+    """A filter set in ClassBench's format: `@src dst low : high low : high proto/mask flags/mask`, flags a byte up."""
+    path = CLASSBENCH / name
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    rules = []
+    with gzip.open(path, "rt") as lines:
+        for number, line in enumerate(lines):
+            source, destination, low, _, high, low2, _, high2, protocol, flags = line[1:].split()
+            kind, looked_at = (int(part, 16) for part in protocol.split("/"))
+            value, mask = (int(part, 16) >> 8 for part in flags.split("/"))
+            with_ports = looked_at and kind in WITH_PORTS
+            with_flags = looked_at and kind == TCP and mask
+            rules.append(
+                Rule(
+                    RuleId(f"r{number}"),
+                    Action.PERMIT,
+                    protocol=kind if looked_at else None,
+                    source=Addresses((Prefix.parse(source),)),
+                    destination=Addresses((Prefix.parse(destination),)),
+                    source_ports=(PortRange(int(low), int(high)),) if with_ports else EVERY_PORT,
+                    destination_ports=(PortRange(int(low2), int(high2)),) if with_ports else EVERY_PORT,
+                    tcp_flags=FlagMatch(value, mask) if with_flags else None,
+                )
+            )
+    return Acl(tuple(rules))
+
+
+@pytest.mark.parametrize(
+    ("name", "growth", "deepest"), [("acl1_10k", 1.36, 39), ("fw1_10k", 3.4, 75), ("ipc1_10k", 1.3, 132)]
+)
+def test_numbers_known_of_public_sets(name: str, growth: float, deepest: int) -> None:
+    """Port ranges as masks, and levels (whether TCP flags and ICMP types are read moves a set by one)."""
+    acl = classbench(f"{name}.rules.gz")
+    table = atoms(acl.rules, acl.groups)
+    assert len(with_port_masks(table).atom) / len(table) == pytest.approx(growth, abs=0.05)
+    assert int(levels(table).max()) + 1 == pytest.approx(deepest, abs=1)

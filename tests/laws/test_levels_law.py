@@ -1,0 +1,109 @@
+"""Levels: valid, as few as there can be, and the fast way agrees with the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from strategies import acls
+
+from orchestrator.compile import levels as module
+from orchestrator.compile.atoms import atoms
+from orchestrator.compile.levels import levels, reference_levels
+from orchestrator.policy.model import Acl
+from orchestrator.policy.space import Box, boxes_of
+from orchestrator.program.rules import RuleTable
+
+
+def by_definition(acl: Acl) -> list[int]:
+    """The level of each rule by packet-space arithmetic that shares nothing with the compiler; -1: it never matches."""
+    found: list[int] = []
+    boxes: list[tuple[Box, ...]] = []
+    for position, rule in enumerate(acl.rules):
+        boxes.append(boxes_of(rule, acl.groups))
+        below = [
+            found[earlier]
+            for earlier in range(position)
+            if acl.rules[earlier].direction is rule.direction
+            and any(one.overlaps(other) for one in boxes[earlier] for other in boxes[position])
+        ]
+        found.append(max(below, default=-1) + 1 if boxes[position] else -1)
+    return found
+
+
+def per_rule(table: RuleTable, level: np.ndarray, count: int) -> list[int]:  # type: ignore[type-arg]
+    found = [-1] * count
+    for order, each in zip(table.order.tolist(), level.tolist(), strict=True):
+        assert found[order] in (-1, each), "the atoms of a rule share its level"
+        found[order] = each
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(acls(max_rules=10))
+def test_levels_are_the_longest_paths(acl: Acl) -> None:
+    table = atoms(acl.rules, acl.groups)
+    fast = per_rule(table, levels(table), len(acl.rules))
+    exact = by_definition(acl)
+    # The definition knows that an IPv6 later fragment has protocol 44; levels compare field by field and may be deeper.
+    if all(rule.fragments is False for rule in acl.rules):
+        assert fast == exact
+    else:
+        assert all(one >= other for one, other in zip(fast, exact, strict=True) if other >= 0)
+
+
+@settings(max_examples=120, deadline=None)
+@given(acls(max_rules=10))
+def test_of_two_overlapping_rules_the_earlier_is_above(acl: Acl) -> None:
+    table = atoms(acl.rules, acl.groups)
+    level = per_rule(table, levels(table), len(acl.rules))
+    boxes = [boxes_of(rule, acl.groups) for rule in acl.rules]
+    for later, rule in enumerate(acl.rules):
+        for earlier in range(later):
+            if acl.rules[earlier].direction is rule.direction and any(
+                one.overlaps(other) for one in boxes[earlier] for other in boxes[later]
+            ):
+                assert level[earlier] < level[later]
+
+
+@st.composite
+def rule_tables(draw: st.DrawFn) -> RuleTable:
+    """Lists of several tenants, one after the other."""
+    lists = draw(st.lists(acls(max_rules=8), min_size=1, max_size=4))
+    return RuleTable.joined([atoms(acl.rules, acl.groups, tenant=7 * number) for number, acl in enumerate(lists, 1)])
+
+
+@settings(max_examples=120, deadline=None)
+@given(rule_tables())
+@example(RuleTable.empty())
+def test_native_equals_reference(table: RuleTable) -> None:
+    assert module._extension is not None, "the extension was not built"
+    assert levels(table).tolist() == reference_levels(table).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(acls(max_rules=6), min_size=2, max_size=3))
+def test_tenants_do_not_meet(lists: list[Acl]) -> None:
+    parts = [atoms(acl.rules, acl.groups, tenant=number) for number, acl in enumerate(lists, 1)]
+    together = levels(RuleTable.joined(parts))
+    assert together.tolist() == [level for part in parts for level in levels(part).tolist()]
+
+
+def test_without_the_extension_the_reference_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_extension", None)
+    monkeypatch.setattr(module, "reference_levels", lambda table: "reference")
+    assert module.levels(RuleTable.empty()) == "reference"
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 4, 4, 4), (64, 1, 4, 4, 4), (64, 2, 4, 4, 8)])
+def test_the_extension_refuses_columns_that_do_not_fit(sizes: tuple[int, ...]) -> None:
+    assert module._extension is not None
+    with pytest.raises(ValueError, match="sizes do not agree"):
+        module._extension.levels(*(bytearray(size) for size in sizes))
+
+
+def test_the_extension_refuses_positions_outside() -> None:
+    assert module._extension is not None
+    with pytest.raises(ValueError, match="sizes do not agree"):
+        module._extension.levels(bytes(64), bytes(2), b"\1\0\0\0", bytes(4), bytearray(4))
