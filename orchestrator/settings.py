@@ -1,0 +1,142 @@
+"""What an operator sets, as one frozen value that is read once.
+
+A setting comes from the environment (``ACLFLOW_LISTEN_PORT``), else from the YAML file that ``ACLFLOW_CONFIG`` names
+(``listen_port: 8420``), else from the default below. The fields of `Settings` are the list of what there is; a key that
+is not one of them is refused in the file, so that a misspelt setting does not silently keep its default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+
+from orchestrator.errors import AclflowError, BadInput, Missing
+
+PREFIX = "ACLFLOW_"
+CONFIG = "ACLFLOW_CONFIG"
+
+_DATABASE_FILE = "aclflow.db"
+_LOG_FORMATS = ("console", "json")
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, valid from birth. Raises BadInput with the name of the field as its place."""
+
+    state_dir: Path = Path("/var/lib/aclflow")
+    """Where what must survive a restart is kept, unless a database elsewhere is named."""
+    database_url: str = field(default="", repr=False)
+    """``sqlite:///path`` or ``postgresql+psycopg://user@host/name``; empty: a SQLite file in `state_dir`."""
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8420
+    """0 lets the kernel choose; the chosen port is in the event ``listening``."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    body_limit_bytes: int = 64 << 20
+    """The largest request body that is read."""
+    watch_limit_s: float = 60.0
+    """The longest that a watch or a wait may ask to be held; longer ones are answered after this time."""
+    review_limit_s: float = 20.0
+    """How long a dry run may look for findings, and for differences, before it is given up."""
+    busy_timeout_s: float = 5.0
+    """How long a writer waits for another one before the answer is 503."""
+    url: str = "http://127.0.0.1:8420"
+    """Where clients (command line, console, enforcers) find the service."""
+    authority: Path | None = None
+    """The certificate (PEM) of the authority that the service's must be signed by; none: those the machine believes."""
+    token: str = field(default="", repr=False)
+    """What clients show as X-Auth-Token."""
+    log_format: str = "console"
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if not self.database_url:
+            object.__setattr__(self, "database_url", f"sqlite:///{self.state_dir / _DATABASE_FILE}")
+        if not 0 <= self.listen_port <= 65535:
+            raise BadInput(f"port {self.listen_port} is not in 0..65535", place="listen_port")
+        for name in ("body_limit_bytes", "watch_limit_s", "review_limit_s", "busy_timeout_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise BadInput(f"{getattr(self, name)} is not a number above zero", place=name)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise BadInput("a certificate and its key go together: set both or none", place="tls_certificate")
+        for name, words in (("log_format", _LOG_FORMATS), ("log_level", _LOG_LEVELS)):
+            if getattr(self, name) not in words:
+                raise BadInput(f"'{getattr(self, name)}' is none of {', '.join(words)}", place=name)
+
+
+def _optional_path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+_READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {
+        "state_dir": Path,
+        "listen_port": int,
+        "tls_certificate": _optional_path,
+        "tls_key": _optional_path,
+        "authority": _optional_path,
+        "body_limit_bytes": int,
+        "watch_limit_s": float,
+        "review_limit_s": float,
+        "busy_timeout_s": float,
+    }
+)
+"""How a field's text is read; a field that is not here is the text itself."""
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings. Raises BadInput for a value that cannot be one, Missing for a file that is not there."""
+    environment = os.environ if environment is None else environment
+    texts, places = _from_file(environment.get(CONFIG, ""))
+    for name in (each.name for each in fields(Settings)):
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            texts[name] = environment[variable]
+            places[name] = variable
+    values = {name: _read(name, text, places[name]) for name, text in texts.items()}
+    try:
+        return Settings(**values)  # type: ignore[arg-type]  # _READERS gives each field its own type
+    except AclflowError as error:
+        error.place = places.get(error.place or "", error.place)
+        raise
+
+
+def _from_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The file's settings as text, and the place that an error about each of them names."""
+    if not path:
+        return {}, {}
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Missing(f"the settings file cannot be read: {error.strerror}", place=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"not YAML: {' '.join(str(error).split())}", place=path) from None
+    if document is None:
+        return {}, {}
+    if not isinstance(document, dict):
+        raise BadInput("the settings file must hold `name: value` lines", place=path)
+    known = [each.name for each in fields(Settings)]
+    unknown = next((key for key in document if key not in known), None)
+    if unknown is not None:
+        raise BadInput(f"'{unknown}' is no setting; they are {', '.join(known)}", place=path)
+    places = {name: f"{path}: {name}" for name in document}
+    return {name: _scalar(value, places[name]) for name, value in document.items()}, places
+
+
+def _scalar(value: object, place: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise BadInput("a setting is one text or number", place=place)
+    return str(value)
+
+
+def _read(name: str, text: str, place: str) -> object:
+    try:
+        return _READERS.get(name, str)(text)
+    except ValueError:
+        raise BadInput(f"'{text}' is not a number", place=place) from None

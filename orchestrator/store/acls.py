@@ -1,0 +1,249 @@
+"""Access lists with their history.
+
+Every change makes a new version: the rows it takes out end there, the rows it puts in begin there, all others stay as
+they are. A rule id keeps its number, and so its counters, for as long as it is in the list without a break; numbers
+are never used again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, func, select, update
+
+from orchestrator.errors import BadInput, ChangeTheRequest, Conflict, NotFound
+from orchestrator.policy.formats.native import rule_from_json
+from orchestrator.policy.model import Acl, Action, Rule, TenantId, check_ownership
+from orchestrator.store import aclreplace, aclrows
+from orchestrator.store.aclcache import CachedAcl
+from orchestrator.store.bulk import collector_paused
+from orchestrator.store.keys import from_micros
+from orchestrator.store.prefixrows import owned_prefixes
+from orchestrator.store.records import AclRecord, AclVersion, Change, ExpiredRules, RuleRecord
+from orchestrator.store.schema import acl_rules, acl_versions, tenants
+from orchestrator.store.transaction import Transaction, expect
+
+EXPIRY = "expiry"
+"""The author of versions that `Acls.expire` makes."""
+
+_rules = acl_rules.c
+_versions = acl_versions.c
+
+
+class Acls:
+    """The access lists' repository. Every change makes a version and moves the domain's generation.
+
+    All raise NotFound for an unknown tenant; the writers raise Stale when `expected_version` is not the current
+    version, and BadPolicy when a rule names, on the tenant's own side, a prefix that is not the tenant's.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def version(self, tenant: str) -> int:
+        """The current version without the list: what an ETag check needs."""
+        return int(self._tx.tenant(tenant).acl_version)
+
+    def current(self, tenant: str) -> AclRecord:
+        """The list as it is. From memory where the version is known."""
+        owner = self._tx.tenant(tenant)
+        return aclrows.load(self._tx, owner, owner.acl_version).record
+
+    def at(self, tenant: str, version: int) -> AclRecord:
+        """The list as it was at a version. Raises NotFound, also for versions forgotten (`versions_kept`)."""
+        owner = self._tx.tenant(tenant)
+        if version == owner.acl_version:
+            return aclrows.load(self._tx, owner, version).record
+        return aclrows.load_rows(self._tx, owner, version).record
+
+    def rule(self, tenant: str, rule_id: str) -> RuleRecord:
+        """One rule of the current list, without reading the others. Raises NotFound."""
+        row = self._row(self._tx.tenant(tenant), rule_id)
+        return RuleRecord(rule_from_json(orjson.loads(row.body)), row.number, row.since_version)
+
+    def versions(self, tenant: str, *, limit: int = 100, marker: int | None = None) -> tuple[AclVersion, ...]:
+        """The history, newest first, those older than version `marker`."""
+        statement = select(acl_versions).where(_versions.tenant == self._tx.tenant(tenant).number)
+        if marker is not None:
+            statement = statement.where(_versions.version < marker)
+        rows = self._tx.read(statement.order_by(_versions.version.desc()).limit(limit))
+        return tuple(AclVersion(row.version, row.author, from_micros(row.created), row.rules) for row in rows)
+
+    def next_expiry(self) -> dt.datetime | None:
+        """When the next rule of any tenant expires: when to call `expire` next."""
+        statement = select(func.min(_rules.expires)).where(_rules.until_version.is_(None), _rules.expires.is_not(None))
+        micros = self._tx.read(statement).scalar_one()
+        return None if micros is None else from_micros(micros)
+
+    # ------------------------------------------------------------------------------------------------ the whole list
+
+    def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
+        """Make `acl` the list. Rules that stay the same keep their rows; ids that stay keep their numbers."""
+        owner, head = self._begin(tenant, expected_version)
+        check_ownership(acl, owned_prefixes(self._tx, owner.number))
+        with collector_paused():
+            return self._replace(owner, head, acl, author)
+
+    def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str) -> Change:
+        plan = aclreplace.compare(self._tx, owner.number, acl)
+        defaults = (acl.ingress_default, acl.egress_default)
+        if plan.nothing and defaults == _defaults(head):
+            return self._unchanged(owner)
+        version = aclrows.begin_version(self._tx, owner, author=author, rules=len(acl.rules), defaults=defaults)
+        keys, numbers = aclreplace.carry_out(self._tx, owner.number, version, plan)
+        record = AclRecord(TenantId(owner.id), version, acl, MappingProxyType(numbers), author, self._tx.now)
+        self._tx.fresh[owner.number] = CachedAcl(record, keys, numbers)
+        return self._end(owner, version)
+
+    # ------------------------------------------------------------------------------------------------ one rule
+
+    def put_rule(self, tenant: str, rule: Rule, *, author: str, expected_version: int | None = None) -> Change:
+        """Change the rule of that id where it stands, or, if the list has none of that id, append it."""
+        owner, head = self._begin(tenant, expected_version)
+        body = self._checked(owner, rule)
+        old = self._find(owner, rule.id)
+        if old is None:
+            return self._insert(owner, head, rule, body, head.rules, author)
+        if old.body == body:
+            return self._unchanged(owner)
+        version = self._version(owner, head, head.rules, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        row = aclrows.new_row(rule, old.order_key, old.number, body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def insert_rule(
+        self, tenant: str, rule: Rule, *, position: int, author: str, expected_version: int | None = None
+    ) -> Change:
+        """Insert a new rule before the one at `position` (0: at the top; the length: at the end).
+
+        Raises Conflict when the list has the id already, BadInput when it has no such position.
+        """
+        owner, head = self._begin(tenant, expected_version)
+        body = self._checked(owner, rule)
+        if self._find(owner, rule.id) is not None:
+            raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
+        _check_position(position, head.rules)
+        return self._insert(owner, head, rule, body, position, author)
+
+    def move_rule(
+        self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
+    ) -> Change:
+        """Take a rule out and insert it at `position` of the rest. It keeps its number. Raises NotFound, BadInput."""
+        owner, head = self._begin(tenant, expected_version)
+        old = self._row(owner, rule_id)
+        _check_position(position, head.rules - 1)
+        low, high = self._around(owner, position, without=old.order_key)
+        if (low is None or low < old.order_key) and (high is None or old.order_key < high):
+            return self._unchanged(owner)
+        version = self._version(owner, head, head.rules, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+        row = aclrows.NewRow(key, old.number, old.rule_id, old.expires, old.body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def delete_rule(self, tenant: str, rule_id: str, *, author: str, expected_version: int | None = None) -> Change:
+        """Raises NotFound."""
+        owner, head = self._begin(tenant, expected_version)
+        old = self._row(owner, rule_id)
+        version = self._version(owner, head, head.rules - 1, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        return self._end(owner, version)
+
+    def expire(self) -> tuple[ExpiredRules, ...]:
+        """Take out every rule whose `expires` has come, as a version by the author ``expiry``."""
+        due = (
+            select(acl_rules, tenants.c.id)
+            .join(tenants, tenants.c.number == _rules.tenant)
+            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
+            .order_by(tenants.c.id, _rules.order_key)
+        )
+        by_tenant: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        for row in self._tx.read(due):
+            by_tenant[row.id].append(row)
+        return tuple(self._expire(tenant, rows) for tenant, rows in by_tenant.items())
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
+        """The tenant's row and that of its list's current version."""
+        owner = self._tx.tenant(tenant)
+        expect(expected_version, owner.acl_version)
+        return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
+
+    def _checked(self, owner: Row[Any], rule: Rule) -> str:
+        """Check a rule as if it were a list by itself, which is all that its place in a list can ask; its body."""
+        names = {*rule.source.groups, *rule.destination.groups}
+        groups = MappingProxyType(aclrows.groups_named(self._tx, owner.number, names))
+        try:
+            check_ownership(Acl((rule,), groups), owned_prefixes(self._tx, owner.number))
+        except ChangeTheRequest as error:
+            error.place = (error.place or "").removeprefix("rules[0]").removeprefix(".") or None
+            raise
+        return aclrows.body_of(rule)
+
+    def _insert(self, owner: Row[Any], head: Row[Any], rule: Rule, body: str, position: int, author: str) -> Change:
+        low, high = self._around(owner, position)
+        version = self._version(owner, head, head.rules + 1, author)
+        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+        row = aclrows.new_row(rule, key, self._tx.draw("rule"), body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
+        owner, head = self._begin(tenant, None)
+        version = self._version(owner, head, head.rules - len(rows), EXPIRY)
+        aclrows.end_rows(self._tx, owner.number, version, rows)
+        return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))
+
+    def _version(self, owner: Row[Any], head: Row[Any], rules: int, author: str) -> int:
+        return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=_defaults(head))
+
+    def _end(self, owner: Row[Any], version: int) -> Change:
+        self._tx.write(update(tenants).where(tenants.c.number == owner.number).values(acl_version=version))
+        return Change(version, self._tx.bump(owner.domain))
+
+    def _unchanged(self, owner: Row[Any]) -> Change:
+        return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)
+
+    def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
+        return self._tx.read(aclrows.current_rows(owner.number).where(_rules.rule_id == rule_id)).one_or_none()
+
+    def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
+        row = self._find(owner, rule_id)
+        if row is None:
+            raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
+        return row
+
+    def _around(self, owner: Row[Any], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
+        """The order keys before and at a position of the current list, or of what it is without one row.
+
+        Taken from the list in memory: counting rows in the database would cost the more the longer the list is.
+        """
+        keys = aclrows.load(self._tx, owner, owner.acl_version).keys
+        left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
+        near = [
+            keys[index + 1 if index >= left_out else index]
+            for index in (position - 1, position)
+            if 0 <= index < len(keys) - (without is not None)
+        ]
+        low = near.pop(0) if position > 0 else None
+        return low, near[0] if near else None
+
+
+def _defaults(head: Row[Any]) -> tuple[Action, Action]:
+    return Action(head.ingress_default), Action(head.egress_default)
+
+
+def _check_position(position: int, length: int) -> None:
+    if not 0 <= position <= length:
+        raise BadInput(f"{position} is not in 0..{length}", place="position")

@@ -1,0 +1,97 @@
+"""A connection pool to one database, set up so that what was acknowledged is on disk.
+
+SQLite: write-ahead log, so that readers never wait; every commit synced; foreign keys held; SQLAlchemy, not the driver,
+begins transactions. PostgreSQL: a writer that hangs in the middle of a transaction is cut off after a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+
+from orchestrator.errors import BadInput, Missing
+
+WRITES = "aclflow_writes"
+"""The execution option that tells a writing transaction's connection from a reading one's."""
+
+WRITER_LOCK = 0xAC1F10
+"""PostgreSQL's advisory lock that a writer holds until its transaction ends: there is one writer at a time."""
+
+_SQLITE, _POSTGRES = "sqlite", "postgresql"
+_POOL = {"pool_size": 8, "max_overflow": 32}
+
+
+def connect_pool(url: str, busy_timeout_s: float) -> Engine:
+    """An engine for ``sqlite:///path`` or ``postgresql+psycopg://...``. Connects to nothing yet. Raises BadInput."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise BadInput(
+            f"{url!r} is not the address of a store: give sqlite:///path or postgresql+psycopg://..."
+        ) from None
+    backend = parsed.get_backend_name()
+    if backend == _SQLITE:
+        return _sqlite_pool(parsed, busy_timeout_s)
+    if backend == _POSTGRES:
+        return _postgres_pool(parsed.set(drivername="postgresql+psycopg"), busy_timeout_s)
+    raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
+
+
+def begin_writing(connection: Connection) -> None:
+    """Begin a transaction that is the only one writing; waits for its turn as long as the pool was told to."""
+    connection.execution_options(**{WRITES: True})
+    connection.begin()
+    if connection.dialect.name == _POSTGRES:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITER_LOCK})
+
+
+def begin_reading(connection: Connection) -> None:
+    """Begin a transaction that sees one state of the database throughout."""
+    if connection.dialect.name == _POSTGRES:
+        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    connection.begin()
+
+
+def _sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise BadInput("a store in SQLite needs a file, as in sqlite:////var/lib/aclflow/aclflow.db")
+    _create_file(url.database)
+    engine = create_engine(url, pool_timeout=busy_timeout_s, connect_args={"timeout": busy_timeout_s}, **_POOL)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _create_file(path: str) -> None:
+    """Make the file if there is none, readable by its owner only; its log files take its mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Missing(f"the store's file cannot be opened: {error.strerror}", place=path) from None
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions by itself
+    for pragma in ("foreign_keys = ON", "journal_mode = WAL", "synchronous = FULL", "cache_size = -4096"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes: Any = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgres_pool(url: URL, busy_timeout_s: float) -> Engine:
+    options = f"-c lock_timeout={int(busy_timeout_s * 1000)} -c idle_in_transaction_session_timeout=60000"
+    return create_engine(
+        url,
+        pool_timeout=busy_timeout_s,
+        pool_pre_ping=True,
+        connect_args={"options": options, "connect_timeout": 5, "application_name": "aclflow"},
+        **_POOL,
+    )

@@ -1,0 +1,181 @@
+"""Security domains: their settings, the operator's rules, and the policy as one value.
+
+Hosts and endpoints, the other half of the same repository, are in `sites.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, insert, select, update
+
+from orchestrator.errors import BadPolicy, Conflict
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import rule_from_json
+from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
+from orchestrator.store import aclrows
+from orchestrator.store.keys import from_micros
+from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
+from orchestrator.store.schema import domains, hosts, operator_rules, prefixes, tenants
+from orchestrator.store.sites import Sites
+from orchestrator.store.transaction import expect
+
+
+class Domains(Sites):
+    """The domains' repository. What enforcement points must hold moves the generation, in the same transaction."""
+
+    # ------------------------------------------------------------------------------------------------ domains
+
+    def create(self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> DomainRecord:
+        """Raises Conflict, BadInput.
+
+        Generations and epochs begin above those of all domains that were deleted, for a switch may still hold the
+        stamp of an older domain of the same name.
+        """
+        check_name(domain, "a domain id", place="id")
+        if self._tx.read(select(domains.c.id).where(domains.c.id == domain)).first() is not None:
+            raise Conflict(f"there is already a domain '{domain}'", place="id")
+        self._tx.write(
+            insert(domains).values(
+                id=domain,
+                return_traffic=return_traffic.value,
+                generation=self._tx.highest("generation") + 1,
+                epoch=self._tx.highest("epoch"),
+                version=1,
+                operator_version=0,
+                created=self._tx.micros,
+            )
+        )
+        return self.get(domain)
+
+    def get(self, domain: str) -> DomainRecord:
+        """Raises NotFound."""
+        return _domain_record(self._tx.domain(domain))
+
+    def list(self, *, limit: int = 100, marker: str | None = None) -> tuple[DomainRecord, ...]:
+        """Domains in the order of their ids, those after `marker`."""
+        statement = select(domains).order_by(domains.c.id).limit(limit)
+        if marker is not None:
+            statement = statement.where(domains.c.id > marker)
+        return tuple(_domain_record(row) for row in self._tx.read(statement))
+
+    def delete(self, domain: str, *, expected_version: int | None = None) -> None:
+        """Raises NotFound, Stale, and Conflict while it has tenants or hosts."""
+        row = self._tx.domain(domain)
+        expect(expected_version, row.version)
+        for what, table in (("tenants", tenants), ("hosts", hosts)):
+            if self._tx.read(select(table).where(table.c.domain == domain).limit(1)).first() is not None:
+                raise Conflict(f"the domain still has {what}: remove them first")
+        self._tx.raise_highest("generation", row.generation)
+        self._tx.raise_highest("epoch", row.epoch)
+        self._tx.write(delete(domains).where(domains.c.id == domain))
+
+    def set_return_traffic(
+        self, domain: str, setting: ReturnTraffic, *, expected_version: int | None = None
+    ) -> DomainRecord:
+        """Raises NotFound, Stale."""
+        row = self._tx.domain(domain)
+        expect(expected_version, row.version)
+        if setting.value != row.return_traffic:
+            changed = update(domains).where(domains.c.id == domain)
+            self._tx.write(changed.values(return_traffic=setting.value, version=row.version + 1))
+            self._tx.bump(domain)
+        return self.get(domain)
+
+    def bump_generation(self, domain: str) -> int:
+        """Move the generation (once a unit, however often it is called) and return it. Raises NotFound.
+
+        Everything in the store that changes a policy does this itself.
+        """
+        self._tx.domain(domain)
+        return self._tx.bump(domain)
+
+    # ------------------------------------------------------------------------------------------------ the policy
+
+    def policy(self, domain: str) -> PolicySnapshot:
+        """Everything that decides a packet's fate in the domain, as one value. Raises NotFound."""
+        row = self._tx.domain(domain)
+        operator = self.operator_rules(domain)
+        policy = Policy(
+            tenants=self._policy_tenants(domain),
+            operator=operator.rules,
+            operator_numbers=operator.numbers,
+            return_traffic=ReturnTraffic(row.return_traffic),
+            endpoints=tuple(record.endpoint for record in self.endpoints(domain)),
+        )
+        return PolicySnapshot(policy, row.generation)
+
+    def _policy_tenants(self, domain: str) -> tuple[Tenant, ...]:
+        owned: defaultdict[int, list[Prefix]] = defaultdict(list)
+        of_domain = (
+            select(prefixes.c.tenant, prefixes.c.prefix)
+            .join(tenants, tenants.c.number == prefixes.c.tenant)
+            .where(tenants.c.domain == domain)
+            .order_by(prefixes.c.first)
+        )
+        for row in self._tx.read(of_domain):
+            owned[row.tenant].append(Prefix.parse(row.prefix))
+        rows = self._tx.read(select(tenants).where(tenants.c.domain == domain).order_by(tenants.c.id)).all()
+        lists = [aclrows.load(self._tx, row, row.acl_version).record for row in rows]
+        return tuple(
+            Tenant(TenantId(row.id), row.number, tuple(owned[row.number]), record.acl, record.numbers)
+            for row, record in zip(rows, lists, strict=True)
+        )
+
+    # ------------------------------------------------------------------------------------------------ operator rules
+
+    def operator_rules(self, domain: str) -> OperatorRules:
+        """The operator's rules, in order. Raises NotFound."""
+        version = self._tx.domain(domain).operator_version
+        rows = self._operator_rows(domain)
+        rules = tuple(rule_from_json(orjson.loads(row.body)) for row in rows)
+        return OperatorRules(domain, version, rules, MappingProxyType({row.rule_id: row.number for row in rows}))
+
+    def set_operator_rules(self, domain: str, rules: Sequence[Rule], *, expected_version: int | None = None) -> Change:
+        """Replace the operator's rules. Ids that stay keep their numbers.
+
+        Raises NotFound, Stale, and BadPolicy for an id used twice, for address groups, which are tenants' own, and for
+        rules that expire, which nobody would take out.
+        """
+        row = self._tx.domain(domain)
+        expect(expected_version, row.operator_version)
+        checked = Acl(tuple(rules)).rules
+        _check_lasting(checked)
+        bodies = [aclrows.body_of(rule, f"rules[{index}]") for index, rule in enumerate(checked)]
+        old = self._operator_rows(domain)
+        if [before.body for before in old] == bodies:
+            return Change(row.operator_version, row.generation, changed=False)
+        numbers = {before.rule_id: before.number for before in old}
+        fresh = [rule.id for rule in checked if rule.id not in numbers]
+        first = self._tx.draw("rule", len(fresh)) if fresh else 0
+        numbers.update((rule_id, first + offset) for offset, rule_id in enumerate(fresh))
+        self._tx.write(delete(operator_rules).where(operator_rules.c.domain == domain))
+        if checked:
+            new = [
+                {"domain": domain, "position": index, "number": numbers[rule.id], "rule_id": rule.id, "body": body}
+                for index, (rule, body) in enumerate(zip(checked, bodies, strict=True))
+            ]
+            self._tx.write(insert(operator_rules), new)
+        version = row.operator_version + 1
+        self._tx.write(update(domains).where(domains.c.id == domain).values(operator_version=version))
+        return Change(version, self._tx.bump(domain))
+
+    def _operator_rows(self, domain: str) -> Sequence[Row[Any]]:
+        columns = operator_rules.c
+        return self._tx.read(select(operator_rules).where(columns.domain == domain).order_by(columns.position)).all()
+
+
+def _check_lasting(rules: Sequence[Rule]) -> None:
+    for index, rule in enumerate(rules):
+        if rule.expires is not None:
+            raise BadPolicy("an operator's rule holds until it is taken out", place=f"rules[{index}].expires")
+
+
+def _domain_record(row: Row[Any]) -> DomainRecord:
+    return DomainRecord(
+        row.id, ReturnTraffic(row.return_traffic), row.generation, row.version, from_micros(row.created)
+    )

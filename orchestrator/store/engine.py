@@ -1,0 +1,131 @@
+"""Opening a store, and its units of work.
+
+    open_store(url) ── Store ──┬── write() ── Unit     one at a time: first in this process, then in the database
+                               ├── read()  ── Unit     any number, each sees one state
+                               └── subscribe()         who waits for changes is woken after the commit
+
+The memory of access lists and the listeners learn of a change only after it is committed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from sqlalchemy import Engine, text
+
+from orchestrator.errors import Busy
+from orchestrator.store.aclcache import AclCache
+from orchestrator.store.clock import SteadyClock, utc_now
+from orchestrator.store.database import begin_reading, begin_writing, connect_pool
+from orchestrator.store.faults import translated
+from orchestrator.store.migrate import prepare
+from orchestrator.store.notices import Listener, Notices
+from orchestrator.store.records import Committed
+from orchestrator.store.transaction import StoreSettings, Transaction
+from orchestrator.store.unit import Unit
+
+
+class Store:
+    """A database, shared by all threads of a process."""
+
+    def __init__(self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime]) -> None:
+        self.engine = engine
+        self._settings = settings
+        self._clock = clock
+        self._cache = AclCache(settings.cached_rules)
+        self._turn = threading.Lock()
+        self._notices = Notices(engine)
+
+    @contextmanager
+    def write(self) -> Iterator[Unit]:
+        """One transaction that may write; commits at the end, rolls back on any exception.
+
+        Raises Busy when another writer holds the store for longer than `busy_timeout_s`; nothing was changed then.
+        Where the connection breaks during the commit itself, Unreachable is raised and the change may be there.
+        """
+        if not self._turn.acquire(timeout=self._settings.busy_timeout_s):
+            raise Busy("another writer holds the store: try again")
+        try:
+            with self._transaction(writing=True) as tx:
+                yield Unit(tx)
+                committed = self._commit(tx)
+        finally:
+            self._turn.release()
+        if committed is not None:
+            self._notices.tell(committed)
+
+    @contextmanager
+    def read(self) -> Iterator[Unit]:
+        """One snapshot; a unit from here refuses to write."""
+        with self._transaction(writing=False) as tx:
+            yield Unit(tx)
+            self._remember(tx)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` after every commit that moved a generation or logged an event; returns how to stop it.
+
+        Called on the thread that committed, and on PostgreSQL also, on a thread of its own, for other processes'
+        commits: hand over to your own loop (`loop.call_soon_threadsafe`) and return at once. A `Committed` that names
+        nothing says that notices may have been lost: look for yourself.
+        """
+        return self._notices.subscribe(listener)
+
+    def check(self) -> None:
+        """Raise (Busy, Unreachable) unless the database answers: for readiness probes."""
+        with translated(), self.engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Stop listening and give all connections back. Units still open end first."""
+        self._notices.close()
+        with self._turn:
+            self.engine.dispose()
+
+    @contextmanager
+    def _transaction(self, *, writing: bool) -> Iterator[Transaction]:
+        with translated():
+            connection = self.engine.connect()
+        with connection:
+            with translated():
+                (begin_writing if writing else begin_reading)(connection)
+            tx = Transaction(connection, self._clock(), writing, self._settings, self._cache)
+            try:
+                yield tx
+            finally:
+                tx.spent = tx.spent or "this unit of work is over"
+
+    def _commit(self, tx: Transaction) -> Committed | None:
+        if tx.spent is not None:
+            raise RuntimeError(f"{tx.spent}, so it cannot be committed")
+        committed = None
+        if tx.generations or tx.last_event is not None:
+            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event)
+            self._notices.announce(tx, committed)
+        with translated():
+            tx.connection.commit()
+        self._remember(tx)
+        return committed
+
+    def _remember(self, tx: Transaction) -> None:
+        for tenant, entry in tx.fresh.items():
+            self._cache.put(tenant, entry)
+
+
+def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Store:
+    """Open ``sqlite:///path`` or ``postgresql+psycopg://user@host/name``.
+
+    A fresh database gets the schema; one of another schema raises Missing and names `aclflow db upgrade`.
+    Raises also BadInput (the address), Unreachable and Busy.
+    """
+    chosen = settings or StoreSettings()
+    engine = connect_pool(url, chosen.busy_timeout_s)
+    try:
+        prepare(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(engine, chosen, SteadyClock(clock))

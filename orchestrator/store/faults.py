@@ -1,0 +1,94 @@
+"""What goes wrong in a database, as errors of ours: who can do what about it.
+
+    locked, deadlock, too many connections, starting up      Busy          the same request may work at once
+    disk full                                                TryAgain      after somebody made room; nothing was lost
+    file unreadable or damaged, connection lost or refused   Unreachable
+    a constraint of ours                                     Conflict      repositories check first; this is the net
+    a number or text that no column holds                    BadInput      say an id of 2^70, or half a character
+Everything else is a defect of this program and is raised as it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy import exc
+
+from orchestrator.errors import AclflowError, BadInput, Busy, Conflict, TryAgain, Unreachable
+
+DISK_FULL = "the disk of the store is full; nothing was changed: make room there, then try again"
+
+_UNHEARD_OF = "a number or a character in it is one that the store cannot hold"
+
+_SQLITE_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+_SQLITE_GONE = ("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY", "SQLITE_PERM")
+_SQLITE_TAKEN = (
+    "SQLITE_CONSTRAINT_UNIQUE",
+    "SQLITE_CONSTRAINT_PRIMARYKEY",
+    "SQLITE_CONSTRAINT_FOREIGNKEY",
+    "SQLITE_CONSTRAINT_TRIGGER",
+)
+_POSTGRES_TAKEN = ("23503", "23505", "23P01")  # foreign_key_violation, unique_violation, exclusion_violation
+_POSTGRES_BUSY = {
+    "40001": "two writers met",  # serialization_failure
+    "40P01": "two writers met",  # deadlock_detected
+    "53300": "it has no connection left",
+    "55P03": "another writer holds it",  # lock_not_available
+    "57P03": "it is starting or stopping",
+}
+_POSTGRES_GONE = ("08", "57P", "58", "XX", "28", "3D")  # connection, shutdown, I/O, corruption, refused, no database
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what SQLAlchemy and the drivers raise in here as one of our errors, where it is one."""
+    try:
+        yield
+    except exc.TimeoutError as error:
+        raise Busy("every connection to the store is in use: try again") from error
+    except (OverflowError, UnicodeEncodeError) as error:  # SQLite's driver, before it asks the database
+        raise BadInput(_UNHEARD_OF) from error
+    except (exc.DBAPIError, psycopg.Error) as error:
+        ours = _ours(error.orig if isinstance(error, exc.DBAPIError) else error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+def _ours(error: BaseException | None) -> AclflowError | None:
+    if isinstance(error, sqlite3.Error):
+        return _of_sqlite(error)
+    return _of_postgres(error) if isinstance(error, psycopg.Error) else None
+
+
+def _of_sqlite(error: sqlite3.Error) -> AclflowError | None:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    if name.startswith(_SQLITE_BUSY):
+        return Busy("the store is locked by another writer: try again")
+    if name == "SQLITE_FULL":
+        return TryAgain(DISK_FULL)
+    if name.startswith(_SQLITE_GONE):
+        return Unreachable(f"the store's file cannot be used: {error}")
+    if name in _SQLITE_TAKEN:
+        return Conflict(f"the store refuses it: {error}")
+    return None
+
+
+def _of_postgres(error: psycopg.Error) -> AclflowError | None:
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.DataError):
+        return BadInput(_UNHEARD_OF)
+    if state in _POSTGRES_BUSY:
+        return Busy(f"the store is busy, {_POSTGRES_BUSY[state]}: try again")
+    if state == "53100":
+        return TryAgain(DISK_FULL)
+    if not state or state.startswith(_POSTGRES_GONE):
+        return Unreachable(
+            f"the store's database does not answer: {str(error).splitlines()[0] if str(error) else state}"
+        )
+    if state in _POSTGRES_TAKEN:
+        return Conflict(f"the store refuses it: {error.diag.constraint_name}")
+    return None

@@ -1,0 +1,83 @@
+"""Bringing a database to this program's schema.
+
+A migration runs in one transaction with the writer's lock held, on both databases: a crash in the middle leaves the
+schema as it was, and of two processes that open a fresh database one makes the tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, Engine, inspect, text
+
+from orchestrator.errors import Missing
+from orchestrator.store.database import begin_reading, begin_writing, connect_pool
+from orchestrator.store.faults import translated
+from orchestrator.store.schema import HEAD
+
+_SCRIPTS = Path(__file__).with_name("migrations")
+_VERSION_TABLE = "alembic_version"
+_BUSY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What `upgrade` did: the revisions before (None: a fresh database) and after."""
+
+    before: str | None
+    after: str
+
+
+def upgrade(url: str) -> Upgrade:
+    """Migrate a database to this program's schema. Safe to repeat. Raises Missing for one made by a newer program."""
+    engine = connect_pool(url, _BUSY_TIMEOUT_S)
+    try:
+        with translated(), engine.connect() as connection:
+            begin_writing(connection)
+            before = revision(connection)
+            run(connection)
+            connection.commit()
+    finally:
+        engine.dispose()
+    return Upgrade(before, HEAD)
+
+
+def prepare(engine: Engine) -> None:
+    """Give a fresh database its tables; refuse one of another schema. Raises Missing."""
+    with translated(), engine.connect() as connection:
+        begin_reading(connection)
+        found = revision(connection)
+    if found is None:
+        with translated(), engine.connect() as connection:
+            begin_writing(connection)
+            run(connection)  # does nothing where another process was faster
+            connection.commit()
+        return
+    if found != HEAD:
+        raise Missing(f"the store has schema {found}, this program needs {HEAD}: run `aclflow db upgrade`")
+
+
+def revision(connection: Connection) -> str | None:
+    """The revision of a database's schema; None for one without tables of ours. Raises Missing for a foreign one."""
+    tables = inspect(connection).get_table_names()
+    if _VERSION_TABLE in tables:
+        found = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar_one_or_none()  # noqa: S608
+        return None if found is None else str(found)
+    if tables:
+        raise Missing(f"the database holds tables of something else ('{tables[0]}'): give the store one of its own")
+    return None
+
+
+def run(connection: Connection, to: str = "head") -> None:
+    """Run the migrations up to a revision in the transaction under way."""
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, to)
+    except CommandError as error:
+        raise Missing(f"the store was made by a newer program: {error}") from None

@@ -1,0 +1,10 @@
+"""What Alembic runs: the migrations, on the connection and in the transaction that `store.migrate` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from orchestrator.store.schema import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+context.run_migrations()

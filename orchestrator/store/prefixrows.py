@@ -1,0 +1,35 @@
+"""Rows of prefixes that must not overlap: those of tenants and those of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row, Table, insert, select
+
+from orchestrator.policy.addresses import Prefix
+from orchestrator.store.keys import first_bytes, last_bytes
+from orchestrator.store.schema import prefixes
+from orchestrator.store.transaction import Transaction
+
+
+def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
+    """What a tenant owns, in the order of addresses, IPv4 first."""
+    statement = select(prefixes.c.prefix).where(prefixes.c.tenant == tenant).order_by(prefixes.c.first)
+    return tuple([Prefix.parse(text) for text in tx.read(statement).scalars()])
+
+
+def overlapping(tx: Transaction, table: Table, prefix: Prefix) -> Row[Any] | None:
+    """The row whose range meets a prefix's with the highest addresses: stored ranges are disjoint, so look at one."""
+    statement = select(table).where(table.c.first <= last_bytes(prefix)).order_by(table.c.first.desc()).limit(1)
+    row = tx.read(statement).one_or_none()
+    return row if row is not None and row.last >= first_bytes(prefix) else None
+
+
+def insert_prefixes(tx: Transaction, table: Table, new: Iterable[Prefix], **owner: object) -> None:
+    """Add rows of prefixes that overlap nothing (the database refuses them otherwise)."""
+    rows = [
+        {"first": first_bytes(prefix), "last": last_bytes(prefix), "prefix": str(prefix), **owner} for prefix in new
+    ]
+    if rows:
+        tx.write(insert(table), rows)

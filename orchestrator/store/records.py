@@ -1,0 +1,344 @@
+"""What the store gives back: frozen records, valid from birth, with times in UTC.
+
+Nothing here knows SQL. A record is a copy of what was stored when its unit of work read it; `version` is what an ETag
+shows and what a later write may expect (`expected_version`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Endpoint, Policy, ReturnTraffic, Rule, TenantId, check_name
+from orchestrator.program.flows import U32, U64
+
+_LONGEST_DIGEST = 64
+_INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}\Z")  # what Linux takes: no space, no slash, and here no colon
+
+UNWRITTEN = 0
+"""The version of an access list that nobody has written yet (it is empty, with the model's defaults)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """A tenant: `number` stands for it in registers and cookies and is never reused."""
+
+    id: TenantId
+    number: int
+    domain: str
+    name: str
+    version: int
+    created: dt.datetime
+    prefixes: tuple[Prefix, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a write came to. `generation` is the domain's, which the enforcement points must now reach.
+
+    `changed` is False when the request asked for what was there already: version and generation are then the old ones.
+    """
+
+    version: int
+    generation: int
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AclRecord:
+    """A tenant's access list at one version, with the number of each rule id."""
+
+    tenant: TenantId
+    version: int
+    acl: Acl
+    numbers: Mapping[str, int]
+    author: str
+    created: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """One rule of the current list: its number, and the version of the list that first held it as it is now."""
+
+    rule: Rule
+    number: int
+    since_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class AclVersion:
+    """A line of an access list's history."""
+
+    version: int
+    author: str
+    created: dt.datetime
+    rules: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredRules:
+    """Rules that one sweep took out of a tenant's list because their time had come."""
+
+    tenant: TenantId
+    rules: tuple[str, ...]
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRecord:
+    """A security domain. `generation` grows with every change of what its enforcement points must hold."""
+
+    id: str
+    return_traffic: ReturnTraffic
+    generation: int
+    version: int
+    created: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRules:
+    """The rules above all tenants of a domain, in order, with the number of each rule id."""
+
+    domain: str
+    version: int
+    rules: tuple[Rule, ...]
+    numbers: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host of a domain: its switch, and the interface towards the edge."""
+
+    name: str
+    datapath_id: int
+    uplink: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a host's name", place="name")
+        if not 0 < self.datapath_id < 1 << 64:
+            raise BadInput(f"{self.datapath_id:#x} is not in 1..2^64-1", place="datapath_id")
+        check_interface(self.uplink, place="uplink")
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """An endpoint as the policy has it, with the version for If-Match."""
+
+    endpoint: Endpoint
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySnapshot:
+    """A domain's whole policy and the generation that it belongs to, read in one transaction."""
+
+    policy: Policy
+    generation: int
+
+
+class Role(enum.Enum):
+    """What the bearer of a token may be.
+
+    ADMIN may do everything, MEMBER may write its tenant's list, READER may read it, ENFORCER may pull its domain's
+    programs and report.
+    """
+
+    ADMIN = "admin"
+    MEMBER = "member"
+    READER = "reader"
+    ENFORCER = "enforcer"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking: what a token that was checked stands for."""
+
+    token_id: int
+    role: Role
+    tenant: TenantId | None = None
+    domain: str | None = None
+    enforcer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token without its secret, for listing and revoking."""
+
+    id: int
+    principal: Principal
+    description: str
+    created: dt.datetime
+    expires: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token just made: the only time that its `secret` is seen."""
+
+    secret: str
+    record: TokenRecord
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcerRecord:
+    """An enforcement point. `epoch` grows with every enrolment in its domain: the later one is master."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    epoch: int
+    created: dt.datetime
+    last_seen: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """The answer to an enrolment: the record, and the bearer token, seen only now."""
+
+    enforcer: EnforcerRecord
+    secret: str
+
+
+class PointState(enum.Enum):
+    """How an enforcement point stands to the program that it was given."""
+
+    ENFORCED = "enforced"
+    APPLYING = "applying"
+    DRIFTED = "drifted"
+    DISCONNECTED = "disconnected"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """What an enforcer says of one host: what was read back there."""
+
+    host: str
+    generation: int
+    digest: bytes
+    state: PointState
+    error: str | None = None
+    flows: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("generation", "flows"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise BadInput(f"{getattr(self, name)} is not in 0..2^63-1", place=name)
+        if len(self.digest) > _LONGEST_DIGEST:
+            raise BadInput(f"a digest has at most {_LONGEST_DIGEST} bytes", place="digest")
+
+
+@dataclass(frozen=True, slots=True)
+class PointRecord:
+    """The latest report about a host, by whom and when."""
+
+    report: PointReport
+    enforcer: int
+    reported: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Laggard:
+    """A host that does not (yet) enforce a generation; `point` is None when nobody ever reported it."""
+
+    host: str
+    point: PointRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcedState:
+    """Whether every host of a domain was read back at a generation or a later one."""
+
+    generation: int
+    hosts: int
+    laggards: tuple[Laggard, ...]
+
+    @property
+    def done(self) -> bool:
+        return not self.laggards
+
+
+@dataclass(frozen=True, slots=True)
+class HostCounters:
+    """What the switch of one host counts, as columns of equal length: one row a cookie.
+
+    `idle_s` is how long ago the last packet was, in seconds. The counts are the device's own, not differences.
+    """
+
+    cookie: U64
+    packets: U64
+    bytes: U64
+    idle_s: U32
+
+    def __post_init__(self) -> None:
+        if not len(self.cookie) == len(self.packets) == len(self.bytes) == len(self.idle_s):
+            raise BadInput("the columns cookies, packets, bytes and idle_s must be of equal length")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHits:
+    """Growing sums over all hosts. `resets` counts the times that a device's counter began anew."""
+
+    packets: int = 0
+    bytes: int = 0
+    resets: int = 0
+    last_hit: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantHits:
+    """A tenant's counts: by rule id of its current list, and those of its defaults and return-traffic rules."""
+
+    rules: Mapping[str, RuleHits]
+    ingress_default: RuleHits
+    egress_default: RuleHits
+    ingress_return: RuleHits
+    egress_return: RuleHits
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the log. `id` grows in the order of commits, whatever the clock did; `detail` is a JSON object."""
+
+    id: int
+    time: dt.datetime
+    kind: str
+    subject: str
+    detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events after an id, oldest first. `missed` says that older ones after that id were already forgotten."""
+
+    events: tuple[Event, ...]
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer kept for a repeated POST with the same idempotency key."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Told to listeners after a commit: the domains whose generation moved, and the newest event's id."""
+
+    domains: Mapping[str, int]
+    last_event: int | None
+
+
+def check_interface(name: str, *, place: str) -> None:
+    """Refuse what cannot be the name of a network interface. Raises BadInput."""
+    if not _INTERFACE.match(name) or name in (".", ".."):
+        raise BadInput(f"{name[:40]!r} cannot be an interface: use 1 to 15 characters, no space, / or :", place=place)

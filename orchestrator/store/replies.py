@@ -1,0 +1,56 @@
+"""Answers kept for idempotency keys, so that a POST sent twice is carried out once."""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+from sqlalchemy import delete, insert, select
+
+from orchestrator.errors import BadInput, Conflict
+from orchestrator.store.records import Reply
+from orchestrator.store.schema import replies
+from orchestrator.store.transaction import Transaction
+
+_KEY = re.compile(r"[!-~]{1,255}\Z")
+_MICROS_PER_HOUR = 3_600_000_000
+
+
+class Replies:
+    """The kept answers' repository. Use it in the unit that makes the change, so that both are there or neither."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def find(self, token_id: int, key: str, request: bytes) -> Reply | None:
+        """The answer given to this key before; `request` is a digest of the request (method, path, body).
+
+        Raises Conflict when the key was used for another request, BadInput when it cannot be a key.
+        """
+        if not _KEY.match(key):
+            raise BadInput("a key is 1 to 255 visible ASCII characters", place="Idempotency-Key")
+        mine = (replies.c.token == token_id) & (replies.c.key == key) & (replies.c.created > self._oldest())
+        row = self._tx.read(select(replies).where(mine)).one_or_none()
+        if row is None:
+            return None
+        if row.request != request:
+            raise Conflict("the key was used for another request: take a new one", place="Idempotency-Key")
+        return Reply(row.status, orjson.loads(row.headers), row.body)
+
+    def keep(self, token_id: int, key: str, request: bytes, reply: Reply) -> None:
+        """Keep an answer for `replies_kept_h` hours, and forget those older."""
+        self._tx.write(delete(replies).where(replies.c.created <= self._oldest()))
+        self._tx.write(
+            insert(replies).values(
+                token=token_id,
+                key=key,
+                request=request,
+                status=reply.status,
+                headers=orjson.dumps(dict(reply.headers)).decode(),
+                body=reply.body,
+                created=self._tx.micros,
+            )
+        )
+
+    def _oldest(self) -> int:
+        return self._tx.micros - int(self._tx.settings.replies_kept_h * _MICROS_PER_HOUR)

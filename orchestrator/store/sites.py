@@ -1,0 +1,173 @@
+"""Hosts and endpoints: where a domain's packets leave and arrive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, insert, select
+
+from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Endpoint, TenantId, check_name
+from orchestrator.program.program import UPLINK
+from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
+from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
+from orchestrator.store.schema import endpoint_prefixes, endpoints, hosts, tenants
+from orchestrator.store.transaction import Transaction, expect
+
+
+class Sites:
+    """The part of the domains' repository that says what is where."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    # ------------------------------------------------------------------------------------------------ hosts
+
+    def hosts(self, domain: str) -> tuple[HostRecord, ...]:
+        """The hosts by name. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.read(select(hosts).where(hosts.c.domain == domain).order_by(hosts.c.name))
+        return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
+
+    def add_host(self, domain: str, host: HostRecord) -> int:
+        """Onboard a host; returns the generation it must reach. Raises NotFound, Conflict (name, datapath id)."""
+        row = self._tx.domain(domain)
+        datapath = f"{host.datapath_id:016x}"
+        same_name = (hosts.c.domain == domain) & (hosts.c.name == host.name)
+        taken = self._tx.read(select(hosts).where(same_name | (hosts.c.datapath_id == datapath)).limit(1)).one_or_none()
+        if taken is not None and taken.datapath_id == datapath:
+            raise Conflict(f"a host with datapath id {datapath} is onboarded already", place="datapath_id")
+        if taken is not None:
+            raise Conflict(f"the domain already has a host '{host.name}'", place="name")
+        self._tx.write(insert(hosts).values(domain=domain, name=host.name, datapath_id=datapath, uplink=host.uplink))
+        return int(row.generation)
+
+    def remove_host(self, domain: str, name: str) -> None:
+        """Raises NotFound."""
+        self._tx.domain(domain)
+        gone = self._tx.write(delete(hosts).where(hosts.c.domain == domain, hosts.c.name == name))
+        if not gone.rowcount:
+            raise NotFound(f"the domain has no host '{name}'")
+
+    # ------------------------------------------------------------------------------------------------ endpoints
+
+    def endpoints(self, domain: str, *, tenant: str | None = None) -> tuple[EndpointRecord, ...]:
+        """The endpoints by name, of one tenant or of all. Raises NotFound."""
+        self._tx.domain(domain)
+        statement = _endpoint_rows(domain)
+        if tenant is not None:
+            statement = statement.where(endpoints.c.tenant == self._tx.tenant(tenant).number)
+        addresses: defaultdict[str, list[Prefix]] = defaultdict(list)
+        columns = endpoint_prefixes.c
+        for row in self._tx.read(select(endpoint_prefixes).where(columns.domain == domain).order_by(columns.first)):
+            addresses[row.endpoint].append(Prefix.parse(row.prefix))
+        return tuple(_endpoint_record(row, addresses[row.name]) for row in self._tx.read(statement))
+
+    def endpoint(self, domain: str, name: str) -> EndpointRecord:
+        """Raises NotFound."""
+        self._tx.domain(domain)
+        row = self._tx.read(_endpoint_rows(domain).where(endpoints.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound(f"the domain has no endpoint '{name}'")
+        columns = endpoint_prefixes.c
+        mine = select(columns.prefix).where(columns.domain == domain, columns.endpoint == name).order_by(columns.first)
+        return _endpoint_record(row, [Prefix.parse(text) for text in self._tx.read(mine).scalars()])
+
+    def put_endpoint(self, domain: str, endpoint: Endpoint, *, expected_version: int | None = None) -> Change:
+        """Add or change an endpoint. `expected_version=0` means: only if there is none of that name.
+
+        Raises NotFound, Stale, BadInput, BadPolicy (not the tenant's domain or prefixes), Conflict (port or addresses
+        of another endpoint).
+        """
+        row = self._tx.domain(domain)
+        _check_endpoint(endpoint)
+        old = self._tx.read(_endpoint_rows(domain).where(endpoints.c.name == endpoint.name)).one_or_none()
+        expect(expected_version, 0 if old is None else old.version)
+        if old is not None and self.endpoint(domain, endpoint.name).endpoint == _in_order(endpoint):
+            return Change(old.version, row.generation, changed=False)
+        owner = self._owner(domain, endpoint)
+        version = 1 if old is None else old.version + 1
+        self._tx.write(delete(endpoints).where(endpoints.c.domain == domain, endpoints.c.name == endpoint.name))
+        self._check_free(domain, endpoint)
+        self._tx.write(
+            insert(endpoints).values(
+                domain=domain,
+                name=endpoint.name,
+                tenant=owner,
+                port=endpoint.port,
+                mac=endpoint.mac,
+                version=version,
+            )
+        )
+        insert_prefixes(self._tx, endpoint_prefixes, endpoint.prefixes, domain=domain, endpoint=endpoint.name)
+        return Change(version, self._tx.bump(domain))
+
+    def remove_endpoint(self, domain: str, name: str, *, expected_version: int | None = None) -> int:
+        """Returns the new generation. Raises NotFound, Stale."""
+        expect(expected_version, self.endpoint(domain, name).version)
+        self._tx.write(delete(endpoints).where(endpoints.c.domain == domain, endpoints.c.name == name))
+        return self._tx.bump(domain)
+
+    def _owner(self, domain: str, endpoint: Endpoint) -> int:
+        """The number of an endpoint's tenant, which must be of the domain and own the endpoint's prefixes."""
+        try:
+            owner = self._tx.tenant(endpoint.tenant)
+        except NotFound as error:
+            raise BadPolicy(error.reason, place="tenant") from None
+        if owner.domain != domain:
+            raise BadPolicy(f"tenant '{endpoint.tenant}' is not of domain '{domain}'", place="tenant")
+        owned = owned_prefixes(self._tx, owner.number)
+        for index, prefix in enumerate(endpoint.prefixes):
+            if not any(other.contains(prefix) for other in owned):
+                raise BadPolicy(f"{prefix} is not among the tenant's own prefixes", place=f"prefixes[{index}]")
+        return int(owner.number)
+
+    def _check_free(self, domain: str, endpoint: Endpoint) -> None:
+        same_port = select(endpoints.c.name).where(endpoints.c.domain == domain, endpoints.c.port == endpoint.port)
+        other = self._tx.read(same_port).scalar_one_or_none()
+        if other is not None:
+            raise Conflict(f"endpoint '{other}' has port '{endpoint.port}' already", place="port")
+        for index, prefix in enumerate(endpoint.prefixes):
+            held = overlapping(self._tx, endpoint_prefixes, prefix)
+            if held is not None:
+                raise Conflict(
+                    f"{prefix} overlaps {held.prefix} of endpoint '{held.endpoint}'", place=f"prefixes[{index}]"
+                )
+
+
+def _endpoint_rows(domain: str) -> Select[Any]:
+    return (
+        select(endpoints, tenants.c.id.label("tenant_id"))
+        .join(tenants, tenants.c.number == endpoints.c.tenant)
+        .where(endpoints.c.domain == domain)
+        .order_by(endpoints.c.name)
+    )
+
+
+def _endpoint_record(row: Row[Any], addresses: Sequence[Prefix]) -> EndpointRecord:
+    endpoint = Endpoint(row.name, TenantId(row.tenant_id), row.port, row.mac, tuple(addresses))
+    return EndpointRecord(endpoint, row.version)
+
+
+def _in_order(endpoint: Endpoint) -> Endpoint:
+    """The endpoint as it will be read back: its prefixes sorted."""
+    return replace(endpoint, prefixes=tuple(sorted(endpoint.prefixes)))
+
+
+def _check_endpoint(endpoint: Endpoint) -> None:
+    check_name(endpoint.name, "an endpoint's name", place="name")
+    check_interface(endpoint.port, place="port")
+    if endpoint.port == UPLINK:
+        raise BadInput(f"'{UPLINK}' stands for every host's port towards the edge: choose another name", place="port")
+    if not 0 < endpoint.mac < 1 << 48 or endpoint.mac >> 40 & 1:
+        raise BadInput(f"{endpoint.mac:#x} is not the MAC address of one interface", place="mac")
+    if not endpoint.prefixes:
+        raise BadInput("an endpoint without an address could neither send nor receive", place="prefixes")
+    for index, prefix in enumerate(endpoint.prefixes):
+        for other in endpoint.prefixes[:index]:
+            if prefix.overlaps(other):
+                raise BadInput(f"{prefix} overlaps {other}, which is in the same list", place=f"prefixes[{index}]")

@@ -1,0 +1,171 @@
+"""Tenants and the prefixes they own, exclusively."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+
+from orchestrator.errors import BadPolicy, Conflict, NotFound
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Action, TenantId, check_name, check_ownership
+from orchestrator.store import aclrows
+from orchestrator.store.hits import forget_tenant
+from orchestrator.store.keys import first_bytes, from_micros, last_bytes
+from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
+from orchestrator.store.records import UNWRITTEN, TenantRecord
+from orchestrator.store.schema import acl_versions, endpoint_prefixes, endpoints, prefixes, tenants
+from orchestrator.store.transaction import Transaction, expect, one_line
+
+
+class Tenants:
+    """The tenants' repository. Every change of a tenant or its prefixes moves its domain's generation."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def create(self, tenant: str, *, name: str, domain: str, prefixes: Iterable[Prefix] = ()) -> TenantRecord:
+        """Register a tenant under a number that was never used. Raises Conflict, NotFound (domain), BadInput."""
+        check_name(tenant, "a tenant id", place="id")
+        one_line(name, place="name")
+        self._tx.domain(domain)
+        if self._tx.read(select(tenants.c.id).where(tenants.c.id == tenant)).first() is not None:
+            raise Conflict(f"there is already a tenant '{tenant}'", place="id")
+        number = self._tx.draw("tenant")
+        row = {"number": number, "id": tenant, "domain": domain, "name": name, "created": self._tx.micros}
+        self._tx.write(insert(tenants).values(version=1, acl_version=UNWRITTEN, **row))
+        self._write_first_version(number)
+        self._add(number, prefixes)
+        self._tx.bump(domain)
+        return self.get(tenant)
+
+    def _write_first_version(self, number: int) -> None:
+        self._tx.write(
+            insert(acl_versions).values(
+                tenant=number,
+                version=UNWRITTEN,
+                author="",
+                created=self._tx.micros,
+                ingress_default=Action.DENY.value,
+                egress_default=Action.PERMIT.value,
+                rules=0,
+            )
+        )
+
+    def get(self, tenant: str) -> TenantRecord:
+        """Raises NotFound."""
+        return self._record(self._tx.tenant(tenant))
+
+    def list(self, *, limit: int = 100, marker: str | None = None) -> tuple[TenantRecord, ...]:
+        """Tenants in the order of their ids, those after `marker`, at most `limit`."""
+        statement = select(tenants).order_by(tenants.c.id).limit(limit)
+        if marker is not None:
+            statement = statement.where(tenants.c.id > marker)
+        return tuple(self._record(row) for row in self._tx.read(statement).all())
+
+    def rename(self, tenant: str, name: str, *, expected_version: int | None = None) -> TenantRecord:
+        """Raises NotFound, Stale, BadInput."""
+        row = self._begin(tenant, expected_version)
+        one_line(name, place="name")
+        self._end(row, name=name)
+        return self.get(tenant)
+
+    def delete(self, tenant: str, *, expected_version: int | None = None) -> int:
+        """Remove a tenant with its list, history, tokens and hits; returns the domain's new generation.
+
+        Raises NotFound, Stale, and Conflict while it still has endpoints.
+        """
+        row = self._begin(tenant, expected_version)
+        left = select(endpoints.c.name).where(endpoints.c.tenant == row.number).order_by(endpoints.c.name).limit(1)
+        endpoint = self._tx.read(left).scalar_one_or_none()
+        if endpoint is not None:
+            raise Conflict(f"the tenant still has endpoints ('{endpoint}'): remove them first")
+        forget_tenant(self._tx, row.number)
+        self._tx.write(delete(tenants).where(tenants.c.number == row.number))
+        return self._tx.bump(row.domain)
+
+    def set_prefixes(
+        self, tenant: str, prefixes: Iterable[Prefix], *, expected_version: int | None = None
+    ) -> TenantRecord:
+        """Make `prefixes` what the tenant owns. Raises as `add_prefix` and `remove_prefix` do."""
+        row = self._begin(tenant, expected_version)
+        wanted, owned = dict.fromkeys(prefixes), owned_prefixes(self._tx, row.number)
+        removed = [prefix for prefix in owned if prefix not in wanted]
+        added = [prefix for prefix in wanted if prefix not in owned]
+        return self._exchange(row, removed, added)
+
+    def add_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
+        """Raises Conflict when any tenant owns an overlapping prefix (it never says which), NotFound, Stale."""
+        return self._exchange(self._begin(tenant, expected_version), [], [prefix])
+
+    def remove_prefix(self, tenant: str, prefix: Prefix, *, expected_version: int | None = None) -> TenantRecord:
+        """Raises NotFound, Stale, and Conflict while an endpoint or a rule of the tenant still needs it."""
+        row = self._begin(tenant, expected_version)
+        if prefix not in owned_prefixes(self._tx, row.number):
+            raise NotFound(f"{prefix} is not among the prefixes of '{tenant}'")
+        return self._exchange(row, [prefix], [])
+
+    def owner(self, prefix: Prefix) -> TenantId | None:
+        """The id of a tenant that owns a prefix overlapping this one (for administrators)."""
+        row = overlapping(self._tx, prefixes, prefix)
+        if row is None:
+            return None
+        return TenantId(self._tx.read(select(tenants.c.id).where(tenants.c.number == row.tenant)).scalar_one())
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _begin(self, tenant: str, expected_version: int | None) -> Row[Any]:
+        row = self._tx.tenant(tenant)
+        expect(expected_version, row.version)
+        return row
+
+    def _end(self, row: Row[Any], **values: object) -> None:
+        self._tx.write(update(tenants).where(tenants.c.number == row.number).values(version=row.version + 1, **values))
+
+    def _exchange(self, row: Row[Any], removed: Iterable[Prefix], added: Iterable[Prefix]) -> TenantRecord:
+        removed, added = tuple(removed), tuple(added)
+        if not removed and not added:
+            return self._record(row)
+        for prefix in removed:
+            self._tx.write(delete(prefixes).where(prefixes.c.first == first_bytes(prefix)))
+        self._add(row.number, added)
+        self._check_still_owned(row, removed)
+        self._end(row)
+        self._tx.bump(row.domain)
+        return self.get(row.id)
+
+    def _add(self, number: int, added: Iterable[Prefix]) -> None:
+        for prefix in added:
+            held = overlapping(self._tx, prefixes, prefix)
+            if held is not None:
+                whose = f"by the tenant itself, as {held.prefix}" if held.tenant == number else "by another tenant"
+                raise Conflict(f"{prefix} is already owned, wholly or in part, {whose}", place="prefixes")
+            insert_prefixes(self._tx, prefixes, [prefix], tenant=number)
+
+    def _check_still_owned(self, tenant: Row[Any], removed: tuple[Prefix, ...]) -> None:
+        """After prefixes were taken away: nothing of the tenant's may still stand on them."""
+        owned = owned_prefixes(self._tx, tenant.number)
+        for prefix in removed:
+            columns = endpoint_prefixes.c
+            inside = select(columns.endpoint, columns.prefix).where(
+                columns.first >= first_bytes(prefix), columns.first <= last_bytes(prefix)
+            )
+            for row in self._tx.read(inside):
+                if not any(other.contains(Prefix.parse(row.prefix)) for other in owned):
+                    raise Conflict(f"endpoint '{row.endpoint}' still uses {row.prefix}", place="prefixes")
+        if removed:
+            self._check_rules(tenant, owned)
+
+    def _check_rules(self, row: Row[Any], owned: tuple[Prefix, ...]) -> None:
+        acl = aclrows.load(self._tx, row, row.acl_version).record.acl
+        try:
+            check_ownership(acl, owned)
+        except BadPolicy as error:
+            raise Conflict(f"the tenant's access list still names it: {error}", place="prefixes") from None
+
+    def _record(self, row: Row[Any]) -> TenantRecord:
+        owned = owned_prefixes(self._tx, row.number)
+        return TenantRecord(
+            TenantId(row.id), row.number, row.domain, row.name, row.version, from_micros(row.created), owned
+        )

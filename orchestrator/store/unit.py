@@ -1,0 +1,42 @@
+"""A unit of work: the repositories over one transaction."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from orchestrator.store.acls import Acls
+from orchestrator.store.domains import Domains
+from orchestrator.store.enforcers import Enforcers
+from orchestrator.store.events import Events
+from orchestrator.store.hits import Hits
+from orchestrator.store.replies import Replies
+from orchestrator.store.tenants import Tenants
+from orchestrator.store.tokens import Tokens
+from orchestrator.store.transaction import Transaction
+
+
+class Unit:
+    """The repositories of one transaction. For one thread only, and not after its `with`."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self.tenants = Tenants(tx)
+        self.acls = Acls(tx)
+        self.domains = Domains(tx)
+        self.enforcers = Enforcers(tx)
+        self.tokens = Tokens(tx)
+        self.hits = Hits(tx)
+        self.events = Events(tx)
+        self.replies = Replies(tx)
+        self._tx = tx
+
+    @property
+    def now(self) -> dt.datetime:
+        """The time that everything in this unit bears."""
+        return self._tx.now
+
+    @property
+    def generations(self) -> Mapping[str, int]:
+        """The domains whose generation this unit moved, and to what."""
+        return MappingProxyType(self._tx.generations)

@@ -1,0 +1,191 @@
+"""Enrolment, epochs, reports, and when a generation counts as enforced."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import text
+from store.conftest import FakeWall
+from store.scenes import populate
+
+from orchestrator.errors import BadInput, NotFound, Unauthenticated
+from orchestrator.store import Store
+from orchestrator.store.records import Enrolled, HostRecord, PointReport, PointState, Role
+
+
+def invite(store: Store, wall: FakeWall, hours: float = 1) -> str:
+    with store.write() as unit:
+        return unit.enforcers.invite("pop", expires=wall.now + dt.timedelta(hours=hours), author="ann")
+
+
+def enrol(store: Store, secret: str, name: str = "c1") -> Enrolled:
+    with store.write() as unit:
+        return unit.enforcers.enrol(secret, name=name, kind="openflow")
+
+
+def test_an_invitation_is_used_once(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    secret = invite(store, wall)
+    with pytest.raises(BadInput):
+        enrol(store, secret, name="not a name")
+    first = enrol(store, secret)
+    assert (first.enforcer.domain, first.enforcer.name, first.enforcer.epoch) == ("pop", "c1", 1)
+    with pytest.raises(Unauthenticated):
+        enrol(store, secret, name="c2")
+    with pytest.raises(Unauthenticated):
+        enrol(store, "aclflow_guessed")
+    with store.read() as unit:
+        principal = unit.tokens.check(first.secret)
+        assert (principal.role, principal.domain, principal.enforcer) == (Role.ENFORCER, "pop", first.enforcer.id)
+        assert unit.enforcers.list("pop") == (first.enforcer,)
+
+
+def test_an_invitation_expires_and_a_clock_set_back_does_not_revive_it(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    secret = invite(store, wall)
+    wall.move(hours=1)
+    with pytest.raises(Unauthenticated):
+        enrol(store, secret)
+    wall.move(hours=-5)
+    with pytest.raises(Unauthenticated):
+        enrol(store, secret)
+    with pytest.raises(BadInput, match="passed"):
+        invite(store, wall, hours=2)  # for the store it is later than that
+
+
+def test_secrets_are_nowhere_in_the_database(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    secrets = [invite(store, wall), invite(store, wall)]
+    secrets.append(enrol(store, secrets[0]).secret)
+    with store.engine.connect() as connection:
+        for table in ("invitations", "tokens", "enforcers"):
+            dump = repr(connection.execute(text(f"SELECT * FROM {table}")).all())
+            assert not any(secret in dump for secret in secrets)
+
+
+def test_the_same_name_enrols_anew_with_a_higher_epoch(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    with store.write() as unit:
+        unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
+    first = enrol(store, invite(store, wall))
+    with store.write() as unit:
+        unit.enforcers.report(first.enforcer.id, [PointReport("host1", 2, b"d", PointState.ENFORCED)])
+    second = enrol(store, invite(store, wall))
+    other = enrol(store, invite(store, wall), name="c2")
+    assert first.enforcer.epoch < second.enforcer.epoch < other.enforcer.epoch
+    with store.write() as unit:
+        with pytest.raises(Unauthenticated):
+            unit.tokens.check(first.secret)
+        assert unit.enforcers.new_epoch(second.enforcer.id) == other.enforcer.epoch + 1
+        assert [found.name for found in unit.enforcers.list("pop")] == ["c1", "c2"]
+        assert unit.enforcers.points("pop") == ()
+        unit.enforcers.remove(second.enforcer.id)
+        with pytest.raises(NotFound):
+            unit.enforcers.get(second.enforcer.id)
+        with pytest.raises(Unauthenticated):
+            unit.tokens.check(second.secret)
+
+
+def test_of_racing_enrolments_exactly_one_wins(
+    store: Store, open_another: Callable[..., Store], wall: FakeWall
+) -> None:
+    populate(store)
+    secret = invite(store, wall)
+    stores = [store, open_another(), open_another()]
+    start = threading.Barrier(len(stores) * 2)
+    outcomes: list[str] = []
+
+    def race(runner: Store, name: str) -> None:
+        start.wait()
+        try:
+            outcomes.append(enrol(runner, secret, name=name).enforcer.name)
+        except Unauthenticated:
+            outcomes.append("refused")
+
+    threads = [
+        threading.Thread(target=race, args=(runner, f"c{index}-{copy}"))
+        for index, runner in enumerate(stores)
+        for copy in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes)[1:] == ["refused"] * 5 or outcomes.count("refused") == 5
+    with store.read() as unit:
+        assert [found.epoch for found in unit.enforcers.list("pop")] == [1]
+
+
+def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    with store.write() as unit:
+        assert unit.enforcers.enforced("pop", 1).done  # no hosts: nobody lags
+        for number in (1, 2, 3):
+            unit.domains.add_host("pop", HostRecord(f"host{number}", number, "eth0"))
+    enforcer = enrol(store, invite(store, wall)).enforcer.id
+    reports = [
+        PointReport("host1", 7, b"\x01" * 16, PointState.ENFORCED, flows=12),
+        PointReport("host2", 6, b"\x02" * 16, PointState.ENFORCED),
+        PointReport("host3", 9, b"", PointState.REFUSED, error="table\nfull\0"),
+        PointReport("gone", 9, b"", PointState.ENFORCED),
+    ]
+    with store.write() as unit:
+        assert unit.enforcers.report(enforcer, reports[:2])
+        state = unit.enforcers.enforced("pop", 7)
+        assert [lag.host for lag in state.laggards] == ["host2", "host3"]
+        assert state.laggards[1].point is None
+        assert unit.enforcers.report(enforcer, reports)
+    with store.read() as unit:
+        state = unit.enforcers.enforced("pop", 6)
+        assert (state.done, state.hosts, [lag.host for lag in state.laggards]) == (False, 3, ["host3"])
+        point = state.laggards[0].point
+        assert point is not None
+        assert (point.report.state, point.report.error) == (PointState.REFUSED, "table?full?")
+        assert unit.enforcers.points("pop")[0].report == reports[0]
+        assert unit.enforcers.get(enforcer).last_seen == unit.enforcers.points("pop")[0].reported
+    with store.write() as unit:
+        unit.enforcers.report(enforcer, [PointReport("host3", 6, b"", PointState.ENFORCED)])
+        assert unit.enforcers.enforced("pop", 6).done
+        unit.domains.remove_host("pop", "host2")
+        assert [lag.host for lag in unit.enforcers.enforced("pop", 7).laggards] == ["host3"]
+        with pytest.raises(NotFound):
+            unit.enforcers.report(999, [])
+
+
+def test_reports_that_come_late_or_twice_change_nothing(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    with store.write() as unit:
+        unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
+    enforcer = enrol(store, invite(store, wall)).enforcer.id
+
+    def report(generation: int, sequence: int | None) -> bool:
+        with store.write() as unit:
+            point = PointReport("host1", generation, b"", PointState.ENFORCED)
+            return unit.enforcers.report(enforcer, [point], sequence=sequence)
+
+    def generation() -> int:
+        with store.read() as unit:
+            return unit.enforcers.points("pop")[0].report.generation
+
+    assert report(1, 5)
+    assert not report(2, 5)
+    assert not report(2, 4)
+    assert generation() == 1
+    assert report(3, None)
+    assert not report(4, 5)
+    assert report(5, 6)
+    assert generation() == 5
+    with store.write() as unit:
+        unit.enforcers.new_epoch(enforcer)
+    assert report(6, 1)
+    assert generation() == 6
+
+
+@pytest.mark.parametrize("report", [{"generation": -1}, {"generation": 1 << 63}, {"flows": -1}, {"digest": b"x" * 65}])
+def test_reports_are_valid_from_birth(report: dict[str, object]) -> None:
+    values: dict[str, object] = {"host": "h", "generation": 1, "digest": b"", "state": PointState.ENFORCED, **report}
+    with pytest.raises(BadInput):
+        PointReport(**values)  # type: ignore[arg-type]

@@ -1,0 +1,166 @@
+"""Exclusive prefixes are held by the database itself, even against writers that check nothing and do not wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Table, exc, insert, update
+from store.scenes import populate
+from strategies import FAR_POOL
+
+from orchestrator.errors import Busy, Conflict
+from orchestrator.policy.addresses import Prefix
+from orchestrator.store import Store
+from orchestrator.store.database import begin_writing
+from orchestrator.store.faults import translated
+from orchestrator.store.keys import first_bytes, last_bytes
+from orchestrator.store.schema import endpoint_prefixes, endpoints, prefixes
+from orchestrator.store.transaction import StoreSettings
+
+
+def insert_raw(connection: Connection, table: Table, prefix: Prefix, owner: dict[str, object]) -> None:
+    """What a program without our checks would do."""
+    row = {"first": first_bytes(prefix), "last": last_bytes(prefix), "prefix": str(prefix), **owner}
+    connection.execute(insert(table).values(**row))
+
+
+@pytest.mark.parametrize("table", [prefixes, endpoint_prefixes], ids=lambda table: str(table.name))
+def test_the_database_takes_exactly_disjoint_prefixes(store: Store, table: Table) -> None:
+    populate(store)
+    owner: dict[str, object] = {"tenant": 1}
+    with store.engine.begin() as connection:
+        connection.execute(prefixes.delete())
+        if table is endpoint_prefixes:
+            owner = {"domain": "pop", "endpoint": "web"}
+            row = {"domain": "pop", "name": "web", "tenant": 1, "port": "tap", "mac": 2, "version": 1}
+            connection.execute(insert(endpoints).values(**row))
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(order=st.lists(st.sampled_from(FAR_POOL), min_size=1, max_size=8))
+    def law(order: list[Prefix]) -> None:
+        with store.engine.connect() as connection, connection.begin() as outer:
+            held: list[Prefix] = []
+            for prefix in order:
+                free = not any(prefix.overlaps(other) for other in held)
+                try:
+                    with connection.begin_nested():
+                        insert_raw(connection, table, prefix, owner)
+                except exc.IntegrityError:
+                    assert not free, f"{prefix} was refused beside {held}"
+                else:
+                    assert free, f"{prefix} was taken beside {held}"
+                    held.append(prefix)
+            outer.rollback()
+
+    law()
+
+
+def test_ranges_cannot_be_moved_past_the_check(store: Store) -> None:
+    """SQLite forbids it; PostgreSQL checks the prefix itself, so that it cannot be changed to an overlapping one."""
+    populate(store)
+    with store.write() as unit:
+        unit.tenants.add_prefix("blue", Prefix.parse("10.9.0.0/16"))
+    nine = prefixes.c.prefix == "10.9.0.0/16"
+    moved = update(prefixes).where(nine).values(first=b"\x04\x0a\x01\x09\x00", prefix="10.1.9.0/24")
+    with store.engine.connect() as connection, pytest.raises(exc.IntegrityError, match=r"prefixes_(fixed|exclusive)"):
+        connection.execute(moved)
+
+
+def test_two_transactions_under_way_cannot_both_take_overlapping_prefixes(
+    store: Store, open_another: Callable[..., Store]
+) -> None:
+    """Two writers that take no lock of ours: PostgreSQL lets the second wait for the first, SQLite lets nobody in."""
+    populate(store)
+    other = open_another()
+    outcome: list[str] = []
+
+    def second() -> None:
+        try:
+            with translated(), other.engine.connect() as connection:
+                insert_raw(connection, prefixes, Prefix.parse("10.9.1.0/24"), {"tenant": 1})
+                connection.commit()
+                outcome.append("taken")
+        except (Conflict, Busy) as error:
+            outcome.append(type(error).__name__)
+
+    with store.engine.connect() as connection:
+        insert_raw(connection, prefixes, Prefix.parse("10.9.0.0/16"), {"tenant": 1})
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.3)
+        connection.commit()
+        thread.join()
+    assert outcome[0] in ("Conflict", "Busy")
+    with store.read() as unit:
+        assert [str(prefix) for prefix in unit.tenants.get("blue").prefixes if prefix.family == 4] == [
+            "10.1.0.0/16",
+            "10.9.0.0/16",
+        ]
+
+
+def test_writers_in_two_processes_stand_in_line(store: Store, open_another: Callable[..., Store]) -> None:
+    """Counters drawn by two stores at once are all different, and no update is lost."""
+    populate(store)
+    stores = [store, open_another()]
+    failures: list[Exception] = []
+
+    def work(index: int) -> None:
+        try:
+            for step in range(10):
+                with stores[index % 2].write() as unit:
+                    unit.tenants.create(f"t{index}-{step}", name="x", domain="pop")
+                    unit.events.append("made", f"t{index}-{step}", {})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    with store.read() as unit:
+        tenants = unit.tenants.list(limit=1000)
+        assert len({tenant.number for tenant in tenants}) == 41
+        assert unit.domains.get("pop").generation == 42
+        assert len(unit.events.since(0).events) == 40
+
+
+def test_a_writer_that_waits_too_long_is_told_so(store: Store, open_another: Callable[..., Store]) -> None:
+    populate(store)
+    impatient = open_another(settings=StoreSettings(busy_timeout_s=0.1))
+    with store.engine.connect() as connection:
+        begin_writing(connection)
+        with pytest.raises(Busy), impatient.write() as unit:
+            unit.tenants.rename("blue", "Never")
+        with impatient.read() as unit:  # readers do not wait
+            assert unit.tenants.get("blue").name == "Blue"
+        connection.rollback()
+    with impatient.write() as unit:
+        unit.tenants.rename("blue", "Later")
+
+
+def test_a_writer_in_the_same_process_waits_its_turn_too(open_another: Callable[..., Store]) -> None:
+    store = open_another(settings=StoreSettings(busy_timeout_s=0.1))
+    populate(store)
+    outcome: list[str] = []
+
+    def second() -> None:
+        try:
+            with store.write() as unit:
+                unit.tenants.rename("blue", "Never")
+        except Busy:
+            outcome.append("busy")
+
+    with store.write() as unit:
+        unit.tenants.rename("blue", "First")
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert outcome == ["busy"]
+    with store.read() as unit:
+        assert unit.tenants.get("blue").name == "First"

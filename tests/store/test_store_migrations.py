@@ -1,0 +1,120 @@
+"""The migrations lead to exactly the tables of `schema.py`, and databases of another schema are refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, text
+from store.conftest import DATABASES
+from store.postgres_cluster import Cluster
+
+from orchestrator.errors import Missing
+from orchestrator.store import migrate, open_store
+from orchestrator.store.schema import HEAD, metadata
+
+SQLITE_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name <> 'alembic_version'"
+POSTGRES_OBJECTS = (
+    """SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name, ordinal_position
+       FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'""",
+    """SELECT rel.relname, con.conname, pg_get_constraintdef(con.oid) FROM pg_constraint con
+       JOIN pg_class rel ON rel.oid = con.conrelid WHERE rel.relname <> 'alembic_version'
+       AND con.connamespace = 'public'::regnamespace""",
+    """SELECT tablename, indexname, indexdef FROM pg_indexes
+       WHERE schemaname = 'public' AND tablename <> 'alembic_version'""",
+)
+
+
+@pytest.fixture(params=DATABASES)
+def empty_addresses(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Two empty databases."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'one.db'}", f"sqlite:///{tmp_path / 'two.db'}"
+        return
+    cluster: Cluster = request.getfixturevalue("cluster")
+    yield cluster.create_database("empty_one"), cluster.create_database("empty_two")
+    for name in ("empty_one", "empty_two"):
+        cluster.drop_database(name)
+
+
+def objects(connection: Connection) -> list[list[tuple[object, ...]]]:
+    """Everything that a schema is made of, as the database itself describes it."""
+    queries = (SQLITE_OBJECTS,) if connection.dialect.name == "sqlite" else POSTGRES_OBJECTS
+    return [sorted(map(tuple, connection.execute(text(query))), key=repr) for query in queries]
+
+
+def bare(address: str) -> Engine:
+    return create_engine(address)
+
+
+def test_migrations_lead_to_the_declared_tables(empty_addresses: tuple[str, str]) -> None:
+    migrated, declared = empty_addresses
+    done = migrate.upgrade(migrated)
+    assert (done.before, done.after) == (None, HEAD)
+    assert migrate.upgrade(migrated).before == HEAD
+    engines = bare(migrated), bare(declared)
+    metadata.create_all(engines[1])
+    with engines[0].connect() as one, engines[1].connect() as two:
+        found, wanted = objects(one), objects(two)
+    assert found == wanted
+    assert len(found[0]) > len(metadata.tables)
+    assert any("prefixes_exclusive" in repr(row) for part in found for row in part)
+    for engine in engines:
+        engine.dispose()
+
+
+def test_the_head_is_the_last_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrate.__file__).with_name("migrations")))
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+
+def test_a_fresh_database_gets_its_tables_once(empty_addresses: tuple[str, str]) -> None:
+    """Several processes opening it at once: one makes the tables, all can use them."""
+    failures: list[Exception] = []
+
+    def use(name: str) -> None:
+        try:
+            store = open_store(empty_addresses[0])
+            with store.write() as unit:
+                unit.domains.create(name)
+            store.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(f"d{index}",)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    store = open_store(empty_addresses[0])
+    with store.read() as unit:
+        assert len(unit.domains.list()) == 3
+    store.close()
+
+
+def test_other_schemas_are_refused(empty_addresses: tuple[str, str]) -> None:
+    migrate.upgrade(empty_addresses[0])
+    ours, foreign = map(bare, empty_addresses)
+    with ours.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+    with pytest.raises(Missing, match="aclflow db upgrade"):
+        open_store(empty_addresses[0])
+    with ours.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Missing, match="9999"):
+        open_store(empty_addresses[0])
+    with pytest.raises(Missing, match="newer program"):
+        migrate.upgrade(empty_addresses[0])
+    with foreign.begin() as connection:
+        connection.execute(text("CREATE TABLE somebody_elses (x INTEGER)"))
+    for attempt in (open_store, migrate.upgrade):
+        with pytest.raises(Missing, match="somebody_elses"):
+            attempt(empty_addresses[1])
+    for engine in (ours, foreign):
+        engine.dispose()
