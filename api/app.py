@@ -1,0 +1,74 @@
+"""The application: routes, middleware and handlers of errors around the services that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from api import problems
+from api.context import Services
+from api.limits import BodyLimit
+from api.observe import Observe
+from api.routes import acl, domains, enforcers, operations, operator, rules, tenants, tokens
+from api.schemas.acl import AclDocument, RuleDocument
+from api.schemas.common import problem_responses
+from api.schemas.domains import OperatorRulesDocument
+from api.schemas.enforcers import ReportBody
+
+_ROUTERS = (
+    tenants.router,
+    rules.router,
+    acl.router,
+    domains.router,
+    operator.router,
+    enforcers.router,
+    enforcers.reports,
+    tokens.router,
+    operations.router,
+)
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+RAW_BODIES = (AclDocument, RuleDocument, OperatorRulesDocument, ReportBody)
+"""What is read as it comes, after the caller is known and off the event loop; so FastAPI does not see the models."""
+
+
+class Application(FastAPI):
+    """FastAPI that documents raw bodies too."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        document = super().openapi()
+        schemas = document["components"]["schemas"]
+        if not all(model.__name__ in schemas for model in RAW_BODIES):
+            template = "#/components/schemas/{model}"
+            _, raw = models_json_schema([(model, "validation") for model in RAW_BODIES], ref_template=template)
+            schemas |= raw["$defs"]
+        return document
+
+
+def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
+    """The REST API over `services`, which `lifespan` starts and stops."""
+    app = Application(
+        title="aclflow",
+        summary="Tenants say which traffic they permit; aclflow keeps that promise on real data planes.",
+        version="1",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    problems.install(app)
+    app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
+    app.add_middleware(Observe, metrics=services.metrics)
+    for router in _ROUTERS:
+        app.include_router(router, responses=problem_responses())
+    return app

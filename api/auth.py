@@ -1,0 +1,127 @@
+"""Who is asking, and what that one may see.
+
+    role       sees                                 may change
+    admin      everything                           everything
+    member     its tenant                           its tenant's access list
+    reader     its tenant                           nothing
+    enforcer   its domain's hosts and programs      its own reports
+
+What a caller may not see is answered as if it were not there: `NotFound`, in the words that a missing thing gets. Only
+who sees a thing and may not change it is told so: `Forbidden`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends
+from fastapi.security import APIKeyHeader
+
+from api.context import NamePath, Services, ServicesDep
+from orchestrator.errors import Forbidden, NotFound, Unauthenticated
+from orchestrator.store.records import Principal, Role
+
+_TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
+
+
+def caller(services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
+    """Who bears the token of a request. Raises Unauthenticated."""
+    if not token:
+        raise Unauthenticated("say who you are: X-Auth-Token", place="header.X-Auth-Token")
+    return services.control.read(lambda unit: unit.tokens.check(token))
+
+
+Caller = Annotated[Principal, Depends(caller)]
+
+
+def is_admin(principal: Principal) -> bool:
+    """Whether a caller may do everything."""
+    return principal.role is Role.ADMIN
+
+
+def only_tenant(principal: Principal) -> str | None:
+    """The one tenant that a caller sees; None for administrators, who see all. Raises NotFound for enforcers."""
+    if is_admin(principal):
+        return None
+    if principal.tenant is None:
+        raise NotFound("there is no such thing here")
+    return principal.tenant
+
+
+# ---------------------------------------------------------------------------------------------------- guards of routes
+
+
+async def administrator(principal: Caller) -> Principal:
+    """For what only administrators see."""
+    if not is_admin(principal):
+        raise NotFound("there is no such thing here")
+    return principal
+
+
+async def tenant_creator(principal: Caller) -> Principal:
+    """For making tenants: members see the list, of one, and so are told that they may not add to it."""
+    if only_tenant(principal) is not None:
+        raise Forbidden("only administrators make tenants")
+    return principal
+
+
+async def tenant_reader(tenant: NamePath, principal: Caller) -> Principal:
+    """For reading what belongs to a tenant."""
+    if not is_admin(principal) and principal.tenant != tenant:
+        raise NotFound(f"there is no tenant '{tenant}'")
+    return principal
+
+
+async def tenant_writer(principal: Annotated[Principal, Depends(tenant_reader)]) -> Principal:
+    """For changing a tenant's access list."""
+    if principal.role is Role.READER:
+        raise Forbidden("this token may only read")
+    return principal
+
+
+async def tenant_owner(principal: Annotated[Principal, Depends(tenant_reader)]) -> Principal:
+    """For changing a tenant itself and what it owns."""
+    if not is_admin(principal):
+        raise Forbidden("only administrators change what a tenant is and owns")
+    return principal
+
+
+async def domain_reader(domain: NamePath, principal: Caller) -> Principal:
+    """For reading a domain's sites: administrators and the domain's enforcers."""
+    if not is_admin(principal) and principal.domain != domain:
+        raise NotFound(f"there is no domain '{domain}'")
+    return principal
+
+
+async def domain_owner(principal: Annotated[Principal, Depends(domain_reader)]) -> Principal:
+    """For changing a domain."""
+    if not is_admin(principal):
+        raise Forbidden("only administrators change a domain")
+    return principal
+
+
+async def the_enforcer(enforcer: int, principal: Annotated[Principal, Depends(domain_reader)]) -> Principal:
+    """For what an enforcement point says of itself: only that one."""
+    if principal.enforcer != enforcer:
+        if is_admin(principal):
+            raise Forbidden("only the enforcer itself reports")
+        raise NotFound(f"there is no enforcer {enforcer}")
+    return principal
+
+
+def sees_domain(services: Services, principal: Principal, domain: str) -> bool:
+    """Whether a caller may know how far a domain's generations have got: also tenants of the domain."""
+    if is_admin(principal) or principal.domain == domain:
+        return True
+    tenant = principal.tenant
+    return tenant is not None and services.control.read(lambda unit: unit.tenants.get(tenant)).domain == domain
+
+
+Administrator = Annotated[Principal, Depends(administrator)]
+TenantCreator = Annotated[Principal, Depends(tenant_creator)]
+TenantReader = Annotated[Principal, Depends(tenant_reader)]
+TenantWriter = Annotated[Principal, Depends(tenant_writer)]
+TenantOwner = Annotated[Principal, Depends(tenant_owner)]
+DomainReader = Annotated[Principal, Depends(domain_reader)]
+DomainOwner = Annotated[Principal, Depends(domain_owner)]
+TheEnforcer = Annotated[Principal, Depends(the_enforcer)]

@@ -1,0 +1,199 @@
+"""What a request may use, and reading the parts of it that are not plain parameters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Annotated, TypeVar, cast
+
+import orjson
+from fastapi import Depends, Header, Path, Query, Request
+from pydantic import BaseModel, ValidationError
+
+from api.problems import Unconditional, bad_input
+from api.schemas.common import BIGGEST, NAME
+from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.workbench import Workbench
+from orchestrator.errors import AclflowError, BadInput, Stale
+from orchestrator.store.records import Principal, Reply
+from orchestrator.store.unit import Unit
+
+Body = TypeVar("Body", bound=BaseModel)
+
+_ETAG = re.compile(r'"[^"]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What routes work with, wired in `orchestrator.bootstrap`."""
+
+    control: Control
+    enforcement: Enforcement
+    metrics: Metrics
+    clock: Callable[[], dt.datetime]
+    workbench: Workbench
+    body_limit_bytes: int
+    watch_limit_s: float
+    review_limit_s: float
+
+
+def services(request: Request) -> Services:
+    """The services of the application that a request came to."""
+    return cast("Services", request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(services)]
+
+
+# ---------------------------------------------------------------------------------------------------- parameters
+
+NamePath = Annotated[str, Path(pattern=NAME)]
+NumberPath = Annotated[int, Path(ge=0, le=BIGGEST)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="how many items at most")]
+NameMarker = Annotated[str | None, Query(pattern=NAME, description="the last item of the page before")]
+NumberMarker = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the last item of the page before")]
+Seconds = Annotated[float, Query(ge=0, le=3600)]
+
+
+# ---------------------------------------------------------------------------------------------------- bodies
+
+
+async def raw_body(request: Request) -> bytes:
+    """The body as it came: for documents that are large, and read off the event loop."""
+    return await request.body()
+
+
+RawBody = Annotated[bytes, Depends(raw_body)]
+
+
+def json_document(raw: bytes) -> object:
+    """A raw body as JSON. Raises BadInput."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"not JSON: {error.msg} at byte {error.pos}", place="body") from None
+
+
+def read_body(model: type[Body], raw: bytes) -> Body:
+    """A raw body as what it must be. Raises BadInput."""
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise bad_input(error.errors()) from None
+
+
+def takes(model: type[BaseModel]) -> dict[str, object]:
+    """What OpenAPI is told about a raw body. The application adds the schema of each model that is in `RAW_BODIES`."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+# ---------------------------------------------------------------------------------------------------- conditions
+
+
+class Condition:
+    """What If-Match asks for."""
+
+    def __init__(self, header: str | None) -> None:
+        self._header = header
+
+    def require(self, current: str) -> None:
+        """For a write of what exists, at ETag `current`. Raises Stale, and Unconditional when nothing is asked for."""
+        if self._header is None:
+            raise Unconditional(
+                f"it exists, at {current}: say If-Match with the ETag you read", place="header.If-Match"
+            )
+        self.allow(current)
+
+    def allow(self, current: str | None) -> None:
+        """For a write that needs no condition, but keeps to one. None: there is nothing yet. Raises Stale."""
+        if self._header is None or (self._header.strip() == "*" and current is not None):
+            return
+        if current is None:
+            raise Stale("there is nothing that If-Match could hold for", place="header.If-Match")
+        if current not in _strong_tags(self._header):
+            raise Stale(f"it is at {current} now: read it again, then write", place="header.If-Match")
+
+
+def _strong_tags(header: str) -> list[str]:
+    """The ETags of an If-Match header. Weak ones never match."""
+    return [tag.group() for tag in _ETAG.finditer(header) if not header[: tag.start()].endswith("W/")]
+
+
+async def condition(
+    if_match: Annotated[str | None, Header(description="the ETag that was read, or *")] = None,
+) -> Condition:
+    """The condition of a write."""
+    return Condition(if_match)
+
+
+ConditionDep = Annotated[Condition, Depends(condition)]
+
+
+# ---------------------------------------------------------------------------------------------------- idempotency
+
+
+class Once:
+    """Carries out a POST once for an Idempotency-Key: repeated, it gives the answer of the first time."""
+
+    def __init__(self, key: str | None, request: bytes) -> None:
+        self._key = key
+        self._request = request
+
+    def of(self, caller: Principal, work: Callable[[Unit], Reply]) -> Callable[[Unit], Reply]:
+        """The same work, done once for the key of this caller. Raises Conflict when the key was for something else."""
+        key = self._key
+        if key is None:
+            return work
+
+        def once(unit: Unit) -> Reply:
+            kept = unit.replies.find(caller.token_id, key, self._request)
+            if kept is None:
+                kept = work(unit)
+                unit.replies.keep(caller.token_id, key, self._request, kept)
+            return kept
+
+        return once
+
+
+async def once(
+    request: Request,
+    idempotency_key: Annotated[str | None, Header(description="repeat safely with the same key")] = None,
+) -> Once:
+    """The idempotency key of a POST and the digest of what is asked."""
+    if idempotency_key is None:
+        return Once(None, b"")
+    digest = blake2b(digest_size=32)
+    for part in (request.method, request.url.path, request.url.query):
+        digest.update(part.encode() + b"\0")
+    digest.update(await request.body())
+    return Once(idempotency_key, digest.digest())
+
+
+OnceDep = Annotated[Once, Depends(once)]
+
+
+@contextmanager
+def seen_from(outer: str) -> Iterator[None]:
+    """Leave out of an error's place what the caller's path says already: ``tenants[blue].acl.rules[3]``."""
+    try:
+        yield
+    except AclflowError as error:
+        error.place = error.place.removeprefix(f"{outer}.") if error.place else None
+        raise
+
+
+def author(caller: Principal) -> str:
+    """How a caller is named in histories and events."""
+    return f"{caller.role.value}:{caller.token_id}"
+
+
+def logged(unit: Unit, caller: Principal, kind: str, subject: str, detail: Mapping[str, object]) -> None:
+    """Log a change, in its own transaction, with who made it."""
+    unit.events.append(kind, subject, {"by": author(caller), **detail})

@@ -1,0 +1,80 @@
+"""How much of a request's body is read: a limit for access lists and reports, and a small one for all else.
+
+The limits count what arrives, so a body without Content-Length is held to them as well; one that announces too much is
+refused before any of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problems import problem
+from orchestrator.errors import TooLarge
+
+SMALL_BODY_BYTES = 1 << 20
+
+
+class BodyLimit:
+    """Middleware: no request's body is read beyond `limit_bytes`."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif _announced(scope) > self._limit_bytes:
+            await problem(TooLarge(_reason(self._limit_bytes)))(scope, receive, send)
+        else:
+            await self._app(scope, _counting(receive, self._limit_bytes), send)
+
+
+class SmallBody(APIRoute):
+    """A route whose body is a small JSON document."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        handle = super().get_route_handler()
+
+        async def limited(request: Request) -> Response:
+            if _announced(request.scope) > SMALL_BODY_BYTES:
+                raise HTTPException(413, _reason(SMALL_BODY_BYTES))
+            return await handle(_JsonRequest(request.scope, _counting(request.receive, SMALL_BODY_BYTES)))
+
+        return limited
+
+
+class _JsonRequest(Request):
+    """A request read by orjson: strict, and no document is nested deeply enough to exhaust it."""
+
+    async def json(self) -> object:
+        return orjson.loads(await self.body())
+
+
+def _announced(scope: Scope) -> int:
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return int(length) if length.isdigit() else 0
+
+
+def _counting(receive: Receive, limit_bytes: int) -> Receive:
+    read = 0
+
+    async def counted() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > limit_bytes:
+            raise HTTPException(413, _reason(limit_bytes))
+        return message
+
+    return counted
+
+
+def _reason(limit_bytes: int) -> str:
+    return f"the body is larger than {limit_bytes} bytes, which is the limit here"

@@ -1,0 +1,25 @@
+"""Pages of what is in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from orchestrator.errors import BadInput
+
+Key = TypeVar("Key", bound=str)
+
+
+def page_after(names: Sequence[Key], limit: int, marker: str | None) -> tuple[Sequence[Key], Key | None]:
+    """At most `limit` of the names that come after `marker`, and the marker of the page that follows.
+
+    Raises BadInput when the marker is none of the names: it was removed meanwhile, so its place is not known any more.
+    """
+    start = 0
+    if marker is not None:
+        try:
+            start = names.index(marker) + 1
+        except ValueError:
+            raise BadInput(f"'{marker}' is not there any more: begin anew", place="query.marker") from None
+    end = start + limit
+    return names[start:end], names[end - 1] if end < len(names) else None

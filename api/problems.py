@@ -1,0 +1,143 @@
+"""Errors as problems (RFC 9457): one table from the error tree to HTTP, and what is said to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api.answers import dumped
+from orchestrator import errors
+from orchestrator.client.problems import MEDIA_TYPE, problem_type
+from orchestrator.errors import AclflowError
+
+log = structlog.get_logger()
+
+
+class Unconditional(errors.Stale):
+    """A write of something that exists, without If-Match: read it, then write with its ETag."""
+
+
+STATUS: Mapping[type[AclflowError], HTTPStatus] = MappingProxyType(
+    {
+        errors.BadInput: HTTPStatus.BAD_REQUEST,
+        errors.BadPolicy: HTTPStatus.UNPROCESSABLE_ENTITY,
+        errors.NotExpressible: HTTPStatus.UNPROCESSABLE_ENTITY,
+        errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        errors.Conflict: HTTPStatus.CONFLICT,
+        Unconditional: HTTPStatus.PRECONDITION_REQUIRED,
+        errors.Stale: HTTPStatus.PRECONDITION_FAILED,
+        errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+        errors.Forbidden: HTTPStatus.FORBIDDEN,
+        errors.NotFound: HTTPStatus.NOT_FOUND,
+        errors.TryAgain: HTTPStatus.SERVICE_UNAVAILABLE,
+        errors.DeviceError: HTTPStatus.BAD_GATEWAY,
+        AclflowError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    }
+)
+"""An error has the status of the nearest class above it that is listed."""
+
+_OF_FRAMEWORK: Mapping[int, tuple[type[AclflowError], str]] = MappingProxyType(
+    {
+        400: (errors.BadInput, ""),
+        404: (errors.NotFound, "there is no such path"),
+        405: (errors.BadInput, "this path does not take this method"),
+        413: (errors.TooLarge, ""),
+    }
+)
+"""What the framework itself answers, and what is said then if not its own words."""
+_HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = MappingProxyType(
+    {
+        HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "X-Auth-Token"},
+        HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE: {"Connection": "close"},
+    }
+)
+
+
+def status_of(error: AclflowError) -> HTTPStatus:
+    """The status that an error is answered with."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def problem(error: AclflowError, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer that an error is."""
+    answered = HTTPStatus(status) if status is not None else status_of(error)
+    body = {
+        "type": problem_type(type(error)),
+        "title": answered.phrase,
+        "status": int(answered),
+        "detail": error.reason,
+        **({"place": error.place} if error.place else {}),
+    }
+    sent = {**_HEADERS.get(answered, {}), **(headers or {})}
+    return Response(dumped(body), int(answered), sent, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an application with a problem."""
+    app.add_exception_handler(AclflowError, _ours)
+    app.add_exception_handler(RequestValidationError, _not_valid)
+    app.add_exception_handler(HTTPException, _of_framework)
+    app.add_exception_handler(Exception, _defect)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AclflowError)
+    if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        say = log.info if isinstance(error, errors.TryAgain) else log.error
+        say("cannot answer", path=request.url.path, error=str(error), kind=type(error).__name__)
+    return problem(error)
+
+
+async def _not_valid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem(bad_input(error.errors()))
+
+
+async def _of_framework(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind, reason = _OF_FRAMEWORK.get(error.status_code, (AclflowError, ""))
+    return problem(kind(reason or str(error.detail)), error.status_code, error.headers)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    log.error("defect", path=request.url.path, method=request.method, exc_info=error)
+    return problem(AclflowError("the service failed at this; its log says how"))
+
+
+def bad_input(faults: Sequence[Mapping[str, Any]]) -> errors.BadInput:
+    """Pydantic's faults as one error of ours, which names the place of the first."""
+    first = faults[0]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return errors.BadInput(f"{_reason(first)}{more}", place=_place(first.get("loc", ())) or None)
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    match fault["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "this is needed"
+        case "json_invalid":
+            return f"not JSON: {fault.get('ctx', {}).get('error', 'cannot be read')}"
+        case _:
+            message = str(fault["msg"]).removeprefix("Value error, ")
+            return message[:1].lower() + message[1:]
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """Where in the request: ``prefixes[2]`` in the body, ``query.limit``, ``path.tenant``, ``header.If-Match``."""
+    steps = list(location)
+    if steps[:1] == ["body"] and len(steps) > 1 and isinstance(steps[1], str):
+        steps = steps[1:]
+    place = ""
+    for step in steps:
+        place += f"[{step}]" if isinstance(step, int) else f".{step}" if place else step
+    return place

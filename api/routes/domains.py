@@ -1,0 +1,245 @@
+"""Security domains: hosts, endpoints, operator rules, generations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Administrator, Caller, DomainOwner, DomainReader, is_admin, sees_domain
+from api.context import (
+    ConditionDep,
+    Limit,
+    NameMarker,
+    NamePath,
+    NumberPath,
+    OnceDep,
+    Seconds,
+    ServicesDep,
+    logged,
+)
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.common import Gone, Page, Written
+from api.schemas.domains import (
+    DomainBody,
+    DomainChange,
+    EndpointBody,
+    EndpointPut,
+    GenerationBody,
+    Host,
+    NewDomain,
+    WrittenHost,
+)
+from orchestrator.errors import NotFound
+from orchestrator.policy.model import ReturnTraffic
+from orchestrator.store.records import HostRecord, Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/domains", tags=["domains"], route_class=SmallBody)
+
+
+@router.get("", response_model=Page[DomainBody])
+def list_domains(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
+    """Every security domain."""
+    found = services.control.read(lambda unit: unit.domains.list(limit=limit + 1, marker=marker))
+    following = found[limit - 1].id if len(found) > limit else None
+    return answer(Page[DomainBody](items=[DomainBody.of(record) for record in found[:limit]], next=following))
+
+
+@router.post("", status_code=201, response_model=DomainBody)
+def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain, once: OnceDep) -> Response:
+    """Make a security domain."""
+
+    def work(unit: Unit) -> Reply:
+        record = unit.domains.create(body.id, return_traffic=ReturnTraffic(body.return_traffic))
+        logged(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
+        return reply(
+            DomainBody.of(record),
+            generation=record.generation,
+            tag=etag(record.version),
+            location=f"/v1/domains/{record.id}",
+        )
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/{domain}", response_model=DomainBody)
+def get_domain(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
+    """One domain. Its ETag changes with its settings, not with its generation."""
+    record = services.control.read(lambda unit: unit.domains.get(domain))
+    return answer(DomainBody.of(record), tag=etag(record.version))
+
+
+@router.patch("/{domain}", response_model=DomainBody)
+def change_domain(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: DomainChange, condition: ConditionDep
+) -> Response:
+    """Say how replies get back in."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.domains.get(domain).version))
+        record = unit.domains.set_return_traffic(domain, ReturnTraffic(body.return_traffic))
+        logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
+        return reply(DomainBody.of(record), generation=record.generation, tag=etag(record.version))
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/{domain}", response_model=Gone)
+def delete_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, condition: ConditionDep) -> Response:
+    """Remove a domain that has no tenants and no hosts any more."""
+
+    def work(unit: Unit) -> Reply:
+        record = unit.domains.get(domain)
+        condition.require(etag(record.version))
+        unit.domains.delete(domain)
+        logged(unit, caller, "domain.deleted", domain, {})
+        return reply(Gone(generation=record.generation))
+
+    return sent(services.control.delete_domain(domain, work))
+
+
+# ---------------------------------------------------------------------------------------------------- hosts
+
+
+@router.get("/{domain}/hosts", response_model=list[Host])
+def list_hosts(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
+    """The domain's hosts, by name: all of them, for enforcers need all."""
+    hosts = services.control.read(lambda unit: unit.domains.hosts(domain))
+    return answer([Host.of(record).model_dump() for record in hosts])
+
+
+@router.post("/{domain}/hosts", status_code=201, response_model=WrittenHost)
+def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Host, once: OnceDep) -> Response:
+    """Onboard a host."""
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.domains.add_host(domain, body.record())
+        logged(unit, caller, "host.added", domain, body.model_dump())
+        written = WrittenHost(**body.model_dump(), generation=generation)
+        location = f"/v1/domains/{domain}/hosts/{body.name}"
+        return reply(written, generation=generation, tag=etag(body.datapath_id), location=location)
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/{domain}/hosts/{host}", response_model=Host)
+def get_host(_: DomainReader, services: ServicesDep, domain: NamePath, host: NamePath, request: Request) -> Response:
+    """One host."""
+    body = Host.of(services.control.read(lambda unit: _host(unit, domain, host)))
+    return answer(body, tag=etag(body.datapath_id), request=request)
+
+
+@router.delete("/{domain}/hosts/{host}", response_model=Gone)
+def remove_host(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath, condition: ConditionDep
+) -> Response:
+    """Take a host out of the domain: nobody waits for it any more."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(Host.of(_host(unit, domain, host)).datapath_id))
+        unit.domains.remove_host(domain, host)
+        logged(unit, caller, "host.removed", domain, {"name": host})
+        generation = unit.domains.get(domain).generation
+        return reply(Gone(generation=generation), generation=generation)
+
+    answered = sent(services.control.write(work))
+    services.enforcement.hosts_changed()
+    return answered
+
+
+def _host(unit: Unit, domain: str, name: str) -> HostRecord:
+    found = next((record for record in unit.domains.hosts(domain) if record.name == name), None)
+    if found is None:
+        raise NotFound(f"the domain has no host '{name}'")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- endpoints
+
+
+@router.get("/{domain}/endpoints", response_model=Page[EndpointBody])
+def list_endpoints(
+    _: Administrator, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """The domain's endpoints, by name."""
+    found = {each.endpoint.name: each for each in services.control.read(lambda unit: unit.domains.endpoints(domain))}
+    names, following = page_after(list(found), limit, marker)
+    return answer(Page[EndpointBody](items=[EndpointBody.of(found[name]) for name in names], next=following))
+
+
+@router.get("/{domain}/endpoints/{endpoint}", response_model=EndpointBody)
+def get_endpoint(
+    _: Administrator, services: ServicesDep, domain: NamePath, endpoint: NamePath, request: Request
+) -> Response:
+    """One endpoint."""
+    record = services.control.read(lambda unit: unit.domains.endpoint(domain, endpoint))
+    return answer(EndpointBody.of(record), tag=etag(record.version), request=request)
+
+
+@router.put("/{domain}/endpoints/{endpoint}", response_model=Written, responses={201: {"model": Written}})
+def put_endpoint(
+    caller: Administrator,
+    services: ServicesDep,
+    domain: NamePath,
+    endpoint: NamePath,
+    body: EndpointPut,
+    condition: ConditionDep,
+) -> Response:
+    """Add an endpoint, or change the one that is there, which needs If-Match."""
+    wanted = body.endpoint(endpoint)
+
+    def work(unit: Unit) -> Reply:
+        location = None
+        try:
+            condition.require(etag(unit.domains.endpoint(domain, endpoint).version))
+        except NotFound:
+            unit.domains.get(domain)
+            condition.allow(None)
+            location = f"/v1/domains/{domain}/endpoints/{endpoint}"
+        change = unit.domains.put_endpoint(domain, wanted)
+        if change.changed:
+            logged(unit, caller, "endpoint.written", domain, {"name": endpoint, "generation": change.generation})
+        written = Written(version=change.version, generation=change.generation, changed=change.changed)
+        return reply(written, generation=change.generation, tag=etag(change.version), location=location)
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/{domain}/endpoints/{endpoint}", response_model=Gone)
+def remove_endpoint(
+    caller: Administrator, services: ServicesDep, domain: NamePath, endpoint: NamePath, condition: ConditionDep
+) -> Response:
+    """Take an endpoint out of the domain."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.domains.endpoint(domain, endpoint).version))
+        generation = unit.domains.remove_endpoint(domain, endpoint)
+        logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+# ---------------------------------------------------------------------------------------------------- generations
+
+
+@router.get("/{domain}/generations/{generation}", response_model=GenerationBody)
+async def get_generation(
+    caller: Caller,
+    services: ServicesDep,
+    domain: NamePath,
+    generation: NumberPath,
+    wait: Annotated[Literal["enforced"] | None, Query(description="hold the answer until then")] = None,
+    timeout: Seconds = 30.0,
+) -> Response:
+    """How far a generation has got. With `wait`, answers when it is enforced or after `timeout` seconds."""
+    if not await run_in_threadpool(sees_domain, services, caller, domain):
+        raise NotFound(f"there is no domain '{domain}'")
+    wait_s = min(timeout, services.watch_limit_s) if wait else 0.0
+    state = await services.enforcement.wait(domain, generation, wait_s)
+    named = is_admin(caller) or caller.domain == domain
+    return answer(GenerationBody.of(domain, state, named=named))

@@ -1,0 +1,164 @@
+"""One rule at a time. A change of one rule costs what depends on it, not the length of its list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import TenantReader, TenantWriter
+from api.context import (
+    ConditionDep,
+    Limit,
+    NameMarker,
+    NamePath,
+    OnceDep,
+    RawBody,
+    ServicesDep,
+    author,
+    json_document,
+    logged,
+    seen_from,
+    takes,
+)
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.acl import RuleDocument
+from api.schemas.common import BIGGEST, Page, Written
+from orchestrator.errors import BadInput, NotFound
+from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.model import Rule
+from orchestrator.store.records import Change, Principal, Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], route_class=SmallBody)
+
+Position = Annotated[int | None, Query(ge=0, le=BIGGEST, description="0 is the top")]
+Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id")]
+
+
+@router.get("", response_model=Page[RuleDocument])
+def list_rules(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """The rules of the list, in order. The ETag is the whole list's."""
+    record = services.control.read(lambda unit: unit.acls.current(tenant))
+    by_id = {rule.id: rule for rule in record.acl.rules}
+    names, following = page_after(list(by_id), limit, marker)
+    return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))
+
+
+@router.post("", status_code=201, response_model=Written, openapi_extra=takes(RuleDocument))
+def insert_rule(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    condition: ConditionDep,
+    once: OnceDep,
+    raw: RawBody,
+    position: Position = None,
+    before: Neighbour = None,
+    after: Neighbour = None,
+) -> Response:
+    """Put a new rule into the list: at a position, before or after another one, or at the end."""
+    rule = rule_from_json(json_document(raw))
+    if sum(each is not None for each in (position, before, after)) > 1:
+        raise BadInput("name one place only: position, before or after", place="query")
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        place = position if position is not None else _place(unit, tenant, before, after)
+        change = unit.acls.insert_rule(tenant, rule, position=place, author=author(caller))
+        location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
+        return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/{rule}", response_model=RuleDocument)
+def get_rule(_: TenantReader, services: ServicesDep, tenant: NamePath, rule: NamePath, request: Request) -> Response:
+    """One rule."""
+    record = services.control.read(lambda unit: unit.acls.rule(tenant, rule))
+    return answer(rule_to_json(record.rule), tag=etag(record.since_version), request=request)
+
+
+@router.put("/{rule}", response_model=Written, openapi_extra=takes(RuleDocument))
+def put_rule(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    rule: NamePath,
+    condition: ConditionDep,
+    raw: RawBody,
+) -> Response:
+    """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
+    changed = _rule_called(rule, json_document(raw))
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.acls.rule(tenant, rule).since_version))
+        change = unit.acls.put_rule(tenant, changed, author=author(caller))
+        return _written(unit, caller, tenant, rule, change, "rule.changed")
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+@router.delete("/{rule}", response_model=Written)
+def delete_rule(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, rule: NamePath, condition: ConditionDep
+) -> Response:
+    """Take a rule out of the list."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.acls.rule(tenant, rule).since_version))
+        change = unit.acls.delete_rule(tenant, rule, author=author(caller))
+        return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+def _rule_called(rule: str, document: object) -> Rule:
+    """The rule of a body whose `id` is that of the path, or left out."""
+    if not isinstance(document, dict):
+        return rule_from_json(document)
+    read = rule_from_json({**document, "id": document.get("id", rule)})
+    if read.id != rule:
+        raise BadInput(f"'{read.id}' is not the rule of the path: a rule keeps its id", place="id")
+    return read
+
+
+def _place(unit: Unit, tenant: str, before: str | None, after: str | None) -> int:
+    """The position that a neighbour stands for; the end when none is named."""
+    rules = unit.acls.current(tenant).acl.rules
+    neighbour = before if before is not None else after
+    if neighbour is None:
+        return len(rules)
+    index = next((index for index, rule in enumerate(rules) if rule.id == neighbour), None)
+    if index is None:
+        raise NotFound(
+            f"the list has no rule '{neighbour}'", place="query.before" if before is not None else "query.after"
+        )
+    return index if before is not None else index + 1
+
+
+def _written(
+    unit: Unit,
+    caller: Principal,
+    tenant: str,
+    rule: str,
+    change: Change,
+    kind: str,
+    *,
+    location: str | None = None,
+    gone: bool = False,
+) -> Reply:
+    """The answer to a change of a rule; its ETag is the rule's own."""
+    if change.changed:
+        detail = {"rule": rule, "version": change.version, "generation": change.generation}
+        logged(unit, caller, kind, tenant, detail)
+    body = Written(version=change.version, generation=change.generation, changed=change.changed)
+    since = change.version if change.changed else unit.acls.rule(tenant, rule).since_version
+    return reply(body, generation=change.generation, tag=None if gone else etag(since), location=location)

@@ -1,0 +1,176 @@
+"""Tenants and the prefixes they own, exclusively."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, only_tenant
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.limits import SmallBody
+from api.schemas.common import Gone, Page, Written, read_prefix, read_prefixes
+from api.schemas.tenants import (
+    NewPrefix,
+    NewTenant,
+    Prefixes,
+    PrefixesBody,
+    TenantBody,
+    TenantChange,
+    WrittenTenant,
+)
+from orchestrator.store.records import Principal, Reply, TenantRecord
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=SmallBody)
+
+
+@router.get("", response_model=Page[TenantBody])
+def list_tenants(caller: Caller, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
+    """The tenants that the caller may see: all of them, or its own."""
+    only = only_tenant(caller)
+
+    def work(unit: Unit) -> tuple[TenantRecord, ...]:
+        if only is not None:
+            return (unit.tenants.get(only),) if marker is None else ()
+        return unit.tenants.list(limit=limit + 1, marker=marker)
+
+    found = services.control.read(work)
+    following = found[limit - 1].id if len(found) > limit else None
+    return answer(Page[TenantBody](items=[TenantBody.of(record) for record in found[:limit]], next=following))
+
+
+@router.post("", status_code=201, response_model=WrittenTenant)
+def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant, once: OnceDep) -> Response:
+    """Register a tenant."""
+    prefixes = read_prefixes(body.prefixes)
+
+    def work(unit: Unit) -> Reply:
+        record = unit.tenants.create(body.id, name=body.name, domain=body.domain, prefixes=prefixes)
+        logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
+        return _written(unit, record, location=f"/v1/tenants/{record.id}")
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/{tenant}", response_model=TenantBody)
+def get_tenant(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
+    """One tenant."""
+    record = services.control.read(lambda unit: unit.tenants.get(tenant))
+    return answer(TenantBody.of(record), tag=etag(record.version), request=request)
+
+
+@router.patch("/{tenant}", response_model=WrittenTenant)
+def rename_tenant(
+    caller: TenantOwner, services: ServicesDep, tenant: NamePath, body: TenantChange, condition: ConditionDep
+) -> Response:
+    """Give a tenant another name; its id stays."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.tenants.get(tenant).version))
+        record = unit.tenants.rename(tenant, body.name)
+        logged(unit, caller, "tenant.renamed", tenant, {"name": body.name})
+        return _written(unit, record)
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/{tenant}", response_model=Gone)
+def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, condition: ConditionDep) -> Response:
+    """Remove a tenant with its list, its history and its tokens. It must have no endpoints any more."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.tenants.get(tenant).version))
+        generation = unit.tenants.delete(tenant)
+        logged(unit, caller, "tenant.deleted", tenant, {"generation": generation})
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+# ---------------------------------------------------------------------------------------------------- prefixes
+
+
+@router.get("/{tenant}/prefixes", response_model=PrefixesBody)
+def get_prefixes(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
+    """What a tenant owns."""
+    record = services.control.read(lambda unit: unit.tenants.get(tenant))
+    body = PrefixesBody(prefixes=list(map(str, record.prefixes)))
+    return answer(body, tag=etag(record.version), request=request)
+
+
+@router.put("/{tenant}/prefixes", response_model=Written)
+def set_prefixes(
+    caller: TenantOwner, services: ServicesDep, tenant: NamePath, body: Prefixes, condition: ConditionDep
+) -> Response:
+    """Make these, and no others, what a tenant owns."""
+    prefixes = read_prefixes(body.prefixes)
+
+    def work(unit: Unit) -> Reply:
+        before = unit.tenants.get(tenant)
+        condition.require(etag(before.version))
+        return _prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
+
+    return sent(services.control.write(work))
+
+
+@router.post("/{tenant}/prefixes", status_code=201, response_model=Written)
+def add_prefix(
+    caller: TenantOwner,
+    services: ServicesDep,
+    tenant: NamePath,
+    body: NewPrefix,
+    condition: ConditionDep,
+    once: OnceDep,
+) -> Response:
+    """Give a tenant one more prefix, which nobody owns yet."""
+    prefix = read_prefix(body.prefix, "prefix")
+
+    def work(unit: Unit) -> Reply:
+        before = unit.tenants.get(tenant)
+        condition.allow(etag(before.version))
+        location = f"/v1/tenants/{tenant}/prefixes/{prefix}"
+        return _prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.delete("/{tenant}/prefixes/{prefix:path}", response_model=Written)
+def remove_prefix(
+    caller: TenantOwner,
+    services: ServicesDep,
+    tenant: NamePath,
+    prefix: Annotated[str, Path(max_length=49, examples=["198.51.100.0/24"])],
+    condition: ConditionDep,
+) -> Response:
+    """Take a prefix from a tenant. No rule or endpoint of it may need it any more."""
+    gone = read_prefix(prefix, "path.prefix")
+
+    def work(unit: Unit) -> Reply:
+        before = unit.tenants.get(tenant)
+        condition.require(etag(before.version))
+        return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
+
+    return sent(services.control.write(work))
+
+
+# ---------------------------------------------------------------------------------------------------- steps
+
+
+def _written(unit: Unit, record: TenantRecord, location: str | None = None) -> Reply:
+    generation = unit.domains.get(record.domain).generation
+    body = WrittenTenant.at(record, generation)
+    return reply(body, generation=generation, tag=etag(record.version), location=location)
+
+
+def _prefixes_written(
+    unit: Unit, caller: Principal, before: TenantRecord, after: TenantRecord, location: str | None = None
+) -> Reply:
+    generation = unit.domains.get(after.domain).generation
+    changed = after.version != before.version
+    if changed:
+        owned = list(map(str, after.prefixes))
+        logged(unit, caller, "tenant.prefixes", after.id, {"prefixes": owned, "generation": generation})
+    body = Written(version=after.version, generation=generation, changed=changed)
+    return reply(body, generation=generation, tag=etag(after.version), location=location)

@@ -1,0 +1,77 @@
+"""Bearer tokens and the log of events: for administrators."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Administrator
+from api.context import ConditionDep, Limit, NumberMarker, NumberPath, ServicesDep, logged
+from api.limits import SmallBody
+from api.schemas.common import Page
+from api.schemas.tokens import EventBody, EventsBody, NewTokenBody, TokenBody, TokenRequest
+from orchestrator.errors import NotFound
+from orchestrator.store.records import Reply, Role, TokenRecord
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1", tags=["tokens and events"], route_class=SmallBody)
+
+
+@router.get("/tokens", response_model=Page[TokenBody])
+def list_tokens(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NumberMarker = None) -> Response:
+    """The tokens, oldest first, without their secrets."""
+    records = services.control.read(lambda unit: unit.tokens.list())
+    found = [record for record in records if record.id > (marker or 0)][: limit + 1]
+    following = found[limit - 1].id if len(found) > limit else None
+    return answer(Page[TokenBody](items=[TokenBody.of(record) for record in found[:limit]], next=following))
+
+
+@router.post("/tokens", status_code=201, response_model=NewTokenBody)
+def create_token(caller: Administrator, services: ServicesDep, body: TokenRequest) -> Response:
+    """Make a token. Its secret is in this answer and nowhere else, so no Idempotency-Key can bring it back."""
+
+    def work(unit: Unit) -> Reply:
+        new = unit.tokens.create(
+            Role(body.role), tenant=body.tenant, expires=body.expires, description=body.description
+        )
+        logged(unit, caller, "token.created", str(new.record.id), {"role": body.role, "tenant": body.tenant})
+        location = f"/v1/tokens/{new.record.id}"
+        return reply(NewTokenBody.made(new), tag=etag(new.record.id), location=location)
+
+    return sent(services.control.write(work))
+
+
+@router.get("/tokens/{token}", response_model=TokenBody)
+def get_token(_: Administrator, services: ServicesDep, token: NumberPath) -> Response:
+    """One token, without its secret."""
+    record = services.control.read(lambda unit: _token(unit, token))
+    return answer(TokenBody.of(record), tag=etag(record.id))
+
+
+@router.delete("/tokens/{token}", status_code=204)
+def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath, condition: ConditionDep) -> Response:
+    """Make a token invalid, at once."""
+
+    def work(unit: Unit) -> None:
+        condition.require(etag(_token(unit, token).id))
+        unit.tokens.revoke(token)
+        logged(unit, caller, "token.revoked", str(token), {})
+
+    services.control.write(work)
+    return Response(status_code=204)
+
+
+def _token(unit: Unit, token: int) -> TokenRecord:
+    found = next((record for record in unit.tokens.list() if record.id == token), None)
+    if found is None:
+        raise NotFound(f"there is no token {token}")
+    return found
+
+
+@router.get("/events", response_model=EventsBody)
+def list_events(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NumberMarker = None) -> Response:
+    """What happened after event `marker`, oldest first."""
+    page = services.control.read(lambda unit: unit.events.since(marker or 0, limit=limit + 1))
+    items = [EventBody.of(event) for event in page.events[:limit]]
+    following = items[-1].id if len(page.events) > limit else None
+    return answer(EventsBody(items=items, next=following, missed=page.missed))

@@ -1,0 +1,123 @@
+"""Access lists, in the native form that `orchestrator.policy.formats.native` reads and writes.
+
+The documents here are what OpenAPI shows; lists are not read through them but by the native reader, so that the command
+line and this API say the same about the same fault.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic.json_schema import SkipJsonSchema
+
+from api.schemas.common import NAME, Outgoing
+from orchestrator.store.records import AclVersion, RuleHits
+
+ActionWord = Literal["permit", "deny"]
+DirectionWord = Literal["ingress", "egress"]
+Ports = int | str | list[int | str]
+
+
+class _Document(BaseModel):
+    """What the native reader takes: nothing else, and no nulls, so what is not set is left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_serializer(mode="wrap")
+    def _only_what_is_set(self, everything: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {name: value for name, value in everything(self).items() if name in self.model_fields_set}
+
+
+class TcpFlagsDocument(_Document):
+    """TCP flags that must be set, and that must not be."""
+
+    set: list[str] = []
+    clear: list[str] = []
+
+
+class RuleDocument(_Document):
+    """One line of an access list. What is left out matches everything."""
+
+    id: str = Field(pattern=NAME)
+    direction: DirectionWord = "ingress"
+    action: ActionWord
+    protocol: str | int = Field(default="any", description="a name or a number")
+    source: str | list[str] = Field(default="any", description="any, prefixes, or @group")
+    destination: str | list[str] = "any"
+    source_ports: Ports = Field(default="any", description="80, 1024-65535, or a list of these")
+    destination_ports: Ports = "any"
+    icmp_type: int | SkipJsonSchema[None] = None
+    icmp_code: int | SkipJsonSchema[None] = None
+    established: bool = False
+    tcp_flags: TcpFlagsDocument | SkipJsonSchema[None] = None
+    fragments: bool = False
+    description: str = Field(default="", max_length=1024)
+    owner: str = Field(default="", max_length=1024)
+    expires: dt.datetime | SkipJsonSchema[None] = None
+    log: bool = False
+
+
+class GroupDocument(_Document):
+    """A named set of prefixes."""
+
+    prefixes: list[str]
+    description: str = ""
+
+
+class AclDocument(_Document):
+    """A whole access list: in each direction the first rule that matches decides, else that direction's default."""
+
+    version: Literal[1] = 1
+    ingress_default: ActionWord = "deny"
+    egress_default: ActionWord = "permit"
+    groups: dict[str, GroupDocument] = {}
+    rules: list[RuleDocument]
+
+
+class VersionBody(Outgoing):
+    """A line of a list's history."""
+
+    version: int
+    author: str
+    created: dt.datetime
+    rules: int
+
+    @classmethod
+    def of(cls, record: AclVersion) -> VersionBody:
+        return cls(version=record.version, author=record.author, created=record.created, rules=record.rules)
+
+
+class HitsBody(Outgoing):
+    """Growing sums over all hosts."""
+
+    packets: int
+    bytes: int
+    resets: int = Field(description="how often a device's counter began anew")
+    last_hit: dt.datetime | None
+
+    @classmethod
+    def of(cls, hits: RuleHits) -> HitsBody:
+        return cls(packets=hits.packets, bytes=hits.bytes, resets=hits.resets, last_hit=hits.last_hit)
+
+
+class RuleHitsBody(HitsBody):
+    """What one rule decided so far."""
+
+    rule: str
+
+    @classmethod
+    def of_rule(cls, rule: str, hits: RuleHits) -> RuleHitsBody:
+        return cls(rule=rule, **HitsBody.of(hits).model_dump())
+
+
+class HitsPage(Outgoing):
+    """What a list's rules decided, in its order, and what fell to its defaults and return-traffic rules."""
+
+    items: list[RuleHitsBody]
+    next: str | None
+    ingress_default: HitsBody
+    egress_default: HitsBody
+    ingress_return: HitsBody
+    egress_return: HitsBody

@@ -1,0 +1,91 @@
+"""What all bodies share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import Prefix
+
+Item = TypeVar("Item")
+
+BIGGEST = 2**53 - 1
+"""The biggest number that every JSON reader takes as it is written."""
+
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME)]
+Line = Annotated[str, Field(max_length=1024, description="one line of text")]
+PrefixText = Annotated[str, Field(max_length=49, examples=["198.51.100.0/24", "2001:db8::/32"])]
+
+
+class Incoming(BaseModel):
+    """A body that comes in: what it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Outgoing(BaseModel):
+    """A body that goes out."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Page(Outgoing, Generic[Item]):
+    """Some of a list. `next` is the `marker` of the page that follows, null at the end."""
+
+    items: list[Item]
+    next: str | int | None
+
+
+class Problem(Outgoing):
+    """What is wrong with a request, and where in it (RFC 9457)."""
+
+    type: str = Field(examples=["urn:aclflow:problem:bad-input"])
+    title: str
+    status: int
+    detail: str
+    place: str | None = Field(default=None, examples=["rules[3].destination"])
+
+
+class Written(Outgoing):
+    """What a write came to. `generation` is what the domain's enforcement points must reach to hold it."""
+
+    version: int
+    generation: int
+    changed: bool = Field(description="false when all was so before")
+
+
+class Health(Outgoing):
+    """How the service is."""
+
+    status: str
+
+
+class Gone(Outgoing):
+    """What a removal came to."""
+
+    generation: int
+
+
+def read_prefixes(texts: list[str]) -> tuple[Prefix, ...]:
+    """Prefixes from a body's `prefixes`. Raises BadInput with the place."""
+    return tuple(read_prefix(text, f"prefixes[{index}]") for index, text in enumerate(texts))
+
+
+def read_prefix(text: str, place: str) -> Prefix:
+    """One prefix from a body. Raises BadInput with the place."""
+    try:
+        return Prefix.parse(text)
+    except AclflowError as error:
+        raise error.within(place) from None
+
+
+def problem_responses() -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI is told about every route's errors."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        "4XX": {"description": "the request cannot be granted", "model": Problem, "content": content},
+        "5XX": {"description": "try again, or ask the operator", "model": Problem, "content": content},
+    }

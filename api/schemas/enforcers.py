@@ -1,0 +1,124 @@
+"""Enforcement points: enrolment and reports."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
+from orchestrator.control.enforcement import HostHits, Report
+from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.store.records import EnforcerRecord, HostCounters, PointReport, PointState
+
+Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
+Count = Annotated[int, Field(ge=0, lt=2**64)]
+Number = Annotated[int, Field(ge=0, le=BIGGEST)]
+
+_LONGEST_ERROR = 1024
+
+
+class NewInvitation(Incoming):
+    """For how long an enrolment token may be used."""
+
+    lasts_s: int = Field(default=3600, ge=1, le=30 * 86400)
+
+
+class Invitation(Outgoing):
+    """A one-time enrolment token, seen only now."""
+
+    token: str
+    domain: str
+    expires: dt.datetime
+
+
+class Enrol(Incoming):
+    """Using up an enrolment token."""
+
+    token: str = Field(max_length=200)
+    name: Name
+    kind: Name
+
+
+class Enrolment(Outgoing):
+    """Who the enforcer is from now on, and its bearer token, seen only now. The one of the highest epoch is master."""
+
+    enforcer: int
+    domain: str
+    token: str
+    epoch: int
+
+
+class Epoch(Outgoing):
+    """A higher epoch than any in the domain."""
+
+    epoch: int
+
+
+class EnforcerBody(Outgoing):
+    """An enforcement point."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    epoch: int
+    created: dt.datetime
+    last_seen: dt.datetime | None
+
+    @classmethod
+    def of(cls, record: EnforcerRecord) -> EnforcerBody:
+        return cls(
+            id=record.id,
+            domain=record.domain,
+            name=record.name,
+            kind=record.kind,
+            epoch=record.epoch,
+            created=record.created,
+            last_seen=record.last_seen,
+        )
+
+
+class Point(Incoming):
+    """What was read back on one host."""
+
+    host: Name
+    generation: Number
+    digest: Digest
+    state: str = Field(pattern=f"^({'|'.join(state.value for state in PointState)})$")
+    error: str | None = None
+    flows: Number = 0
+
+    def report(self) -> PointReport:
+        # an error is a device's own words: bring them into the form that is kept, rather than refuse the report
+        error = " ".join(self.error.split())[:_LONGEST_ERROR] if self.error else None
+        state = PointState(self.state)
+        return PointReport(self.host, self.generation, bytes.fromhex(self.digest), state, error, self.flows)
+
+
+class Hits(Incoming):
+    """What the switch of one host counts, as columns of equal length; the device's own counts, not differences."""
+
+    host: Name
+    cookies: list[Count]
+    packets: list[Count]
+    bytes: list[Count]
+    idle_s: list[Annotated[int, Field(ge=0, lt=2**32)]]
+
+    def columns(self) -> HostHits:
+        cookies, packets, octets = (np.array(column, np.uint64) for column in (self.cookies, self.packets, self.bytes))
+        return HostHits(self.host, HostCounters(cookies, packets, octets, np.array(self.idle_s, np.uint32)))
+
+
+class ReportBody(Incoming):
+    """What an enforcement point says. `sequence` grows from report to report; one that comes late is passed over."""
+
+    sequence: Number | None = None
+    points: list[Point] = Field(default=[])
+    hits: list[Hits] = Field(default=[])
+
+    def report(self) -> Report:
+        points = tuple(point.report() for point in self.points)
+        return Report(points, tuple(each.columns() for each in self.hits), self.sequence)

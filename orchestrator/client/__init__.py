@@ -1,0 +1,66 @@
+"""The typed client of the REST API: what enforcers, the command line and the console talk to the service with.
+
+    with Client("http://127.0.0.1:8420", token) as service:
+        written = service.put_acl("blue", acl)
+        service.wait_enforced("pop1", written.generation, timeout_s=30)
+
+A problem that the service answers with is raised as the error of `orchestrator.errors` that the service itself raised,
+place included; a service that does not answer is `Unreachable`. Nothing is retried here: the caller knows whether that
+is wise.
+"""
+
+from __future__ import annotations
+
+from orchestrator.client.client import Client
+from orchestrator.client.records import (
+    AclSeen,
+    AclVersion,
+    Domain,
+    Enforced,
+    Enforcer,
+    Enrolment,
+    Event,
+    Finding,
+    Held,
+    HitsReport,
+    Host,
+    Lagging,
+    Page,
+    PointReport,
+    Review,
+    RuleHits,
+    RuleSeen,
+    Step,
+    Tenant,
+    Token,
+    Trace,
+    Written,
+)
+from orchestrator.client.transport import ANY_VERSION
+
+__all__ = [
+    "ANY_VERSION",
+    "AclSeen",
+    "AclVersion",
+    "Client",
+    "Domain",
+    "Enforced",
+    "Enforcer",
+    "Enrolment",
+    "Event",
+    "Finding",
+    "Held",
+    "HitsReport",
+    "Host",
+    "Lagging",
+    "Page",
+    "PointReport",
+    "Review",
+    "RuleHits",
+    "RuleSeen",
+    "Step",
+    "Tenant",
+    "Token",
+    "Trace",
+    "Written",
+]

@@ -1,0 +1,340 @@
+"""What the client gives back: the REST API's answers as frozen values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from orchestrator.policy.addresses import Prefix, format_address
+from orchestrator.policy.model import Acl, Endpoint, Packet, Rule
+
+Item = TypeVar("Item")
+Json = Mapping[str, Any]
+"""A JSON object of the service's: its members are checked when a record is made of it, not by the type checker."""
+
+
+def time_of(text: str | None) -> dt.datetime | None:
+    """A time of the API's, which has its zone."""
+    return dt.datetime.fromisoformat(text) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """Some of a list; `next` is the marker of the page that follows, None at the end."""
+
+    items: tuple[Item, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write came to. `generation` is what the domain's enforcement points must reach to hold it.
+
+    `etag` is for the next write of the same thing, `changed` is False when all was so before.
+    """
+
+    generation: int
+    etag: str
+    version: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A security domain."""
+
+    id: str
+    return_traffic: str
+    generation: int
+    version: int
+
+    @classmethod
+    def of(cls, body: Json) -> Domain:
+        return cls(body["id"], body["return_traffic"], body["generation"], body["version"])
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host: its switch's datapath id, and the interface towards the edge."""
+
+    name: str
+    datapath_id: int
+    uplink: str
+
+    @classmethod
+    def of(cls, body: Json) -> Host:
+        return cls(body["name"], int(body["datapath_id"], 16), body["uplink"])
+
+    def to_json(self) -> dict[str, object]:
+        return {"name": self.name, "datapath_id": f"{self.datapath_id:016x}", "uplink": self.uplink}
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant and what it owns."""
+
+    id: str
+    name: str
+    domain: str
+    number: int
+    prefixes: tuple[Prefix, ...]
+    version: int
+
+    @classmethod
+    def of(cls, body: Json) -> Tenant:
+        prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
+        return cls(body["id"], body["name"], body["domain"], body["number"], prefixes, body["version"])
+
+
+@dataclass(frozen=True, slots=True)
+class AclSeen:
+    """A whole list and the ETag it was read at."""
+
+    acl: Acl
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSeen:
+    """One rule and the ETag it was read at."""
+
+    rule: Rule
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class AclVersion:
+    """A line of a list's history."""
+
+    version: int
+    author: str
+    created: dt.datetime
+    rules: int
+
+    @classmethod
+    def of(cls, body: Json) -> AclVersion:
+        return cls(body["version"], body["author"], dt.datetime.fromisoformat(body["created"]), body["rules"])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding of a dry run; `witness` is a packet to try it with, in the API's form."""
+
+    kind: str
+    rules: tuple[str, ...]
+    witness: Json | None
+    explanation: str
+
+    @classmethod
+    def of(cls, body: Json) -> Finding:
+        return cls(body["kind"], tuple(body["rules"]), body["witness"], body["explanation"])
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise."""
+
+    findings: tuple[Finding, ...]
+    cost: Json
+    difference: Sequence[Json]
+
+    @classmethod
+    def of(cls, body: Json) -> Review:
+        return cls(tuple(map(Finding.of, body["findings"])), body["cost"], body["difference"])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One list's answer to a traced packet; `rule` is None where its default decided."""
+
+    tenant: str | None
+    direction: str | None
+    action: str
+    rule: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The fate of a packet and how it came about; `rule` is the one that decided, None where a default did."""
+
+    action: str
+    steps: tuple[Step, ...]
+    rule: Json | None
+
+    @classmethod
+    def of(cls, body: Json) -> Trace:
+        return cls(body["action"], tuple(Step(**step) for step in body["steps"]), body["rule"])
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHits:
+    """What a rule decided so far, on all hosts; the sums never go down."""
+
+    rule: str
+    packets: int
+    bytes: int
+    resets: int
+    last_hit: dt.datetime | None
+
+    @classmethod
+    def of(cls, body: Json) -> RuleHits:
+        return cls(body["rule"], body["packets"], body["bytes"], body["resets"], time_of(body["last_hit"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """A host that does not hold a generation yet; `state` is None when nobody ever reported it.
+
+    Tenants are not told which host it is, nor the error.
+    """
+
+    host: str | None
+    generation: int | None
+    state: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """Whether every host of a domain was read back at a generation or a later one, and who lags."""
+
+    domain: str
+    generation: int
+    done: bool
+    laggards: tuple[Lagging, ...]
+
+    @classmethod
+    def of(cls, body: Json) -> Enforced:
+        laggards = tuple(Lagging(**each) for each in body["laggards"])
+        return cls(body["domain"], body["generation"], body["state"] == "enforced", laggards)
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcer:
+    """An enforcement point that enrolled."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    epoch: int
+    last_seen: dt.datetime | None
+
+    @classmethod
+    def of(cls, body: Json) -> Enforcer:
+        seen = time_of(body["last_seen"])
+        return cls(body["id"], body["domain"], body["name"], body["kind"], body["epoch"], seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """The answer to an enrolment: who we are from now on, and the bearer token, seen only now."""
+
+    enforcer: int
+    domain: str
+    token: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token without its secret."""
+
+    id: int
+    role: str
+    tenant: str | None
+    domain: str | None
+    description: str
+    expires: dt.datetime | None
+
+    @classmethod
+    def of(cls, body: Json) -> Token:
+        expires = time_of(body["expires"])
+        return cls(body["id"], body["role"], body["tenant"], body["domain"], body["description"], expires)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the service's log; ids grow in the order in which things happened."""
+
+    id: int
+    time: dt.datetime
+    kind: str
+    subject: str
+    detail: Json
+
+    @classmethod
+    def of(cls, body: Json) -> Event:
+        time = dt.datetime.fromisoformat(body["time"])
+        return cls(body["id"], time, body["kind"], body["subject"], body["detail"])
+
+
+def endpoint_of(body: Json) -> Endpoint:
+    """An endpoint as the policy has it."""
+    prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
+    return Endpoint(body["name"], body["tenant"], body["port"], int(body["mac"].replace(":", ""), 16), prefixes)
+
+
+def packet_to_json(packet: Packet) -> dict[str, object]:
+    """A packet as the API takes it."""
+    return {
+        "source": format_address(packet.family, packet.source),
+        "destination": format_address(packet.family, packet.destination),
+        "protocol": packet.protocol,
+        "source_port": packet.source_port,
+        "destination_port": packet.destination_port,
+        "icmp_type": packet.icmp_type,
+        "icmp_code": packet.icmp_code,
+        "tcp_flags": packet.tcp_flags,
+        "later_fragment": packet.later_fragment,
+    }
+
+
+# ------------------------------------------------------------------------------------------- what an enforcer sends
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The program that an enforcer holds: what `watch_program` starts from."""
+
+    digest: bytes
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """What was read back on one host. `state`: enforced, applying, drifted, disconnected or refused."""
+
+    host: str
+    generation: int
+    digest: bytes
+    state: str
+    error: str | None = None
+    flows: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "host": self.host,
+            "generation": self.generation,
+            "digest": self.digest.hex(),
+            "state": self.state,
+            "error": self.error,
+            "flows": self.flows,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HitsReport:
+    """What the switch of one host counts, as columns of equal length; counts are the device's own, not differences."""
+
+    host: str
+    cookies: Sequence[int]
+    packets: Sequence[int]
+    bytes: Sequence[int]
+    idle_s: Sequence[int]
+
+    def to_json(self) -> dict[str, object]:
+        columns = {name: getattr(self, name) for name in ("cookies", "packets", "bytes", "idle_s")}
+        return {"host": self.host, **columns}

@@ -1,0 +1,73 @@
+"""What Prometheus is told. One registry a service, so that two services in one process do not mix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from orchestrator.program.program import Program
+
+_REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_COMPILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """The counters of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = Histogram(
+            "aclflow_request_seconds",
+            "Time from a request to its answer, waits included",
+            ("method", "route", "status"),
+            buckets=_REQUEST_S,
+            registry=self.registry,
+        )
+        self._compilations = Histogram(
+            "aclflow_compile_seconds",
+            "Time of compiling a domain's program",
+            buckets=_COMPILE_S,
+            registry=self.registry,
+        )
+        self._reports = Counter("aclflow_reports", "Reports of enforcement points", ("state",), registry=self.registry)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered. `route` is the path's pattern, never the path, which has no end of values."""
+        self._requests.labels(method, route, str(status)).observe(seconds)
+
+    def compiled(self, seconds: float) -> None:
+        """A program was compiled."""
+        self._compilations.observe(seconds)
+
+    def reported(self, state: str) -> None:
+        """An enforcement point reported itself to be in a state."""
+        self._reports.labels(state).inc()
+
+    def watch(self, programs: Callable[[], Iterable[Program]], watching: Callable[[], int]) -> None:
+        """Show what is published, and how many wait for something newer, whenever somebody looks."""
+        self.registry.register(_Published(programs, watching))
+
+    def text(self) -> bytes:
+        """Everything in the text format."""
+        return generate_latest(self.registry)
+
+
+class _Published(Collector):
+    def __init__(self, programs: Callable[[], Iterable[Program]], watching: Callable[[], int]) -> None:
+        self._programs = programs
+        self._watching = watching
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        generation = GaugeMetricFamily("aclflow_generation", "Generation published last", labels=["domain"])
+        flows = GaugeMetricFamily("aclflow_program_flows", "Flow entries of the program", labels=["domain"])
+        for program in self._programs():
+            generation.add_metric([program.domain], program.generation)
+            flows.add_metric([program.domain], len(program.flows))
+        yield generation
+        yield flows
+        yield GaugeMetricFamily("aclflow_watching", "Enforcement points that wait for a program", self._watching())

@@ -1,0 +1,181 @@
+"""Every domain's current program, ready to be sent, and who waits for a newer one.
+
+    publish(program) ──▶ Edition ── program ──── the current one; whole, it is encoded when first asked for
+                            ├────── recent ───── the programs before it, by digest
+                            └────── answers ──── the deltas from them to the current one, each encoded once
+
+An enforcement point says what it holds. When that is a recent program it gets the delta from there; the delta from the
+program before is encoded when a program is published, because all who wait hold that one. Who holds something else
+gets the whole program. What was published is never replaced by an older generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+from dataclasses import dataclass
+
+from orchestrator.control.signals import Signal
+from orchestrator.errors import Busy
+from orchestrator.program.delta import Delta, between
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program
+from orchestrator.program.wire import encode_delta, encode_program
+
+KEPT_PROGRAMS = 16
+KEPT_BYTES = 64 << 20
+
+
+class AnswerKind(enum.Enum):
+    """What the body of an answer is."""
+
+    PROGRAM = "program"
+    DELTA = "delta"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an enforcement point is sent."""
+
+    kind: AnswerKind
+    generation: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an enforcement point says it holds; `generation` is None when it does not say."""
+
+    digest: bytes
+    generation: int | None
+
+
+class Edition:
+    """A domain's current program with the recent ones before it. Only its cache of answers changes."""
+
+    def __init__(self, program: Program, recent: tuple[Program, ...] = ()) -> None:
+        self.program = program
+        self._recent = {each.digest: each for each in recent if each.digest != program.digest}
+        self._answers: dict[bytes | None, Answer] = {}
+        self._encoding = threading.Lock()
+
+    def succeeded_by(self, program: Program) -> Edition:
+        """The next edition, with the answer for all who hold this one at hand."""
+        recent = [*self._recent.values(), self.program][-KEPT_PROGRAMS:]
+        sizes = [_size(each) for each in recent]
+        while len(recent) > 1 and sum(sizes) > KEPT_BYTES:
+            del recent[0], sizes[0]
+        following = Edition(program, tuple(recent))
+        following.answer(Held(self.program.digest, self.program.generation))
+        return following
+
+    def is_newer(self, held: Held | None) -> bool:
+        """Whether this is another program than `held`, or of another generation."""
+        return held is None or (held.digest, held.generation) != (self.program.digest, self.program.generation)
+
+    def ready(self, held: Held | None) -> Answer | None:
+        """The answer for `held` if it is at hand already."""
+        return self._answers.get(self._start(held))
+
+    def answer(self, held: Held | None) -> Answer:
+        """The answer for `held`, encoded now if nobody asked before: may take a while."""
+        start = self._start(held)
+        with self._encoding:
+            if start not in self._answers:
+                self._answers[start] = self._encoded(start)
+            return self._answers[start]
+
+    def _start(self, held: Held | None) -> bytes | None:
+        """Where the answer starts from: a digest that we know, or None for the whole program."""
+        known = held is not None and (held.digest == self.program.digest or held.digest in self._recent)
+        return held.digest if held is not None and known else None
+
+    def _encoded(self, start: bytes | None) -> Answer:
+        program = self.program
+        if start is None:
+            return Answer(AnswerKind.PROGRAM, program.generation, encode_program(program))
+        delta = _unchanged(program) if start == program.digest else between(self._recent[start], program)
+        return Answer(AnswerKind.DELTA, program.generation, encode_delta(delta))
+
+
+class Publisher:
+    """The current editions of all domains, and who waits for newer ones."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._editions: dict[str, Edition] = {}
+        self._changed = Signal()
+        self._closed = False
+
+    @property
+    def watching(self) -> int:
+        """How many enforcement points wait for a newer program."""
+        return self._changed.waiting
+
+    def program(self, domain: str) -> Program | None:
+        """A domain's current program; None when none was published yet."""
+        edition = self._editions.get(domain)
+        return edition.program if edition else None
+
+    def programs(self) -> tuple[Program, ...]:
+        """Every domain's current program."""
+        return tuple(edition.program for edition in tuple(self._editions.values()))
+
+    def publish(self, program: Program) -> bool:
+        """Make a program current and wake who waits. False when the current one is as new already."""
+        with self._lock:
+            before = self._editions.get(program.domain)
+            if before is not None and before.program.generation >= program.generation:
+                return False
+            self._editions[program.domain] = before.succeeded_by(program) if before else Edition(program)
+        self._changed.fire()
+        return True
+
+    def drop(self, domain: str) -> None:
+        """Forget a domain that is no more."""
+        with self._lock:
+            self._editions.pop(domain, None)
+        self._changed.fire()
+
+    def close(self) -> None:
+        """Answer all who wait, now and from now on, with nothing newer: the service stops."""
+        self._closed = True
+        self._changed.fire()
+
+    async def watch(self, domain: str, held: Held | None, wait_s: float, *, at_least: int = 0) -> Answer | None:
+        """What is newer than `held`, once there is something; None when nothing came within `wait_s`.
+
+        A program older than generation `at_least` is not given out. Raises Busy when all this time there was none.
+        """
+        edition = self._editions.get(domain)
+        if held is not None and held.generation is None and edition is not None:
+            held = Held(held.digest, edition.program.generation)
+
+        async def newer() -> Answer | bool | None:
+            edition = self._editions.get(domain)
+            if self._closed:
+                return False
+            if edition is None or edition.program.generation < at_least or not edition.is_newer(held):
+                return None
+            return edition.ready(held) or await asyncio.to_thread(edition.answer, held)
+
+        answer = await self._changed.until(newer, wait_s)
+        if isinstance(answer, Answer):
+            return answer
+        program = self.program(domain)
+        if program is None or program.generation < at_least:
+            raise Busy(f"the program of '{domain}' is being compiled: ask again")
+        return None
+
+
+def _unchanged(program: Program) -> Delta:
+    """The delta that only moves the generation on."""
+    nothing = FlowTable.of(())
+    return Delta(program.digest, program.digest, program.generation, nothing, nothing, program.ports)
+
+
+def _size(program: Program) -> int:
+    flows = program.flows
+    columns = (flows.table, flows.priority, flows.cookie, flows.tenant, flows.match_length, flows.match)
+    return sum(column.nbytes for column in columns) + flows.instructions.nbytes

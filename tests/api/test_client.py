@@ -1,0 +1,91 @@
+"""The client: errors come through as what they were, and whatever answers in the service's place is found out."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from served import Served
+
+from api.problems import STATUS, Unconditional, problem, status_of
+from orchestrator import errors
+from orchestrator.client import Client
+from orchestrator.client.problems import error_of
+from orchestrator.errors import AclflowError, BadInput, Busy, NotFound, Stale, Unauthenticated, Unreachable
+
+
+def whole_tree(root: type[AclflowError]) -> list[type[AclflowError]]:
+    return [root, *(kind for child in root.__subclasses__() for kind in whole_tree(child))]
+
+
+KINDS = [kind for kind in whole_tree(AclflowError) if kind.__module__ == errors.__name__]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", [None, "rules[3].destination"])
+def test_an_error_comes_out_as_it_went_in(kind: type[AclflowError], place: str | None) -> None:
+    answer = problem(kind("it cannot be", place=place))
+    error = error_of(answer.status_code, bytes(answer.body))
+    assert (type(error), error.reason, error.place) == (kind, "it cannot be", place)
+
+
+def test_every_status_is_an_error_and_the_table_has_no_dead_line() -> None:
+    assert {status_of(kind("")) for kind in (*KINDS, Unconditional)} == set(STATUS.values())
+    assert all(int(status) >= 400 for status in STATUS.values())
+
+
+def test_a_write_without_a_condition_is_stale_to_the_client() -> None:
+    answer = problem(Unconditional("say If-Match"))
+    assert answer.status_code == 428
+    assert type(error_of(428, bytes(answer.body))) is Stale
+
+
+def fake(status: int, body: bytes, content_type: str = "application/json") -> Client:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, content=body, headers={"Content-Type": content_type})
+
+    return Client("http://service", "t", transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (401, b"<html>who are you?</html>", Unauthenticated),
+        (404, b"", NotFound),
+        (502, b"bad gateway", Unreachable),
+        (503, b"{}", Busy),
+        (418, b'{"detail": "teapot"}', Unreachable),
+        (400, b'[{"type": "urn:aclflow:problem:stale"}]', BadInput),
+        (409, b'{"type": "urn:aclflow:problem:no-such-error", "detail": "x"}', errors.Conflict),
+        (200, b"<html>hello</html>", Unreachable),
+    ],
+)
+def test_what_others_answer_is_an_error_of_ours(status: int, body: bytes, kind: type[AclflowError]) -> None:
+    with fake(status, body) as client, pytest.raises(kind) as caught:
+        client.tenant("x")
+    assert type(caught.value) is kind
+
+
+def test_a_program_that_is_none_is_found_out() -> None:
+    with fake(200, b"{}") as client, pytest.raises(Unreachable, match="no program"):
+        client.watch_program("pop")
+    with fake(200, b"garbage", "application/vnd.aclflow.program") as client, pytest.raises(BadInput):
+        client.watch_program("pop")
+
+
+def test_nobody_there_is_unreachable() -> None:
+    with Client("http://127.0.0.1:9", timeout_s=1) as client:
+        with pytest.raises(Unreachable, match="does not answer"):
+            client.domain("pop")
+        assert not client.is_ready()
+
+
+@pytest.mark.parametrize("url", ["http://[", "ftp://x", "nonsense", ""])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises((BadInput, Unreachable)), Client(url) as client:
+        client.domain("pop")
+
+
+def test_names_cannot_leave_their_place_in_the_path(service: Served, admin: Client) -> None:
+    for name in ("../domains", "a/b", "%2e%2e", "x?y=1", "x#y"):
+        with pytest.raises((BadInput, NotFound)):
+            admin.tenant(name)

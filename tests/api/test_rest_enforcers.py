@@ -1,0 +1,372 @@
+"""Enforcement points over HTTP: enrolment, watching, reports, waiting for a generation, hits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from served import Served
+
+from orchestrator.client import Client, Held, HitsReport, Host, PointReport
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.errors import Forbidden, NotFound, Unauthenticated
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import ReturnTraffic
+from orchestrator.program.delta import Delta, apply
+from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import DELTA_MEDIA_TYPE, decode_delta
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A domain with two hosts, a tenant, and an enforcer's client."""
+
+    domain: str
+    tenant: str
+    enforcer: Client
+    id: int
+
+    def report(self, generation: int, *hosts: str, state: str = "enforced", **more: object) -> None:
+        points = [PointReport(host, generation, bytes(16), state) for host in hosts]
+        self.enforcer.report(self.domain, self.id, points=points, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def site(service: Served, admin: Client) -> Iterator[Site]:
+    number = next(_numbers)
+    domain, tenant = f"pop{number}", f"t{number}"
+    admin.create_domain(domain)
+    admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    for index in (1, 2):
+        admin.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
+    with service.client("") as anybody:
+        enrolment = anybody.enrol(admin.invite_enforcer(domain), name="controller-1", kind="openflow")
+    assert (enrolment.domain, enrolment.epoch > 0) == (domain, True)
+    with service.client(enrolment.token) as enforcer:
+        yield Site(domain, tenant, enforcer, enrolment.enforcer)
+
+
+def ports(*numbers: int) -> list[dict[str, object]]:
+    return [{"id": f"p{each}", "action": "permit", "protocol": "tcp", "destination_ports": each} for each in numbers]
+
+
+def put_ports(admin: Client, site: Site, *numbers: int) -> int:
+    return admin.put_acl(site.tenant, acl_from_json({"rules": ports(*numbers)})).generation
+
+
+def held_of(program: Program) -> Held:
+    return Held(program.digest, program.generation)
+
+
+def whole(site: Site) -> Program:
+    program = site.enforcer.watch_program(site.domain)
+    assert isinstance(program, Program)
+    return program
+
+
+# ---------------------------------------------------------------------------------------------------- enrolment
+
+
+def test_an_enrolment_token_works_once(service: Served, admin: Client, site: Site) -> None:
+    token = admin.invite_enforcer(site.domain)
+    with service.client("") as anybody:
+        first = anybody.enrol(token, name="second", kind="openflow")
+        with pytest.raises(Unauthenticated, match="used up"):
+            anybody.enrol(token, name="third", kind="openflow")
+        with pytest.raises(Unauthenticated):
+            anybody.enrol("aclflow_nonsense", name="third", kind="openflow")
+    assert [each.name for each in admin.enforcers(site.domain)] == ["controller-1", "second"]
+    assert first.epoch > next(each.epoch for each in admin.enforcers(site.domain) if each.id == site.id)
+
+
+def test_an_enrolment_token_expires(service: Served, admin: Client, site: Site) -> None:
+    token = admin.invite_enforcer(site.domain, lasts_s=60)
+    service.clock.ahead += dt.timedelta(seconds=61)
+    with service.client("") as anybody, pytest.raises(Unauthenticated):
+        anybody.enrol(token, name="late", kind="openflow")
+
+
+def test_enrolling_again_replaces_the_old_one(service: Served, admin: Client, site: Site) -> None:
+    with service.client("") as anybody:
+        anybody.enrol(admin.invite_enforcer(site.domain), name="controller-1", kind="openflow")
+    with pytest.raises(Unauthenticated):
+        site.enforcer.hosts(site.domain)
+
+
+def test_a_removed_enforcer_is_out_at_once(admin: Client, site: Site) -> None:
+    admin.remove_enforcer(site.domain, site.id)
+    with pytest.raises(Unauthenticated):
+        site.enforcer.watch_program(site.domain)
+
+
+def test_an_enforcer_takes_over_with_a_new_epoch(service: Served, admin: Client, site: Site) -> None:
+    with service.client("") as anybody:
+        other = anybody.enrol(admin.invite_enforcer(site.domain), name="controller-2", kind="openflow")
+    assert site.enforcer.new_epoch(site.domain, site.id) > other.epoch
+    with service.client(other.token) as second, pytest.raises(NotFound):
+        second.new_epoch(site.domain, site.id)
+    with pytest.raises(Forbidden):
+        admin.new_epoch(site.domain, site.id)
+
+
+def test_hosts_are_what_was_onboarded(site: Site, admin: Client) -> None:
+    assert [(host.name, host.uplink) for host in site.enforcer.hosts(site.domain)] == [
+        ("host1", "up0"),
+        ("host2", "up0"),
+    ]
+    assert site.enforcer.hosts(site.domain) == admin.hosts(site.domain)
+    with pytest.raises(Forbidden):
+        site.enforcer.add_host(site.domain, Host("host3", 77, "up0"))
+
+
+# ---------------------------------------------------------------------------------------------------- watching
+
+
+def test_who_has_nothing_gets_the_whole_program(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    program = whole(site)
+    assert (program.domain, program.tier, program.generation) == (site.domain, Tier.HOST, generation)
+    assert len(program.flows) > 40
+
+
+def test_who_has_a_recent_program_gets_the_delta(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80)
+    old = whole(site)
+    generation = put_ports(admin, site, 80, 443)
+    delta = site.enforcer.watch_program(site.domain, held_of(old), wait_s=0)
+    assert isinstance(delta, Delta)
+    assert (len(delta.removed), len(delta.added), delta.generation) == (0, 2, generation)  # one in each IP version
+    new = apply(old, delta)
+    assert (new.digest, new.generation) == (whole(site).digest, generation)
+
+
+def test_who_is_far_behind_gets_the_whole_program(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 1)
+    old = whole(site)
+    for port in range(2, 22):
+        put_ports(admin, site, port)
+    assert isinstance(site.enforcer.watch_program(site.domain, held_of(old), wait_s=0), Program)
+    assert isinstance(site.enforcer.watch_program(site.domain, Held(b"x" * 16, 1), wait_s=0), Program)
+
+
+def test_nothing_newer_is_no_answer(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80)
+    started = time.monotonic()
+    assert site.enforcer.watch_program(site.domain, held_of(whole(site)), wait_s=0.2) is None
+    assert 0.2 <= time.monotonic() - started < 2
+
+
+def test_when_only_the_generation_moves_the_delta_has_no_rows(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80)
+    old = whole(site)
+    described = [{**each, "description": "the web"} for each in ports(80)]
+    generation = admin.put_acl(site.tenant, acl_from_json({"rules": described})).generation
+    delta = site.enforcer.watch_program(site.domain, held_of(old), wait_s=0)
+    assert isinstance(delta, Delta)
+    assert (delta.is_empty, delta.base, delta.target) == (True, old.digest, old.digest)
+    assert delta.generation == generation
+    assert site.enforcer.watch_program(site.domain, Held(old.digest, generation), wait_s=0) is None
+
+
+def test_a_watch_is_answered_when_the_change_comes(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80)
+    old = whole(site)
+    answers: list[tuple[float, object]] = []
+
+    def watch() -> None:
+        answer = site.enforcer.watch_program(site.domain, held_of(old), wait_s=20)
+        answers.append((time.monotonic(), answer))
+
+    watchers = [threading.Thread(target=watch) for _ in range(4)]
+    for watcher in watchers:
+        watcher.start()
+    time.sleep(0.2)
+    generation = put_ports(admin, site, 443)
+    written = time.monotonic()
+    for watcher in watchers:
+        watcher.join(timeout=5)
+    assert len(answers) == 4
+    for when, answer in answers:
+        assert isinstance(answer, Delta)
+        assert apply(old, answer).generation == generation
+        assert when - written < 1
+
+
+def test_a_watch_that_does_not_say_its_generation_hears_of_the_next(service: Served, site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80)
+    query = {"have": whole(site).digest.hex()}
+    path = f"/v1/domains/{site.domain}/program"
+    with service.http() as http:
+        assert http.get(path, params={**query, "wait": 0}).status_code == 204
+        described = [{**each, "description": "the web"} for each in ports(80)]
+        timer = threading.Timer(0.2, lambda: admin.put_acl(site.tenant, acl_from_json({"rules": described})))
+        timer.start()
+        answer = http.get(path, params={**query, "wait": 10})
+        timer.join()
+    assert answer.headers["Content-Type"] == DELTA_MEDIA_TYPE
+    assert decode_delta(answer.content).is_empty
+    assert int(answer.headers["X-Aclflow-Generation"]) == admin.domain(site.domain).generation
+
+
+@pytest.mark.parametrize("query", ["have=zz", "have=" + "0" * 31, "tier=moon", "wait=-1", "generation=-1", "wait=nan"])
+def test_a_bad_watch_is_refused(http: httpx.Client, site: Site, query: str) -> None:
+    answer = http.get(f"/v1/domains/{site.domain}/program?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["place"] == f"query.{query.split('=', maxsplit=1)[0]}"
+
+
+def test_changes_of_the_domain_reach_the_program(site: Site, admin: Client) -> None:
+    before = whole(site)
+    admin.set_return_traffic(site.domain, ReturnTraffic.EXPLICIT)
+    delta = site.enforcer.watch_program(site.domain, held_of(before), wait_s=0)
+    assert isinstance(delta, Delta)
+    assert len(delta.removed) > 0
+    operator = acl_from_json(
+        {"rules": [{"id": "ntp", "action": "permit", "protocol": "udp", "destination_ports": 123}]}
+    )
+    written = admin.set_operator_rules(site.domain, operator.rules)
+    assert admin.operator_rules(site.domain) == operator.rules
+    assert whole(site).generation == written.generation
+
+
+# ---------------------------------------------------------------------------------------------------- enforced
+
+
+def test_a_generation_is_enforced_when_every_host_was_read_back(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    before = admin.generation(site.domain, generation)
+    assert (before.done, [each.host for each in before.laggards]) == (False, ["host1", "host2"])
+    site.report(generation, "host1")
+    site.report(generation - 1, "host2")
+    halfway = admin.generation(site.domain, generation)
+    assert [(each.host, each.generation, each.state) for each in halfway.laggards] == [
+        ("host2", generation - 1, "enforced")
+    ]
+    site.report(generation, "host2", state="drifted")
+    assert not admin.generation(site.domain, generation).done
+    site.report(generation, "host2")
+    assert admin.generation(site.domain, generation).done
+    assert admin.generation(site.domain, generation - 1).done
+
+
+def test_a_wait_ends_with_the_last_report(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    site.report(generation, "host1")
+    timer = threading.Timer(0.3, lambda: site.report(generation, "host2"))
+    timer.start()
+    started = time.monotonic()
+    state = admin.wait_enforced(site.domain, generation, timeout_s=10)
+    assert state.done
+    assert 0.2 < time.monotonic() - started < 2
+    timer.join()
+
+
+def test_a_wait_that_runs_out_says_who_lags(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    site.report(generation, "host1")
+    state = admin.wait_enforced(site.domain, generation, timeout_s=0.2)
+    assert (state.done, [each.host for each in state.laggards]) == (False, ["host2"])
+
+
+def test_a_host_that_is_taken_out_is_not_waited_for(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    site.report(generation, "host1")
+    timer = threading.Timer(0.2, lambda: admin.remove_host(site.domain, "host2"))
+    timer.start()
+    started = time.monotonic()
+    assert admin.wait_enforced(site.domain, generation, timeout_s=20).done
+    assert time.monotonic() - started < 10
+    timer.join()
+
+
+def test_a_generation_to_come_is_not_there(site: Site, admin: Client) -> None:
+    latest = admin.domain(site.domain).generation
+    with pytest.raises(NotFound, match=f"at generation {latest}"):
+        admin.wait_enforced(site.domain, latest + 1, timeout_s=5)
+
+
+def test_a_late_report_is_passed_over(site: Site, admin: Client) -> None:
+    generation = put_ports(admin, site, 80)
+    site.report(generation, "host1", "host2", sequence=2)
+    site.report(generation - 1, "host1", "host2", sequence=1)
+    assert admin.generation(site.domain, generation).done
+
+
+def test_only_the_enforcer_itself_reports(service: Served, admin: Client, site: Site) -> None:
+    with pytest.raises(Forbidden):
+        admin.report(site.domain, site.id)
+    with service.client("") as anybody:
+        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+    with service.client(other.token) as second, pytest.raises(NotFound):
+        second.report(site.domain, site.id)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"points": [{"host": "host1", "generation": 1, "digest": "00", "state": "enforced"}]}, "points[0].digest"),
+        ({"points": [{"host": "host1", "generation": 1, "digest": "00" * 16, "state": "fine"}]}, "points[0].state"),
+        (
+            {"points": [{"host": "host1", "generation": -1, "digest": "00" * 16, "state": "enforced"}]},
+            "points[0].generation",
+        ),
+        (
+            {"hits": [{"host": "host1", "cookies": [2**64], "packets": [1], "bytes": [1], "idle_s": [0]}]},
+            "hits[0].cookies[0]",
+        ),
+        ({"hits": [{"host": "host1", "cookies": [1, 2], "packets": [1], "bytes": [1], "idle_s": [0]}]}, None),
+        ({"sequence": "x"}, "sequence"),
+    ],
+)
+def test_a_bad_report_is_refused(
+    service: Served, admin: Client, site: Site, body: dict[str, object], place: str | None
+) -> None:
+    with service.client("") as anybody:
+        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+    with service.http(other.token) as enforcer:
+        answer = enforcer.post(f"/v1/domains/{site.domain}/enforcers/{other.enforcer}/report", json=body)
+    assert (answer.status_code, answer.json().get("place")) == (400, place)
+
+
+# ---------------------------------------------------------------------------------------------------- hits
+
+
+def test_what_is_said_of_unknown_hosts_is_passed_over(site: Site, admin: Client) -> None:
+    """The host was taken out while the report was on its way: the rest of the report counts."""
+    generation = put_ports(admin, site, 80)
+    hits = HitsReport("gone", [1], [1], [1], [0])
+    site.report(generation, "gone", "host1", "host2", hits=[hits])
+    assert admin.generation(site.domain, generation).done
+
+
+def test_hits_add_up_over_hosts_and_never_go_down(site: Site, admin: Client) -> None:
+    put_ports(admin, site, 80, 443)
+    cookies = sorted({row.cookie for row in whole(site).flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE.value})
+    assert len(cookies) == 2
+    assert all(Cookie.unpack(each).kind is Kind.RULE for each in cookies)
+
+    def count(host: str, *packets: int) -> None:
+        octets = [100 * each for each in packets]
+        hits = HitsReport(host, cookies, list(packets), octets, [3] * len(packets))
+        site.enforcer.report(site.domain, site.id, hits=[hits])
+
+    def seen() -> list[tuple[str, int, int]]:
+        return [(each.rule, each.packets, each.bytes) for each in admin.hits(site.tenant)]
+
+    count("host1", 10, 0)
+    count("host2", 5, 1)
+    assert seen() == [("p80", 15, 1500), ("p443", 1, 100)]
+    count("host1", 12, 0)
+    assert seen() == [("p80", 17, 1700), ("p443", 1, 100)]
+    count("host1", 1, 0)  # the switch began anew
+    assert seen() == [("p80", 18, 1800), ("p443", 1, 100)]
+    assert next(admin.hits(site.tenant)).last_hit is not None

@@ -1,0 +1,256 @@
+"""Who sees and may do what: tried on every route that there is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from served import Served
+
+from orchestrator.client import Client, Host
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.store.records import Role
+
+OPEN = {"/healthz", "/readyz", "/metrics"}
+"""What asks for no token; enrolment has one of its own in its body."""
+
+PACKET = {"source": "192.0.2.9", "destination": "10.2.0.1", "protocol": "tcp"}
+RULE = {"id": "r", "action": "permit"}
+BODIES: dict[tuple[str, str], object] = {
+    ("POST", "/v1/tenants"): {"id": "new", "domain": "pop"},
+    ("PATCH", "/v1/tenants/{tenant}"): {"name": "x"},
+    ("PUT", "/v1/tenants/{tenant}/prefixes"): {"prefixes": []},
+    ("POST", "/v1/tenants/{tenant}/prefixes"): {"prefix": "10.99.0.0/16"},
+    ("PUT", "/v1/tenants/{tenant}/acl"): {"rules": []},
+    ("POST", "/v1/tenants/{tenant}/acl/check"): {"rules": []},
+    ("POST", "/v1/tenants/{tenant}/acl/trace"): PACKET,
+    ("POST", "/v1/tenants/{tenant}/acl/rules"): {**RULE, "id": "other"},
+    ("PUT", "/v1/tenants/{tenant}/acl/rules/{rule}"): RULE,
+    ("POST", "/v1/domains"): {"id": "new"},
+    ("PATCH", "/v1/domains/{domain}"): {"return_traffic": "explicit"},
+    ("POST", "/v1/domains/{domain}/hosts"): {"name": "h9", "datapath_id": "00000000000000ff", "uplink": "up0"},
+    ("PUT", "/v1/domains/{domain}/endpoints/{endpoint}"): {
+        "tenant": "red", "port": "tap1", "mac": "0a:00:00:00:00:01", "prefixes": ["10.2.0.1/32"]
+    },
+    ("PUT", "/v1/domains/{domain}/operator-rules"): {"rules": []},
+    ("POST", "/v1/domains/{domain}/enrolment-tokens"): {},
+    ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/report"): {},
+    ("POST", "/v1/tokens"): {"role": "admin"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    pattern: str
+
+    def path(self, tenant: str, domain: str) -> str:
+        names = {"tenant": tenant, "domain": domain, "rule": "r", "version": "1", "host": "host1", "endpoint": "tap1"}
+        names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
+        return self.pattern.format(**names)
+
+    @property
+    def body(self) -> object:
+        return BODIES.get((self.method, self.pattern))
+
+
+@dataclass(frozen=True)
+class Town:
+    """Tenants red and blue in one domain, a third domain, and a client for each role of red."""
+
+    served: Served
+    admin: httpx.Client
+    member: httpx.Client
+    reader: httpx.Client
+    enforcer: httpx.Client
+
+
+@pytest.fixture(scope="module")
+def town(service: Served, admin: Client) -> Iterator[Town]:
+    admin.create_domain("pop")
+    admin.create_domain("elsewhere")
+    admin.add_host("pop", Host("host1", 1, "up0"))
+    for tenant, prefix in (("blue", "10.1.0.0/16"), ("red", "10.2.0.0/16")):
+        admin.create_tenant(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
+        admin.put_acl(tenant, acl_from_json({"rules": [RULE]}))
+    with service.client("") as anybody:
+        enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
+    with (
+        service.http() as boss,
+        service.http(service.make_token(Role.MEMBER, "red")) as member,
+        service.http(service.make_token(Role.READER, "red")) as reader,
+        service.http(enrolment.token) as enforcer,
+    ):
+        yield Town(service, boss, member, reader, enforcer)
+
+
+def routes(http: httpx.Client) -> list[Route]:
+    """Every route, as the OpenAPI document lists them."""
+    document = http.get("/v1/openapi.json").json()
+    found = [Route(method.upper(), path) for path, item in document["paths"].items() for method in item]
+    assert len(found) > 45
+    return [route for route in found if route.pattern not in OPEN and route.pattern != "/v1/enrol"]
+
+
+def ask(http: httpx.Client, route: Route, tenant: str = "blue", domain: str = "pop") -> httpx.Response:
+    query = {"wait": "0"} if route.pattern.endswith("/program") else {}
+    return http.request(
+        route.method, route.path(tenant, domain), json=route.body, params=query, headers={"If-Match": '"nothing"'}
+    )
+
+
+def test_every_route_that_takes_a_body_is_tried_with_a_good_one(town: Town) -> None:
+    document = town.admin.get("/v1/openapi.json").json()
+    with_body = {
+        (method.upper(), path)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if "requestBody" in operation
+    }
+    assert with_body - {("POST", "/v1/enrol")} == set(BODIES)
+
+
+@pytest.mark.parametrize("token", ["", "aclflow_nonsense", "x" * 5000, "\u00e9"])
+def test_no_route_is_open_to_strangers(town: Town, token: str) -> None:
+    with httpx.Client(base_url=town.served.url, headers={"X-Auth-Token": token.encode()} if token else {}) as stranger:
+        for route in routes(town.admin):
+            answer = ask(stranger, route)
+            assert answer.status_code == 401, route
+            assert answer.json()["place" if not token else "type"]
+            assert "WWW-Authenticate" in answer.headers
+
+
+@pytest.mark.parametrize("role", ["member", "reader"])
+def test_a_tenant_sees_nothing_of_others(town: Town, role: str) -> None:
+    """404 on every route that is about somebody else, in the words that a missing thing gets."""
+    http: httpx.Client = getattr(town, role)
+    for route in routes(town.admin):
+        if route.pattern == "/v1/tenants":
+            continue
+        if "/generations/" in route.pattern:
+            assert ask(http, route, domain="elsewhere").status_code == 404
+            continue
+        answer = ask(http, route)
+        assert answer.status_code == 404, (route, answer.text)
+        if "{tenant}" in route.pattern:
+            missing = ask(http, route, tenant="nobody")
+            assert answer.text.replace("blue", "nobody") == missing.text
+
+
+def test_an_enforcer_sees_nothing_but_its_domain(town: Town) -> None:
+    for route in routes(town.admin):
+        answer = ask(town.enforcer, route)
+        assert answer.status_code == 404, (route, answer.text)
+
+
+def test_a_tenant_sees_itself_in_the_list(town: Town) -> None:
+    assert [each["id"] for each in town.member.get("/v1/tenants").json()["items"]] == ["red"]
+    assert town.member.get("/v1/tenants", params={"marker": "red"}).json()["items"] == []
+    assert town.member.post("/v1/tenants", json={"id": "new", "domain": "pop"}).status_code == 403
+
+
+def test_a_reader_reads_and_a_member_writes_lists_only(town: Town) -> None:
+    for route in routes(town.admin):
+        if "{tenant}" not in route.pattern:
+            continue
+        looks = route.method == "GET" or route.pattern.endswith(("/check", "/trace"))
+        of_list = "/acl" in route.pattern
+        reader, member = ask(town.reader, route, tenant="red"), ask(town.member, route, tenant="red")
+        if looks:
+            assert reader.status_code == member.status_code == 200, route
+        elif of_list:
+            assert reader.status_code == 403, route
+            assert member.status_code == 412, route  # it got as far as the condition, which does not hold
+        else:
+            assert reader.status_code == member.status_code == 403, route
+
+
+def test_a_tenant_learns_whether_but_not_where_it_is_enforced(town: Town) -> None:
+    answer = town.member.get("/v1/domains/pop/generations/2")
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "pending"
+    assert answer.json()["laggards"] == [{"host": None, "generation": None, "state": None, "error": None}]
+    assert "host1" not in answer.text
+
+
+def test_a_trace_does_not_show_other_tenants_lists(town: Town) -> None:
+    packet = {**PACKET, "source": "10.1.0.1"}
+    domain = town.admin.post("/v1/tenants/red/acl/trace", json=packet).json()
+    mine = town.member.post("/v1/tenants/red/acl/trace", json=packet).json()
+    assert [step["tenant"] for step in domain["steps"]] == ["blue", "red"]
+    assert [step["tenant"] for step in mine["steps"]] == ["red"]
+    assert (domain["scope"], mine["scope"]) == ("domain", "tenant")
+    both_foreign = {**PACKET, "source": "10.1.0.1", "destination": "10.1.0.2"}
+    assert town.member.post("/v1/tenants/red/acl/trace", json=both_foreign).json()["steps"] == []
+
+
+def test_an_expired_or_revoked_token_is_out_at_once(town: Town, admin: Client) -> None:
+    soon = dt.datetime.now(dt.UTC) + town.served.clock.ahead + dt.timedelta(seconds=60)
+    record, secret = admin.create_token("member", tenant="red", expires=soon)
+    revoked, revoked_secret = admin.create_token("reader", tenant="red", description="for the console")
+    with town.served.http(secret) as short, town.served.http(revoked_secret) as other:
+        assert short.get("/v1/tenants/red").status_code == other.get("/v1/tenants/red").status_code == 200
+        admin.revoke_token(revoked.id)
+        assert other.get("/v1/tenants/red").status_code == 401
+        town.served.clock.ahead += dt.timedelta(seconds=61)
+        assert short.get("/v1/tenants/red").status_code == 401
+    assert record.tenant == "red"
+
+
+def test_tokens_are_stored_hashed_and_listed_without_secrets(town: Town, admin: Client) -> None:
+    _, secret = admin.create_token("admin", description="second")
+    listed = town.admin.get("/v1/tokens").text
+    assert secret not in listed
+    assert "second" in listed
+    for path in town.served.settings.state_dir.iterdir():
+        assert secret.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"role": "member"}, "tenant"),
+        ({"role": "admin", "tenant": "red"}, "tenant"),
+        ({"role": "king"}, "role"),
+        ({"role": "admin", "expires": "2020-01-01T00:00:00Z"}, "expires"),
+        ({"role": "admin", "expires": "2040-01-01T00:00:00"}, "expires"),
+        ({"role": "admin", "description": "two\nlines"}, "description"),
+    ],
+)
+def test_a_bad_token_is_not_made(town: Town, body: dict[str, object], place: str) -> None:
+    answer = town.admin.post("/v1/tokens", json=body)
+    assert (answer.status_code, answer.json()["place"]) == (400, place)
+
+
+def test_events_tell_who_did_what(town: Town, admin: Client) -> None:
+    before = admin.events(limit=1000).items[-1].id
+    admin.put_acl("red", acl_from_json({"rules": [RULE, {**RULE, "id": "s"}]}))
+    page = admin.events(since=before)
+    assert [(event.kind, event.subject, event.detail["by"]) for event in page.items] == [
+        ("acl.replaced", "red", "admin:1")
+    ]
+    assert page.next is None
+
+
+def test_health_and_metrics_are_open_and_name_no_tenant(town: Town) -> None:
+    with httpx.Client(base_url=town.served.url) as stranger:
+        assert stranger.get("/healthz").json() == {"status": "ok"}
+        assert stranger.get("/readyz").json() == {"status": "ok"}
+        text = stranger.get("/metrics").text
+    assert 'aclflow_generation{domain="pop"}' in text
+    assert 'route="/v1/tenants/{tenant}/acl"' in text
+    assert "red" not in text.replace("required", "")
+
+
+def test_documents_come_from_nowhere_else(town: Town) -> None:
+    assert town.admin.get("/v1/docs").status_code == 404
+    assert town.admin.get("/docs").status_code == 404
+    answer = town.admin.get("/v1/nothing")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (404, "application/problem+json")
+    wrong = town.admin.post("/healthz")
+    assert (wrong.status_code, wrong.headers["Content-Type"]) == (405, "application/problem+json")
+    assert wrong.headers["Allow"] == "GET"

@@ -1,0 +1,288 @@
+"""Access lists and rules over HTTP."""
+
+from __future__ import annotations
+
+import itertools
+
+import httpx
+import pytest
+
+from orchestrator.client import Client
+from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
+from orchestrator.policy.addresses import Family, Prefix, parse_address
+from orchestrator.policy.formats.native import acl_from_json, rule_from_json
+from orchestrator.policy.model import Acl, Packet, Rule
+from orchestrator.policy.protocols import TCP
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "10.1.0.0/24", "destination_ports": [80, 443]}
+SSH = {"id": "ssh", "action": "deny", "protocol": "tcp", "destination_ports": 22}
+DNS = {"id": "dns", "action": "permit", "protocol": "udp", "destination_ports": 53}
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _domain(admin: Client) -> None:
+    admin.create_domain("pop")
+
+
+@pytest.fixture
+def tenant(admin: Client) -> str:
+    """A fresh tenant with a /16 of its own."""
+    number = next(_numbers)
+    admin.create_tenant(f"t{number}", domain="pop", prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    return f"t{number}"
+
+
+def rules(*documents: dict[str, object]) -> Acl:
+    return acl_from_json({"rules": list(documents)})
+
+
+def web_of(tenant: str, **changes: object) -> dict[str, object]:
+    return {**WEB, "destination": f"10.{tenant[1:]}.0.0/24", **changes}
+
+
+def rule(document: dict[str, object]) -> Rule:
+    return rule_from_json(document)
+
+
+# ---------------------------------------------------------------------------------------------------- the whole list
+
+
+def test_a_list_comes_back_as_it_was_sent(admin: Client, tenant: str) -> None:
+    acl = rules(web_of(tenant), SSH, DNS)
+    empty = admin.acl(tenant)
+    assert empty.acl == Acl()
+    written = admin.put_acl(tenant, acl, etag=empty.etag)
+    assert written.changed
+    assert written.generation == admin.domain("pop").generation
+    seen = admin.acl(tenant)
+    assert (seen.acl, seen.etag) == (acl, written.etag)
+
+
+def test_writing_the_same_list_again_changes_nothing(admin: Client, tenant: str) -> None:
+    acl = rules(web_of(tenant))
+    first = admin.put_acl(tenant, acl)
+    second = admin.put_acl(tenant, acl)
+    assert not second.changed
+    assert (second.generation, second.etag) == (first.generation, first.etag)
+
+
+def test_of_two_writers_the_second_is_told(admin: Client, tenant: str) -> None:
+    etag = admin.acl(tenant).etag
+    admin.put_acl(tenant, rules(SSH), etag=etag)
+    with pytest.raises(Stale) as caught:
+        admin.put_acl(tenant, rules(DNS), etag=etag)
+    assert caught.value.place == "header.If-Match"
+    assert admin.acl(tenant).acl == rules(SSH)
+
+
+def test_history_is_kept(admin: Client, tenant: str) -> None:
+    lists = [rules(SSH), rules(SSH, DNS), rules(DNS)]
+    versions = [admin.put_acl(tenant, acl).version for acl in lists]
+    assert [line.version for line in admin.acl_versions(tenant)] == [*reversed(versions), 0]
+    for version, acl in zip(versions, lists, strict=True):
+        assert admin.acl(tenant, version=version).acl == acl
+    with pytest.raises(NotFound):
+        admin.acl(tenant, version=99)
+
+
+BAD_LISTS = [
+    ({"rules": [web_of("t0"), {**SSH, "destination": "10.0.0.0/33"}]}, BadInput, "rules[1].destination"),
+    ({"rules": [{**SSH, "destination_ports": 70000}]}, BadInput, "rules[0].destination_ports"),
+    ({"rules": [{**SSH, "protocol": "tcpp"}]}, BadInput, "rules[0].protocol"),
+    ({"rules": [SSH, DNS, SSH]}, BadPolicy, "rules[2].id"),
+    ({"rules": [{**SSH, "colour": "red"}]}, BadInput, "rules[0]"),
+    ({"rules": [{**SSH, "destination": "203.0.113.0/24"}]}, BadPolicy, "rules[0].destination"),
+    ({"rules": [{**SSH, "direction": "egress", "source": "203.0.113.9"}]}, BadPolicy, "rules[0].source"),
+    ({"rules": [{**SSH, "source": "@nobody"}]}, BadPolicy, "rules[0].source"),
+    ({"rules": [{**SSH, "source": "2001:db8::/32", "destination": "10.1.0.0/24"}]}, BadPolicy, "rules[0]"),
+    ({"rules": [{**SSH, "id": "_mine"}]}, BadPolicy, "rules[0].id"),
+    ({"groups": {"g": {"prefixes": ["x"]}}, "rules": []}, BadInput, "groups.g.prefixes[0]"),
+    ({"rule": []}, BadInput, None),
+    ({}, BadInput, "rules"),
+    ([], BadInput, None),
+    ("rules", BadInput, None),
+]
+
+
+@pytest.mark.parametrize(("document", "error", "place"), BAD_LISTS)
+def test_a_bad_list_names_the_place_and_changes_nothing(
+    http: httpx.Client, admin: Client, tenant: str, document: object, error: type[Exception], place: str | None
+) -> None:
+    before = admin.put_acl(tenant, rules(DNS))
+    answer = http.put(f"/v1/tenants/{tenant}/acl", json=document, headers={"If-Match": "*"})
+    assert answer.status_code == (422 if error is BadPolicy else 400)
+    assert answer.json().get("place") == place
+    assert admin.acl(tenant).etag == before.etag
+    assert admin.domain("pop").generation == before.generation
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"rules": [1e999]}', b"[" * 100_000, b"\xff"])
+def test_a_body_that_is_no_json_is_refused(http: httpx.Client, tenant: str, body: bytes) -> None:
+    answer = http.put(f"/v1/tenants/{tenant}/acl", content=body, headers={"If-Match": "*"})
+    assert answer.status_code == 400
+
+
+def test_a_list_of_more_levels_than_priorities_is_refused_before_it_is_written(admin: Client, tenant: str) -> None:
+    """Every rule overlaps every other, so each needs a priority of its own."""
+    before = admin.put_acl(tenant, rules(DNS))
+    deep = [{"id": f"r{index}", "action": "permit"} for index in range(29_701)]
+    with pytest.raises(TooLarge, match="priorities") as caught:
+        admin.put_acl(tenant, acl_from_json({"rules": deep}))
+    assert caught.value.place is not None
+    assert caught.value.place.startswith("rules[29")
+    assert admin.acl(tenant).etag == before.etag
+    assert admin.domain("pop").generation == before.generation
+
+
+# ---------------------------------------------------------------------------------------------------- single rules
+
+
+def test_rules_go_where_they_are_put(admin: Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(web_of(tenant)))
+    admin.insert_rule(tenant, rule(SSH), position=0)
+    admin.insert_rule(tenant, rule(DNS), before="web")
+    admin.insert_rule(tenant, rule({**DNS, "id": "ntp", "destination_ports": 123}), after="ssh")
+    last = admin.insert_rule(tenant, rule({**DNS, "id": "last", "destination_ports": 9}))
+    assert [each.id for each in admin.rules(tenant)] == ["ssh", "ntp", "dns", "web", "last"]
+    assert admin.rule(tenant, "last").etag == last.etag
+    admin.delete_rule(tenant, "dns")
+    assert [each.id for each in admin.acl(tenant).acl.rules] == ["ssh", "ntp", "web", "last"]
+
+
+def test_bad_places_are_refused(admin: Client, http: httpx.Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(DNS))
+    path = f"/v1/tenants/{tenant}/acl/rules"
+    assert http.post(f"{path}?position=2", json=SSH).status_code == 400
+    assert http.post(f"{path}?position=-1", json=SSH).json()["place"] == "query.position"
+    answer = http.post(f"{path}?before=nobody", json=SSH)
+    assert (answer.status_code, answer.json()["place"]) == (404, "query.before")
+    assert http.post(f"{path}?before=dns&after=dns", json=SSH).json()["place"] == "query"
+    with pytest.raises(Conflict):
+        admin.insert_rule(tenant, rule(DNS))
+    assert admin.acl(tenant).acl == rules(DNS)
+
+
+def test_a_rule_is_changed_on_its_own_condition(admin: Client, http: httpx.Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(SSH, DNS))
+    seen = admin.rule(tenant, "ssh")
+    admin.put_rule(tenant, rule({**DNS, "destination_ports": 5353}))  # another rule: does not get in the way
+    written = admin.put_rule(tenant, rule({**SSH, "action": "permit"}), etag=seen.etag)
+    assert admin.rule(tenant, "ssh").etag == written.etag
+    with pytest.raises(Stale):
+        admin.put_rule(tenant, rule(SSH), etag=seen.etag)
+    with pytest.raises(Stale):
+        admin.delete_rule(tenant, "ssh", etag=seen.etag)
+    path = f"/v1/tenants/{tenant}/acl/rules/ssh"
+    assert http.put(path, json=SSH).status_code == 428
+    assert http.delete(path).status_code == 428
+    same = admin.put_rule(tenant, rule({**SSH, "action": "permit"}))
+    assert (same.changed, same.etag) == (False, written.etag)
+
+
+def test_a_rule_keeps_its_id(http: httpx.Client, admin: Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(SSH))
+    path = f"/v1/tenants/{tenant}/acl/rules/ssh"
+    anything = {"If-Match": "*"}
+    other = http.put(path, json=DNS, headers=anything)
+    assert (other.status_code, other.json()["place"]) == (400, "id")
+    unnamed = {key: value for key, value in SSH.items() if key != "id"}
+    assert http.put(path, json={**unnamed, "action": "permit"}, headers=anything).status_code == 200
+    assert http.put(path.replace("ssh", "nobody"), json=unnamed, headers=anything).status_code == 404
+    assert http.put(path, json=[], headers=anything).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "place"),
+    [
+        ({"destination": "10.0.0.0/33"}, 400, "destination"),
+        ({"destination_ports": [22, 70000]}, 400, "destination_ports[1]"),
+        ({"protocol": "tcpp"}, 400, "protocol"),
+        ({"destination": "203.0.113.1"}, 422, "destination"),
+        ({"id": "_x"}, 422, "id"),
+    ],
+)
+def test_a_bad_rule_names_the_place(
+    http: httpx.Client, tenant: str, changes: dict[str, object], status: int, place: str
+) -> None:
+    answer = http.post(f"/v1/tenants/{tenant}/acl/rules", json={**SSH, **changes})
+    assert (answer.status_code, answer.json()["place"]) == (status, place)
+
+
+def test_rules_come_in_pages(admin: Client, http: httpx.Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(*({**DNS, "id": f"r{index}", "destination_ports": 1 + index} for index in range(5))))
+    path = f"/v1/tenants/{tenant}/acl/rules"
+    page = http.get(path, params={"limit": 2, "marker": "r1"}).json()
+    assert ([each["id"] for each in page["items"]], page["next"]) == (["r2", "r3"], "r3")
+    assert http.get(path, params={"limit": 2, "marker": "r3"}).json()["next"] is None
+    gone = http.get(path, params={"marker": "r9"})
+    assert (gone.status_code, gone.json()["place"]) == (400, "query.marker")
+
+
+def test_an_inserted_rule_with_a_key_is_inserted_once(admin: Client, tenant: str) -> None:
+    first = admin.insert_rule(tenant, rule(SSH), key="again")
+    assert admin.insert_rule(tenant, rule(SSH), key="again") == first
+    with pytest.raises(Conflict):
+        admin.insert_rule(tenant, rule(DNS), key="again")
+
+
+# ---------------------------------------------------------------------------------------------------- looking
+
+
+def packet(destination: str, port: int, source: str = "192.0.2.9") -> Packet:
+    addresses = [parse_address(text)[1] for text in (source, destination)]
+    return Packet(Family.IPV4, *addresses, TCP, 40000, port, tcp_flags=2)
+
+
+def test_a_trace_names_the_lists_and_the_rule(admin: Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(web_of(tenant), SSH))
+    own = f"10.{tenant[1:]}.0.7"
+    trace = admin.trace(tenant, packet(own, 80))
+    assert (trace.action, [step.rule for step in trace.steps]) == ("permit", ["web"])
+    assert trace.rule is not None
+    assert trace.rule["id"] == "web"
+    denied = admin.trace(tenant, packet(own, 22))
+    assert (denied.action, denied.steps[0].rule) == ("deny", "ssh")
+    default = admin.trace(tenant, packet(own, 23))
+    assert (default.action, default.steps[0].rule, default.rule) == ("deny", None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"source": "300.1.1.1"}, "source"),
+        ({"destination": "2001:db8::1"}, "destination"),
+        ({"protocol": "tcpp"}, "protocol"),
+        ({"destination_port": 70000}, "destination_port"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_a_bad_packet_names_the_place(http: httpx.Client, tenant: str, changes: dict[str, object], place: str) -> None:
+    body = {"source": "192.0.2.1", "destination": "10.1.0.1", "protocol": "tcp", **changes}
+    answer = http.post(f"/v1/tenants/{tenant}/acl/trace", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["place"] == place
+
+
+def test_a_dry_run_finds_costs_compares_and_changes_nothing(admin: Client, tenant: str) -> None:
+    before = admin.put_acl(tenant, rules(web_of(tenant)))
+    candidate = rules(web_of(tenant, destination_ports=80), web_of(tenant, id="again", destination_ports=80))
+    review = admin.check_acl(tenant, candidate)
+    assert ("duplicate", ("again", "web")) in [(each.kind, each.rules) for each in review.findings]
+    assert review.cost["ingress"]["rules"] == 2
+    assert review.cost["ingress"]["levels"] == 3  # two that overlap, and return traffic
+    assert [(each["becomes"], each["before"], each["after"]) for each in review.difference] == [
+        ("deny", ["web"], ["_default"])
+    ]
+    assert review.difference[0]["witness"]["destination_port"] == 443
+    assert admin.acl(tenant).etag == before.etag
+    with pytest.raises(BadPolicy, match="own prefixes"):
+        admin.check_acl(tenant, rules({**SSH, "destination": "203.0.113.1"}))
+
+
+def test_hits_start_at_zero_in_the_order_of_the_list(admin: Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(SSH, web_of(tenant), DNS))
+    hits = list(admin.hits(tenant))
+    assert [each.rule for each in hits] == ["ssh", "web", "dns"]
+    assert {(each.packets, each.bytes, each.last_hit) for each in hits} == {(0, 0, None)}

@@ -1,0 +1,186 @@
+"""Tenants, prefixes and paging over HTTP."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from orchestrator.client import Client
+from orchestrator.errors import BadInput, Conflict, NotFound, Stale
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+
+
+def prefix(text: str) -> Prefix:
+    return Prefix.parse(text)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _domain(admin: Client) -> None:
+    admin.create_domain("pop")
+
+
+def test_a_tenant_is_made_read_renamed_and_deleted(admin: Client, http: httpx.Client) -> None:
+    made = admin.create_tenant("life", domain="pop", name="Life", prefixes=[prefix("10.1.0.0/16")])
+    assert (made.id, made.name, made.domain, made.prefixes) == ("life", "Life", "pop", (prefix("10.1.0.0/16"),))
+    answer = http.get("/v1/tenants/life")
+    assert answer.headers["ETag"] == f'"{made.version}"'
+    renamed = admin.rename_tenant("life", "Better life", etag=answer.headers["ETag"])
+    assert renamed.name == "Better life"
+    assert renamed.number == made.number
+    with pytest.raises(Stale, match="read it again"):
+        admin.delete_tenant("life", etag=answer.headers["ETag"])
+    generation = admin.delete_tenant("life", etag=http.get("/v1/tenants/life").headers["ETag"])
+    assert generation == admin.domain("pop").generation
+    with pytest.raises(NotFound, match="there is no tenant 'life'"):
+        admin.tenant("life")
+
+
+def test_a_write_answer_says_which_generation_holds_it(admin: Client, http: httpx.Client) -> None:
+    body = {"id": "written", "domain": "pop", "prefixes": ["10.2.0.0/16"]}
+    answer = http.post("/v1/tenants", json=body)
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == "/v1/tenants/written"
+    assert answer.json()["generation"] == int(answer.headers["X-Aclflow-Generation"]) == admin.domain("pop").generation
+
+
+def test_prefixes_are_exclusive_and_nobody_is_told_whose_they_are(admin: Client, http: httpx.Client) -> None:
+    admin.create_tenant("first", domain="pop", prefixes=[prefix("10.3.0.0/16"), prefix("2001:db8:3::/48")])
+    admin.create_tenant("second", domain="pop")
+    for taken in ("10.3.0.0/16", "10.3.4.0/24", "10.2.0.0/15", "2001:db8:3:1::/64"):
+        answer = http.post("/v1/tenants/second/prefixes", json={"prefix": taken})
+        assert answer.status_code == 409, taken
+        assert "first" not in answer.text
+    assert admin.tenant("second").prefixes == ()
+
+
+def test_prefixes_are_added_set_and_removed(admin: Client, http: httpx.Client) -> None:
+    admin.create_tenant("owner", domain="pop")
+    first = admin.add_prefix("owner", prefix("10.4.0.0/24"))
+    second = admin.add_prefix("owner", prefix("10.4.1.0/24"))
+    assert second.generation > first.generation
+    with pytest.raises(Stale):
+        admin.set_prefixes("owner", [prefix("10.4.0.0/16")], etag=first.etag)
+    admin.set_prefixes("owner", [prefix("10.4.0.0/16"), prefix("10.14.0.0/16")], etag=second.etag)
+    assert http.get("/v1/tenants/owner/prefixes").json() == {"prefixes": ["10.4.0.0/16", "10.14.0.0/16"]}
+    admin.remove_prefix("owner", prefix("10.14.0.0/16"))
+    assert admin.tenant("owner").prefixes == (prefix("10.4.0.0/16"),)
+
+
+def test_a_prefix_that_a_rule_names_cannot_go(admin: Client) -> None:
+    admin.create_tenant("needs", domain="pop", prefixes=[prefix("10.5.0.0/16"), prefix("10.6.0.0/16")])
+    rule = {"id": "r", "action": "permit", "destination": "10.5.1.0/24"}
+    admin.put_acl("needs", acl_from_json({"rules": [rule]}))
+    with pytest.raises(Conflict):
+        admin.remove_prefix("needs", prefix("10.5.0.0/16"))
+    admin.remove_prefix("needs", prefix("10.6.0.0/16"))
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"id": "bad", "domain": "pop", "prefixes": ["10.7.0.0/33"]}, "prefixes[0]"),
+        ({"id": "bad", "domain": "pop", "prefixes": ["10.7.0.0/16", "10.8.0.1/16"]}, "prefixes[1]"),
+        ({"id": "bad", "domain": "pop", "owner": "me"}, "owner"),
+        ({"id": "../bad", "domain": "pop"}, "id"),
+        ({"id": "bad"}, "domain"),
+        ({"id": 7, "domain": "pop"}, "id"),
+        ({"id": "bad", "domain": "pop", "prefixes": [4]}, "prefixes[0]"),
+        ([], "body"),
+    ],
+)
+def test_bad_bodies_name_the_place_and_change_nothing(http: httpx.Client, body: object, place: str) -> None:
+    answer = http.post("/v1/tenants", json=body)
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["place"] == place
+    assert problem["type"] == "urn:aclflow:problem:bad-input"
+    assert problem["status"] == 400
+    assert http.get("/v1/tenants/bad").status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"id": NaN}', b"[" * 5000, b'{"id": "\\ud800"}', b"\xff\xfe"])
+def test_what_is_not_json_is_refused(http: httpx.Client, body: bytes) -> None:
+    answer = http.post("/v1/tenants", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["place"] in ("body", "body[0]") or answer.json()["place"].startswith("body")
+
+
+def test_an_unknown_field_that_no_json_can_carry_is_still_answered(http: httpx.Client) -> None:
+    answer = http.post("/v1/tenants", content=b'{"\\udc00": 1}', headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+
+
+def test_lists_come_in_pages(admin: Client, http: httpx.Client) -> None:
+    names = [f"page-{number:02}" for number in range(7)]
+    for name in names:
+        admin.create_tenant(name, domain="pop")
+    seen: list[str] = []
+    marker: str | None = None
+    while True:
+        page = http.get("/v1/tenants", params={"limit": 3, **({"marker": marker} if marker else {})}).json()
+        assert len(page["items"]) <= 3
+        seen += [each["id"] for each in page["items"]]
+        marker = page["next"]
+        if marker is None:
+            break
+    assert seen == sorted(seen)
+    assert set(names) < set(seen)
+    assert [tenant.id for tenant in admin.tenants()] == seen
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "marker=../..", "limit=99999999999999999999"])
+def test_a_bad_page_is_refused(http: httpx.Client, query: str) -> None:
+    answer = http.get(f"/v1/tenants?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["place"] == f"query.{query.split('=', maxsplit=1)[0]}"
+
+
+def test_writes_of_what_exists_need_a_condition(http: httpx.Client, admin: Client) -> None:
+    admin.create_tenant("careful", domain="pop")
+    for method, path, body in (
+        ("PATCH", "/v1/tenants/careful", {"name": "x"}),
+        ("PUT", "/v1/tenants/careful/prefixes", {"prefixes": []}),
+        ("DELETE", "/v1/tenants/careful", None),
+        ("PATCH", "/v1/domains/pop", {"return_traffic": "explicit"}),
+        ("DELETE", "/v1/domains/pop", None),
+    ):
+        answer = http.request(method, path, json=body)
+        assert answer.status_code == 428, path
+        assert answer.json()["place"] == "header.If-Match"
+        weak = http.request(method, path, json=body, headers={"If-Match": 'W/"1"'})
+        assert weak.status_code == 412, path
+    assert admin.tenant("careful").name == ""
+
+
+def test_what_the_caller_has_is_not_sent_again(http: httpx.Client, admin: Client) -> None:
+    admin.create_tenant("known", domain="pop")
+    tag = http.get("/v1/tenants/known").headers["ETag"]
+    again = http.get("/v1/tenants/known", headers={"If-None-Match": tag})
+    assert (again.status_code, again.content) == (304, b"")
+    admin.rename_tenant("known", "other")
+    assert http.get("/v1/tenants/known", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_post_with_a_key_is_carried_out_once(http: httpx.Client, admin: Client) -> None:
+    body = {"id": "once", "domain": "pop"}
+    first = http.post("/v1/tenants", json=body, headers={"Idempotency-Key": "k-1"})
+    generation = admin.domain("pop").generation
+    again = http.post("/v1/tenants", json=body, headers={"Idempotency-Key": "k-1"})
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert admin.domain("pop").generation == generation
+    other = http.post("/v1/tenants", json={"id": "twice", "domain": "pop"}, headers={"Idempotency-Key": "k-1"})
+    assert (other.status_code, other.json()["place"]) == (409, "Idempotency-Key")
+    assert http.post("/v1/tenants", json=body).status_code == 409
+
+
+def test_a_domain_with_tenants_stays(admin: Client) -> None:
+    with pytest.raises(Conflict, match="still has tenants"):
+        admin.delete_domain("pop")
+    admin.create_domain("brief")
+    admin.delete_domain("brief")
+    with pytest.raises(NotFound):
+        admin.domain("brief")
+    with pytest.raises(BadInput):
+        admin.create_domain("no spaces")

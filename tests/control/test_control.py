@@ -1,0 +1,340 @@
+"""Compiling before committing, catching up with others' commits, expiry."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.compile.host import CompileCache
+from orchestrator.control import compiler as compiler_module
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Held, Publisher
+from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
+from orchestrator.policy.addresses import EVERY_IPV4
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Acl, Policy
+from orchestrator.program.program import Program
+from orchestrator.store import Store, open_store
+from orchestrator.store.records import Change, HostRecord, PointReport, PointState
+from orchestrator.store.unit import Unit
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = dt.timedelta()
+
+    def __call__(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC) + self.ahead
+
+
+class Plant:
+    """A store, its control, and what it publishes."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = Clock()
+        self.store = open_store(url, clock=self.clock)
+        self.publisher = Publisher()
+        self.metrics = Metrics()
+        self.control = Control(self.store, Compiler(self.metrics), self.publisher)
+
+    def program(self, domain: str = "pop") -> Program:
+        program = self.publisher.program(domain)
+        assert program is not None
+        return program
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come about"
+            time.sleep(0.005)
+
+    def wait_until_ready(self) -> None:
+        self.wait_for(lambda: _is_ready(self.control))
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.control.stop()
+        self.store.close()
+
+
+def _is_ready(control: Control) -> bool:
+    try:
+        control.check_ready()
+    except Busy:
+        return False
+    return True
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def plant(url: str) -> Iterator[Plant]:
+    made = Plant(url)
+    with made.store.write() as unit:
+        unit.domains.create("pop")
+        unit.tenants.create("all", name="", domain="pop", prefixes=[EVERY_IPV4])
+    made.control.start()
+    made.wait_until_ready()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def neighbour(plant: Plant) -> Iterator[Store]:
+    """The same database, as another process has it open."""
+    store = open_store(plant.url)
+    yield store
+    store.close()
+
+
+def ports(*numbers: int, **more: object) -> Acl:
+    rules = [
+        {"id": f"p{each}", "action": "permit", "protocol": "tcp", "destination_ports": each, **more} for each in numbers
+    ]
+    return acl_from_json({"rules": rules})
+
+
+def put(acl: Acl) -> Callable[[Unit], Change]:
+    return lambda unit: unit.acls.replace("all", acl, author="test")
+
+
+def stored_generation(plant: Plant) -> int:
+    return plant.control.read(lambda unit: unit.domains.get("pop").generation)
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def test_a_start_publishes_what_is_stored(plant: Plant) -> None:
+    assert plant.program().generation == stored_generation(plant)
+
+
+def test_a_write_is_published_when_it_returns(plant: Plant) -> None:
+    change = plant.control.write(put(ports(80)))
+    assert plant.program().generation == change.generation
+
+
+def test_a_write_is_compiled_once(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = count_compilations(monkeypatch)
+    for port in (80, 81, 82):
+        plant.control.write(put(ports(port)))
+    time.sleep(0.1)  # the loop would have compiled by now what it believes to be behind
+    assert compiled == [plant.program().generation - 2, plant.program().generation - 1, plant.program().generation]
+
+
+def test_what_does_not_compile_is_not_written(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant.control.write(put(ports(80)))
+    before = plant.program()
+    monkeypatch.setattr(compiler_module, "compile_host", too_large)
+    with pytest.raises(TooLarge):
+        plant.control.write(put(ports(80, 443)))
+    monkeypatch.undo()
+    assert plant.control.read(lambda unit: unit.acls.current("all").acl) == ports(80)
+    assert plant.program() is before
+    assert stored_generation(plant) == before.generation
+    assert plant.control.write(put(ports(22))).generation == before.generation + 1
+    assert plant.program().generation == before.generation + 1
+
+
+def test_work_that_fails_changes_nothing(plant: Plant) -> None:
+    before = plant.program()
+
+    def fail(unit: Unit) -> None:
+        unit.acls.replace("all", ports(80), author="test")
+        raise NotFound("something else")
+
+    with pytest.raises(NotFound):
+        plant.control.write(fail)
+    assert plant.program() is before
+    assert stored_generation(plant) == before.generation
+
+
+def test_writers_on_many_threads_publish_in_order(plant: Plant) -> None:
+    seen: list[int] = []
+    publish = plant.publisher.publish
+
+    def noting(program: Program) -> bool:
+        fresh = publish(program)
+        seen.append(plant.program().generation)
+        return fresh
+
+    plant.publisher.publish = noting  # type: ignore[method-assign]
+    threads = [
+        threading.Thread(target=lambda port=port: plant.control.write(put(ports(port)))) for port in range(1, 13)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == sorted(seen)
+    assert plant.program().generation == stored_generation(plant)
+
+
+def test_a_commit_whose_outcome_is_unknown_is_looked_up(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection breaks in the commit: the change is there, and must come to be published."""
+    commit = plant.store._commit  # type: ignore[attr-defined]
+
+    def commit_and_break(tx: object) -> None:
+        commit(tx)
+        raise Unreachable("the connection broke during the commit")
+
+    monkeypatch.setattr(plant.store, "_commit", commit_and_break)
+    with pytest.raises(Unreachable):
+        plant.control.write(put(ports(80)))
+    monkeypatch.undo()
+    assert plant.control.read(lambda unit: unit.acls.current("all").acl) == ports(80)
+    plant.wait_for(lambda: plant.program().generation == stored_generation(plant))
+
+
+# ---------------------------------------------------------------------------------------------------- catching up
+
+
+def test_what_another_process_wrote_is_compiled_when_somebody_watches(plant: Plant, neighbour: Store) -> None:
+    old = plant.program()
+    with neighbour.write() as unit:
+        put(ports(80))(unit)
+    stored = stored_generation(plant)
+    assert stored > old.generation
+    held = Held(old.digest, old.generation)
+    answer = asyncio.run(plant.control.watch("pop", held, 5, stored_generation=stored))
+    assert answer is not None
+    assert answer.generation == stored
+
+
+def test_the_latest_goal_wins(plant: Plant, neighbour: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one generation is compiled four more come and go: of those only the last is compiled."""
+    began, go_on = threading.Event(), threading.Event()
+    real = compiler_module.compile_host
+    compiled: list[int] = []
+
+    def slowly(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+        began.set()
+        assert go_on.wait(5)
+        compiled.append(generation)
+        return real(policy, domain=domain, generation=generation, cache=cache)
+
+    monkeypatch.setattr(compiler_module, "compile_host", slowly)
+    first = plant.program().generation + 1
+    for port in range(1, 6):
+        with neighbour.write() as unit:
+            put(ports(port))(unit)
+        plant.control._catch_up("pop")
+        assert began.wait(5)
+    go_on.set()
+    plant.wait_for(lambda: plant.program().generation == first + 4)
+    assert compiled == [first, first + 4]
+
+
+def test_one_domain_that_does_not_compile_does_not_hold_up_others(
+    plant: Plant, neighbour: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = compiler_module.compile_host
+
+    def sometimes(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+        if domain == "bad":
+            raise ValueError("a defect")
+        return real(policy, domain=domain, generation=generation, cache=cache)
+
+    monkeypatch.setattr(compiler_module, "compile_host", sometimes)
+    with neighbour.write() as unit:
+        for domain in ("bad", "good"):
+            unit.domains.create(domain)
+    for domain in ("bad", "good"):
+        plant.control._catch_up(domain)
+    plant.wait_for(lambda: plant.publisher.program("good") is not None)
+    with pytest.raises(Busy):
+        asyncio.run(plant.control.watch("bad", None, 0.05, stored_generation=1))
+
+
+def test_a_store_that_is_away_for_a_moment_is_asked_again(
+    plant: Plant, neighbour: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with neighbour.write() as unit:
+        put(ports(80))(unit)
+    stored = stored_generation(plant)
+    read = plant.control.read
+    failures = iter([True])
+
+    def sometimes(work: Callable[[Unit], object]) -> object:
+        if next(failures, False):
+            raise Unreachable("the database is away")
+        return read(work)
+
+    monkeypatch.setattr(plant.control, "read", sometimes)
+    monkeypatch.setattr("orchestrator.control.control._RETRY_S", 0.05)
+    plant.control._catch_up("pop")
+    plant.wait_for(lambda: plant.program().generation == stored)
+
+
+def test_a_domain_that_is_deleted_is_served_no_more(plant: Plant) -> None:
+    plant.control.write(lambda unit: unit.domains.create("brief"))
+    plant.control._catch_up("brief")
+    plant.wait_for(lambda: plant.publisher.program("brief") is not None)
+    plant.control.delete_domain("brief", lambda unit: unit.domains.delete("brief"))
+    assert plant.publisher.program("brief") is None
+
+
+# ---------------------------------------------------------------------------------------------------- expiry
+
+
+def test_a_rule_goes_when_its_time_is_over(plant: Plant) -> None:
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.4)
+    lasting = ports(443).rules
+    short = ports(80, expires=soon.isoformat()).rules
+    generation = plant.control.write(put(Acl((*short, *lasting)))).generation
+    assert plant.program().generation == generation
+    plant.wait_for(lambda: plant.program().generation > generation)
+    assert clock_of(soon) < dt.timedelta(seconds=2)
+    assert plant.control.read(lambda unit: unit.acls.current("all").acl.rules) == lasting
+
+
+def clock_of(moment: dt.datetime) -> dt.timedelta:
+    return dt.datetime.now(dt.UTC) - moment
+
+
+# ---------------------------------------------------------------------------------------------------- enforcement
+
+
+def test_a_wait_sees_reports_of_other_processes(plant: Plant, neighbour: Store) -> None:
+    """With `recheck_s` the wait looks again by itself."""
+    with plant.store.write() as unit:
+        unit.domains.add_host("pop", HostRecord("h1", 1, "up0"))
+        token = unit.enforcers.invite("pop", expires=unit.now + dt.timedelta(hours=1), author="test")
+        enforcer = unit.enforcers.enrol(token, name="c", kind="openflow").enforcer.id
+        generation = unit.domains.get("pop").generation
+    waiting = Enforcement(plant.store, plant.metrics, recheck_s=0.05)
+    elsewhere = Enforcement(neighbour, Metrics())
+    report = Report((PointReport("h1", generation, bytes(16), PointState.ENFORCED),), ())
+    threading.Timer(0.1, lambda: elsewhere.report("pop", enforcer, report)).start()
+    started = time.monotonic()
+    assert asyncio.run(waiting.wait("pop", generation, 20)).done
+    assert time.monotonic() - started < 10
+
+
+def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    real = compiler_module.compile_host
+    compiled: list[int] = []
+
+    def counting(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+        compiled.append(generation)
+        return real(policy, domain=domain, generation=generation, cache=cache)
+
+    monkeypatch.setattr(compiler_module, "compile_host", counting)
+    return compiled
+
+
+def too_large(policy: Policy, **_: object) -> Program:
+    raise TooLarge(f"{len(policy.tenants)} tenants are too many today")
