@@ -1,0 +1,165 @@
+"""The OpenFlow application: turns os-ken's (or ryu's) connections into channels and announces what happens to them.
+
+os-ken shakes hands, answers echoes and keeps the list of ports. Everything that answers an exchange of ours goes to the
+channel as raw octets, in the thread that reads the connection: os-ken's message objects are 12 to 25 times slower than
+decoding columns, and its event queues are two more threads to wait for.
+
+    switch ── Stream ── Connection (reading thread) ──┬─ answers one of our exchanges ──▶ StreamChannel.deliver
+                                                      └─ anything else ──▶ os-ken's parser ──▶ Switches' handlers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import Any, ClassVar, Protocol
+
+import structlog
+
+from orchestrator.enforce.drivers.openflow import compat
+from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, Channel, StreamChannel
+from orchestrator.enforce.drivers.openflow.stream import Stream
+
+log = structlog.get_logger()
+
+OPENFLOW_1_5 = compat.ofproto_v1_5.OFP_VERSION
+
+_NEVER_AN_ANSWER = frozenset({0, 2, 3, 10, 11, 12, 30, 31, 32})
+"""Hello, echoes, packet-in, flow-removed, port, role and table status, requestforward: the library's own business."""
+
+
+class SwitchObserver(Protocol):
+    """Whoever wants to know about switches. Called in the application's thread: return soon, and do not raise."""
+
+    def connected(self, channel: Channel) -> None:
+        """A switch is there and may be talked to."""
+        ...
+
+    def disconnected(self, channel: Channel) -> None:
+        """The connection is gone; the channel is closed already."""
+        ...
+
+    def ports_changed(self, channel: Channel) -> None:
+        """`channel.ports` is new."""
+        ...
+
+    def demoted(self, channel: Channel) -> None:
+        """Another controller has become the switch's master."""
+        ...
+
+
+class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyped
+    """One switch's connection: os-ken's datapath, with a stream for a socket and a channel after the handshake."""
+
+    channel: StreamChannel | None = None
+
+    def __init__(self, stream: Stream, address: tuple[str, int]) -> None:
+        super().__init__(stream, address)
+        self.stream = stream
+        self.xid = 0  # the library counts its own messages from here, far below the channel's
+
+    def set_state(self, state: str) -> None:
+        """Make the channel the moment the handshake is over, in the reading thread: no answer can be missed."""
+        if state == compat.MAIN_DISPATCHER and self.channel is None:
+            self.channel = StreamChannel(self.id, self.port_numbers(), self.stream.sendall)
+        super().set_state(state)
+
+    def port_numbers(self) -> dict[str, int]:
+        """Interface name -> port number of every port that os-ken knows of now."""
+        return {port.name.rstrip(b"\0").decode(): number for number, port in list(self.ports.items())}
+
+    def take(self, kind: int, message: bytes) -> bool:
+        """Give a message to the exchange that waits for it. False: it is for os-ken."""
+        if self.channel is None or kind in _NEVER_AN_ANSWER:
+            return False
+        if kind == BARRIER_REPLY:
+            self.stream.unanswered_bytes = 0
+        return self.channel.deliver(message)
+
+    def serve(self) -> None:
+        """Talk to the switch until either side ends the connection; leaves no thread behind."""
+        sender = threading.Thread(target=self._send_loop, name="openflow-send", daemon=True)
+        sender.start()
+        try:
+            self.send_msg(self.ofproto_parser.OFPHello(self))
+            self._recv_loop()
+        finally:
+            self.close()
+            self.send(b"", close_socket=True)
+            sender.join()
+            self.is_active = False
+
+    def probe(self) -> None:
+        """Ask whether the switch is there, unless it has not even taken earlier messages."""
+        queue = self.send_q
+        if self.state == compat.MAIN_DISPATCHER and queue is not None and not queue.full():
+            self.send_msg(self.ofproto_parser.OFPEchoRequest(self))
+
+    def close(self) -> None:
+        """End the connection; the reading thread is woken and cleans up. May be called twice, from any thread."""
+        if self.channel is not None:
+            self.channel.close()
+        self.set_state(compat.DEAD_DISPATCHER)
+        with contextlib.suppress(OSError):
+            self.stream.shutdown(socket.SHUT_RDWR)
+
+
+def take_raw_messages() -> None:
+    """Have `Connection.take` see every message before the library parses it. Idempotent."""
+    parse = compat.ofproto_v1_5_parser.msg_parser
+
+    def take_or_parse(datapath: Any, version: int, kind: int, length: int, xid: int, message: bytearray) -> Any:
+        if isinstance(datapath, Connection) and datapath.take(kind, bytes(message)):
+            return None
+        return parse(datapath, version, kind, length, xid, message)
+
+    compat.ofproto_parser.register_msg_parser(OPENFLOW_1_5)(take_or_parse)
+
+
+class Switches(compat.App):  # type: ignore[misc]  # the library is untyped
+    """The application proper: announces switches, port changes and the loss of mastership."""
+
+    OFP_VERSIONS: ClassVar = [OPENFLOW_1_5]
+    LOGGER_NAME: ClassVar = f"{compat.PROJECT}.aclflow"
+
+    def __init__(self, *args: Any, observer: SwitchObserver, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._observer = observer
+
+    @compat.on(compat.ofp_event.EventOFPStateChange, compat.MAIN_DISPATCHER, compat.DEAD_DISPATCHER)
+    def state_changed(self, event: Any) -> None:
+        """The handshake is over, or the connection is."""
+        channel = event.datapath.channel
+        if channel is None:
+            return
+        if event.state == compat.MAIN_DISPATCHER:
+            log.info("switch.connected", datapath=f"{channel.datapath_id:016x}", address=event.datapath.address[0])
+            self._observer.connected(channel)
+        else:
+            log.info("switch.disconnected", datapath=f"{channel.datapath_id:016x}")
+            self._observer.disconnected(channel)
+
+    @compat.on(compat.ofp_event.EventOFPPortStateChange, compat.MAIN_DISPATCHER)
+    def port_changed(self, event: Any) -> None:
+        """A port came, went or changed. Only a change of names or numbers matters."""
+        connection = event.datapath
+        ports = connection.port_numbers()
+        if ports != connection.channel.ports:
+            connection.channel.set_ports(ports)
+            log.info("switch.ports", datapath=f"{connection.id:016x}", ports=len(ports))
+            self._observer.ports_changed(connection.channel)
+
+    @compat.on(compat.ofp_event.EventOFPRoleStatus, compat.MAIN_DISPATCHER)
+    def role_changed(self, event: Any) -> None:
+        """The switch says that our role is another one: somebody else is master now."""
+        message = event.msg
+        if message.role != compat.ofproto_v1_5.OFPCR_ROLE_MASTER:
+            log.warning("switch.demoted", datapath=f"{message.datapath.id:016x}", generation=message.generation_id)
+            self._observer.demoted(message.datapath.channel)
+
+    @compat.on(compat.ofp_event.EventOFPErrorMsg, compat.MAIN_DISPATCHER)
+    def error(self, event: Any) -> None:
+        """An error that answers no exchange of ours."""
+        message = event.msg
+        log.warning("switch.error", datapath=f"{message.datapath.id}", type=message.type, code=message.code)

@@ -1,0 +1,207 @@
+"""The OpenFlow driver: one switch, three verbs.
+
+Everything is an exchange over a `Channel` that ends with a barrier. Changing the switch takes two, because a switch
+leaves a message that it cannot read out of a bundle and would commit the rest:
+
+    open, deletes, delete the old stamp, adds with the new, barrier ──▶ no complaints? ──▶ commit, barrier
+                                                                    └─▶ complaints    ──▶ discard, Refused
+
+The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
+before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile import oxm
+from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.compile.pipeline import Table
+from orchestrator.enforce.driver import Hits, Observed, Stamp
+from orchestrator.enforce.drivers.openflow import bundle, flowdesc, messages
+from orchestrator.enforce.drivers.openflow.bundle import Bundle, CookieMatch
+from orchestrator.enforce.drivers.openflow.channel import Channel
+from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
+from orchestrator.enforce.drivers.openflow.messages import BundleControl, Fragments, Role, SwitchConfig, Type
+from orchestrator.enforce.drivers.openflow.resolve import resolve
+from orchestrator.errors import Refused
+from orchestrator.program.delta import Delta
+from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.program import Tier
+
+OWNER_MASK = 0xFF << 56
+KIND_MASK = 0xFFFF << 48
+"""Cookie bits: whose flow it is; that, its tier and its kind."""
+
+MANY_COOKIES = 256
+"""From so many on, reading everything is cheaper than asking cookie by cookie."""
+
+
+class OpenFlowDriver:
+    """Drives one switch over one connection. Not for several threads at a time; a new connection is a new driver.
+
+    `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange.
+    """
+
+    def __init__(self, channel: Channel, *, uplink: str, tier: Tier = Tier.HOST, timeout_s: float = 30.0) -> None:
+        self._channel = channel
+        self._uplink = uplink
+        self._tier = tier
+        self._timeout_s = timeout_s
+        self._bundles = itertools.count(1)
+
+    @property
+    def channel(self) -> Channel:
+        return self._channel
+
+    def start(self, epoch: int) -> None:
+        """Become the switch's master and have it show fragments as they are. To be called once, before the verbs.
+
+        `epoch` grows with each controller of the domain. Raises Refused when a controller with a newer one was here,
+        or when the switch cannot match fragments; Unreachable.
+        """
+        xids = self._channel.reserve(2)
+        answers = self._exchange(xids, messages.role_request(xids[0], Role.MASTER, epoch))
+        _refuse(answers, f"epoch {epoch} may not command this switch")
+        if messages.read_role(messages.only(answers, Type.ROLE_REPLY, xids[0])) is not Role.MASTER:
+            raise Refused("the switch did not make us its master")
+        self._show_fragments()
+
+    def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
+        """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
+        return resolve(flows, symbols, self._channel.ports, self._uplink)
+
+    def observe(self, cookies: U64 | None = None) -> Observed:
+        """Read flows back, with the switch's own port numbers; foreign flows too when all are read. See `Driver`.
+
+        Reading all also sees to it that the switch still shows fragments, without which flows mean something else.
+        """
+        if cookies is None:
+            self._show_fragments()
+        stats = self._read(cookies)
+        stamps = self._stamps(stats.flows)
+        flows = stats.flows.take(~stamps)
+        if cookies is not None:
+            flows = flows.take(np.isin(flows.cookie, cookies))
+        return Observed(flows, _read_stamp(stats.flows.take(stamps)))
+
+    def apply(self, delta: Delta, stamp: Stamp) -> None:
+        """Remove, add and stamp in one ordered atomic bundle. See `Driver`.
+
+        Symbols in the delta are resolved here; a delta made of resolved rows has none and passes unchanged. Rows whose
+        port is not there (any more) are left out, so after a change of ports only a full `observe` tells the truth.
+        """
+        removed = self.resolve(delta.removed, delta.removed_ports)
+        added = FlowTable.joined((self.resolve(delta.added, delta.ports), self._stamp_flow(stamp)))
+        change = Bundle(
+            number=next(self._bundles),
+            xids=self._channel.reserve(bundle.numbers_needed(removed, added)),
+            removed=removed,
+            replaced=CookieMatch(Table.STAMP, self._stamp_cookie(), KIND_MASK),
+            added=added,
+        )
+        errors = messages.errors_in(self._exchange(change.filling, change.fill()))
+        if errors:
+            self._exchange(change.xids, change.close(BundleControl.DISCARD))
+            raise change.refused(errors)
+        answers = self._exchange(change.xids, change.close(BundleControl.COMMIT))
+        errors = messages.errors_in(answers)
+        if errors:
+            raise change.refused(errors)
+        messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
+
+    def hits(self) -> Hits:
+        """Read the counters of every rule. See `Driver`."""
+        xids = self._channel.reserve(2)
+        stats = self._decode(xids, flowdesc.request(xids[0], cookie=COOKIE_MASK, cookie_mask=OWNER_MASK))
+        return _summed(stats.take(~self._stamps(stats.flows)))
+
+    def _show_fragments(self) -> None:
+        """Have the switch match fragments, if it does not. Raises Refused if it cannot."""
+        before = self._config()
+        if before.fragments is Fragments.NX_MATCH:
+            return
+        wanted = SwitchConfig(Fragments.NX_MATCH, before.miss_send_bytes)
+        xids = self._channel.reserve(2)
+        _refuse(self._exchange(xids, messages.set_config(xids[0], wanted)), "the switch cannot match fragments")
+        after = self._config()
+        if after != wanted:
+            raise Refused(f"the switch cannot match fragments: it stays at {after.fragments.name.lower()}")
+
+    def _config(self) -> SwitchConfig:
+        xids = self._channel.reserve(2)
+        answers = self._exchange(xids, messages.get_config_request(xids[0]))
+        return messages.read_config(messages.only(answers, Type.GET_CONFIG_REPLY, xids[0]))
+
+    def _read(self, cookies: U64 | None) -> FlowStats:
+        """All flows, or (at least) those of some cookies and the stamp."""
+        if cookies is None or len(cookies) >= MANY_COOKIES:
+            xids = self._channel.reserve(2)
+            return self._decode(xids, flowdesc.request(xids[0]))
+        wanted = np.unique(cookies).tolist()
+        xids = self._channel.reserve(len(wanted) + 2)
+        requests = [
+            flowdesc.request(xid, cookie=cookie, cookie_mask=flowdesc.EVERY_BIT)
+            for xid, cookie in zip(xids, wanted, strict=False)
+        ]
+        stamp = flowdesc.request(
+            xids[len(wanted)], table=Table.STAMP, cookie=self._stamp_cookie(), cookie_mask=KIND_MASK
+        )
+        return self._decode(xids, *requests, stamp)
+
+    def _decode(self, xids: range, *requests: bytes) -> FlowStats:
+        answers = self._exchange(xids, *requests)
+        _refuse(answers, "the switch does not show its flows")
+        return flowdesc.decode(messages.multipart_replies(answers, xids))
+
+    def _exchange(self, xids: range, *requests: bytes) -> list[bytes]:
+        """Send requests and a barrier, numbered with the last of `xids`."""
+        whole = b"".join((*requests, messages.barrier_request(xids[-1])))
+        return self._channel.exchange(whole, xids, timeout_s=self._timeout_s)
+
+    def _stamps(self, flows: FlowTable) -> npt.NDArray[np.bool_]:
+        """Which rows are stamps. A flow of another table that bears a stamp's cookie is a foreign flow."""
+        kinds = flows.cookie & np.uint64(KIND_MASK)
+        return np.asarray((kinds == np.uint64(self._stamp_cookie())) & (flows.table == Table.STAMP))
+
+    def _stamp_cookie(self, generation: int = 0) -> int:
+        return Cookie(self._tier, Kind.STAMP, generation & HIGHEST_NUMBER).pack()
+
+    def _stamp_flow(self, stamp: Stamp) -> FlowTable:
+        """No packet meets the stamp: nothing goes to its table."""
+        return FlowTable.of(
+            [Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))]
+        )
+
+
+def _summed(stats: FlowStats) -> Hits:
+    """Counters by cookie."""
+    cookies, row = np.unique(stats.flows.cookie, return_inverse=True)
+    packets, volume = np.zeros(len(cookies), np.uint64), np.zeros(len(cookies), np.uint64)
+    idle_s = np.full(len(cookies), np.iinfo(np.uint32).max, np.uint32)
+    np.add.at(packets, row, stats.packets)
+    np.add.at(volume, row, stats.bytes)
+    np.minimum.at(idle_s, row, stats.idle_s)
+    return Hits(cookies, packets, volume, idle_s)
+
+
+def _read_stamp(stamps: FlowTable) -> Stamp | None:
+    """What the one stamp flow says. Anything but exactly one good stamp says nothing."""
+    if len(stamps) != 1:
+        return None
+    flow = stamps.row(0)
+    cookie = Cookie.unpack(flow.cookie)
+    digest = flow.match[4:12] + flow.match[16:24]
+    if cookie is None or len(digest) != DIGEST_BYTES or oxm.stamp_match(digest) != flow.match:
+        return None
+    return Stamp(cookie.number, digest)
+
+
+def _refuse(answers: list[bytes], what: str) -> None:
+    """Raise Refused if the switch complained."""
+    for error in messages.errors_in(answers):
+        raise Refused(f"{what}: {error}")

@@ -1,0 +1,20 @@
+"""A switch that speaks OpenFlow 1.5 in bytes and forwards real frames: the fake beside the real driver.
+
+    switch = FakeSwitch({"vm1": 1, "wan0": 2})
+    driver = OpenFlowDriver(channel_to(switch), uplink="wan0")
+    switch.forward(frame, "vm1")           # -> [("wan0", frame)]
+
+It follows Open vSwitch 3.1 as measured: the contract suite runs over both, and the same frames go through both.
+
+    link.py      a channel, or a TCP connection       session.py   one connection: messages, roles, bundles
+    switch.py    ports, tables, forwarding            table.py     entries, tuple space look-up
+    pipeline.py  a packet's way                       rewrite.py   changed fields back into the frame
+    fields.py    match fields                         actions.py   instructions
+    replies.py   what it sends                        complaint.py what it refuses
+"""
+
+from orchestrator.enforce.drivers.openflow.fake.link import TcpLink, channel_to
+from orchestrator.enforce.drivers.openflow.fake.switch import FakeSwitch
+from orchestrator.enforce.drivers.openflow.fake.table import Ambiguous
+
+__all__ = ["Ambiguous", "FakeSwitch", "TcpLink", "channel_to"]

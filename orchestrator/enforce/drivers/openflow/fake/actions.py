@@ -1,0 +1,181 @@
+"""Instructions as the fake switch knows them: apply-actions and goto-table, and the actions that our programs use.
+
+A flow's instructions are read in whole before they are checked against its match and table, as Open vSwitch does; when
+there are several mistakes, that decides which one is complained about.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestrator.enforce.drivers.openflow.fake import fields
+from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
+from orchestrator.enforce.drivers.openflow.fake.fields import BY_NAME, Match
+
+IN_PORT, LOCAL, PORTS_END = 0xFFFFFFF8, 0xFFFFFFFE, 0xFF00
+"""Output ports: back where the packet came from; the switch itself; the first number that is no ordinary port."""
+
+
+GOTO_TABLE, APPLY_ACTIONS = 1, 4
+OUTPUT, SET_FIELD, COPY_FIELD, EXPERIMENTER = 0, 25, 28, 0xFFFF
+NICIRA_VENDOR, OUTPUT_REGISTER = 0x00002320, 15
+
+_UNKNOWN_INSTRUCTIONS = {
+    EXPERIMENTER: Reason.UNKNOWN_EXPERIMENTER_INSTRUCTION,
+    **dict.fromkeys((2, 3, 5, 6), Reason.UNSUPPORTED_INSTRUCTION),
+}
+
+READ_ONLY = frozenset({"eth_type", "ip_frag", "ip_proto", "tcp_flags"})
+"""Fields that no action can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send the packet out of a port."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRegister:
+    """Send the packet out of the port that a register holds."""
+
+    register: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetField:
+    """Write `value` into the bits of a field that `mask` looks at."""
+
+    field: str
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyField:
+    """Copy `bits` bits of one field, from bit `source_at` on, into another one from `target_at` on."""
+
+    source: str
+    source_at: int
+    target: str
+    target_at: int
+    bits: int
+
+
+Action = Output | OutputRegister | SetField | CopyField
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What to do with a packet; `octets` is how the switch describes it."""
+
+    actions: tuple[Action, ...]
+    goto: int | None
+    octets: bytes
+
+
+def read_instructions(octets: bytes, *, match: Match, table: int) -> Instructions:
+    """Take instructions apart; `match` and `table` are the flow's own, for what must agree. Raises Complaint."""
+    if len(octets) % 8:
+        raise Complaint(Reason.BAD_LENGTH)
+    found: dict[int, bytes] = {}
+    for kind, whole in _structures(octets, Reason.BAD_INSTRUCTION_LENGTH):
+        if kind not in (GOTO_TABLE, APPLY_ACTIONS):
+            raise Complaint(_UNKNOWN_INSTRUCTIONS.get(kind, Reason.UNKNOWN_INSTRUCTION))
+        if kind in found:
+            raise Complaint(Reason.DUPLICATE_INSTRUCTION)
+        found[kind] = whole
+    applied = found.get(APPLY_ACTIONS, b"")
+    listed = tuple(_structures(applied[8:], Reason.BAD_ACTION_LENGTH))
+    actions = tuple(_read_action(kind, whole) for kind, whole in listed)
+    values = {name: bits.value for name, bits in match.items()}
+    if not all(is_possible(action, values) for action in actions):
+        raise Complaint(Reason.ACTION_CONTRADICTS_MATCH)
+    goto = found[GOTO_TABLE][4] if GOTO_TABLE in found else None
+    if goto is not None and goto <= table:
+        raise Complaint(Reason.BAD_GOTO)
+    return Instructions(actions, goto, _described(listed, goto))
+
+
+def _described(actions: tuple[tuple[int, bytes], ...], goto: int | None) -> bytes:
+    """The instructions as the switch writes them: actions first, and padding that is zero."""
+    body = b"".join(whole[:10] + bytes(6) if kind == OUTPUT else whole for kind, whole in actions)
+    applied = struct.pack("!HH4x", APPLY_ACTIONS, 8 + len(body)) + body if body else b""
+    return applied + (struct.pack("!HHB3x", GOTO_TABLE, 8, goto) if goto is not None else b"")
+
+
+def _structures(octets: bytes, wrong: Reason) -> Iterator[tuple[int, bytes]]:
+    """(type, whole structure) of everything with a type and a length, multiples of eight octets."""
+    at = 0
+    while at < len(octets):
+        kind, length = struct.unpack_from("!HH", octets, at)
+        if length < 8 or length % 8 or at + length > len(octets):
+            raise Complaint(wrong)
+        yield kind, octets[at : at + length]
+        at += length
+
+
+def _read_action(kind: int, whole: bytes) -> Action:
+    if kind == OUTPUT:
+        (port,) = struct.unpack_from("!I", whole, 4)
+        if port >= PORTS_END and port not in (IN_PORT, LOCAL):
+            raise Complaint(Reason.BAD_OUT_PORT)
+        return Output(port)
+    if kind == SET_FIELD:
+        return _read_set_field(whole)
+    if kind == COPY_FIELD:
+        return _read_copy_field(whole)
+    if kind == EXPERIMENTER:
+        return _read_experimenter(whole)
+    raise Complaint(Reason.UNKNOWN_ACTION)
+
+
+def _read_set_field(whole: bytes) -> SetField:
+    known = fields.read_header(whole[4:])
+    if known is None:
+        raise Complaint(Reason.BAD_SET_TYPE)
+    field, masked = known
+    value = int.from_bytes(whole[8 : 8 + field.size], "big")
+    mask = int.from_bytes(whole[8 + field.size : 8 + 2 * field.size], "big") if masked else field.ones
+    if field.name in READ_ONLY or not field.can_be(value):
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    return SetField(field.name, value, mask)
+
+
+def _read_copy_field(whole: bytes) -> CopyField:
+    bits, source_at, target_at = struct.unpack_from("!HHH", whole, 4)
+    source, target = fields.read_header(whole[12:]), fields.read_header(whole[16:])
+    if source is None or target is None:
+        raise Complaint(Reason.BAD_FIELD)
+    for (field, _), at in ((source, source_at), (target, target_at)):
+        if not bits or at + bits > field.bits:
+            raise Complaint(Reason.BAD_SET_LENGTH)
+    if target[0].name in READ_ONLY:
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    return CopyField(source[0].name, source_at, target[0].name, target_at, bits)
+
+
+def _read_experimenter(whole: bytes) -> OutputRegister:
+    vendor, subtype, bit_range = struct.unpack_from("!IHH", whole, 4)
+    if vendor != NICIRA_VENDOR:
+        raise Complaint(Reason.BAD_EXPERIMENTER)
+    if subtype != OUTPUT_REGISTER or len(whole) != 24:
+        raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+    known = fields.read_header(whole[12:])
+    if known is None or known[0] not in fields.REGISTERS or bit_range != fields.REGISTER_BITS - 1:
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    if any(whole[18:]):
+        raise Complaint(Reason.BAD_ARGUMENT)
+    return OutputRegister(known[0].name)
+
+
+def is_possible(action: Action, values: Mapping[str, int]) -> bool:
+    """Whether what has these values has the fields that an action needs."""
+    if isinstance(action, SetField):
+        return fields.is_there(BY_NAME[action.field], values)
+    if isinstance(action, CopyField):
+        return all(fields.is_there(BY_NAME[name], values) for name in (action.source, action.target))
+    return True

@@ -1,0 +1,232 @@
+"""Match fields as the fake switch knows them: read from bytes, checked, and written back in Open vSwitch's own order.
+
+This table is deliberately not the compiler's. It comes from the standard (section 7.2.3) and from Open vSwitch's
+documentation (ovs-fields(7)), so that a wrong header, mask or prerequisite on one side shows against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
+
+OPENFLOW, NICIRA, PACKET_REGISTER, EXTENSION = 0x8000, 0x0001, 0x8001, 0x1000
+"""OXM classes."""
+
+REGISTER_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A field that must have one of these values for another one to be there. A field without a value counts as 0."""
+
+    field: str
+    values: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """One field of `size` octets, of which `bits` are its value; `needs` say when a packet has it.
+
+    `highest` is the largest value, where that is less than the bits allow. Of a field that `trims`, masks forget about
+    bits that its value does not have; others keep them, so that a mask of all the value's bits is not yet no mask.
+    """
+
+    name: str
+    oxm_class: int
+    number: int
+    size: int
+    bits: int
+    maskable: bool = False
+    needs: tuple[Need, ...] = ()
+    highest: int | None = None
+    trims: bool = False
+
+    def can_be(self, value: int) -> bool:
+        """Whether the field can have a value at all."""
+        return value <= (self.ones if self.highest is None else self.highest)
+
+    @property
+    def ones(self) -> int:
+        """Every bit of the value."""
+        return (1 << self.bits) - 1
+
+    @property
+    def whole(self) -> int:
+        """Every bit of the octets: the mask that is left out."""
+        return (1 << 8 * self.size) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """What a match asks of a field: `value` under `mask`."""
+
+    value: int
+    mask: int
+
+
+Match = Mapping[str, Bits]
+"""Field name -> bits. Registers stand one by one, however they were written."""
+
+
+def _need(field: str, *values: int) -> Need:
+    return Need(field, frozenset(values))
+
+
+_ARP = (_need("eth_type", 0x0806, 0x8035),)
+_IPV4 = (_need("eth_type", 0x0800),)
+_IPV6 = (_need("eth_type", 0x86DD),)
+_IP = (_need("eth_type", 0x0800, 0x86DD),)
+_NOT_LATER = _need("ip_frag", 0, 1)
+_TCP, _UDP, _SCTP = ((*_IP, _need("ip_proto", number), _NOT_LATER) for number in (6, 17, 132))
+_ICMP = (*_IPV4, _need("ip_proto", 1))
+_ICMPV6 = (*_IPV6, _need("ip_proto", 58))
+_ND = (*_ICMPV6, _need("icmpv6_type", 135, 136), _need("icmpv6_code", 0))
+_SOLICITED = (*_ND, _need("icmpv6_type", 135))
+_ADVERTISED = (*_ND, _need("icmpv6_type", 136))
+
+FIELDS = (
+    Field("in_port", OPENFLOW, 0, 4, 32),
+    Field("eth_src", OPENFLOW, 4, 6, 48, True),
+    Field("eth_dst", OPENFLOW, 3, 6, 48, True),
+    Field("eth_type", OPENFLOW, 5, 2, 16),
+    Field("vlan_vid", OPENFLOW, 6, 2, 13, True, trims=True),
+    Field("ipv4_src", OPENFLOW, 11, 4, 32, True, _IPV4),
+    Field("ipv4_dst", OPENFLOW, 12, 4, 32, True, _IPV4),
+    Field("ipv6_src", OPENFLOW, 26, 16, 128, True, _IPV6),
+    Field("ipv6_dst", OPENFLOW, 27, 16, 128, True, _IPV6),
+    Field("ip_frag", NICIRA, 26, 1, 2, True, _IP, trims=True),
+    Field("ip_dscp", OPENFLOW, 8, 1, 6, False, _IP),
+    Field("ip_ecn", OPENFLOW, 9, 1, 2, False, _IP),
+    Field("ip_ttl", NICIRA, 29, 1, 8, False, _IP),
+    Field("ipv6_label", OPENFLOW, 28, 4, 20, True, _IPV6, trims=True),
+    Field("ip_proto", OPENFLOW, 10, 1, 8, False, _IP),
+    Field("tcp_src", OPENFLOW, 13, 2, 16, True, _TCP),
+    Field("tcp_dst", OPENFLOW, 14, 2, 16, True, _TCP),
+    Field("tcp_flags", OPENFLOW, 42, 2, 12, True, _TCP),
+    Field("udp_src", OPENFLOW, 15, 2, 16, True, _UDP),
+    Field("udp_dst", OPENFLOW, 16, 2, 16, True, _UDP),
+    Field("sctp_src", OPENFLOW, 17, 2, 16, True, _SCTP),
+    Field("sctp_dst", OPENFLOW, 18, 2, 16, True, _SCTP),
+    Field("icmp_type", OPENFLOW, 19, 1, 8, False, _ICMP),
+    Field("icmp_code", OPENFLOW, 20, 1, 8, False, _ICMP),
+    Field("icmpv6_type", OPENFLOW, 29, 1, 8, False, _ICMPV6),
+    Field("icmpv6_code", OPENFLOW, 30, 1, 8, False, _ICMPV6),
+    Field("nd_reserved", EXTENSION, 1, 4, 32, False, _ND),
+    Field("nd_target", OPENFLOW, 31, 16, 128, True, _ND),
+    Field("nd_options_type", EXTENSION, 2, 1, 8, False, _ND),
+    Field("nd_sll", OPENFLOW, 32, 6, 48, True, _SOLICITED),
+    Field("nd_tll", OPENFLOW, 33, 6, 48, True, _ADVERTISED),
+    Field("arp_op", OPENFLOW, 21, 2, 16, False, _ARP, 0xFF),
+    Field("arp_spa", OPENFLOW, 22, 4, 32, True, _ARP),
+    Field("arp_tpa", OPENFLOW, 23, 4, 32, True, _ARP),
+    Field("arp_sha", OPENFLOW, 24, 6, 48, True, _ARP),
+    Field("arp_tha", OPENFLOW, 25, 6, 48, True, _ARP),
+    *(Field(f"packet_reg{number}", PACKET_REGISTER, number, 8, 64, True) for number in range(8)),
+    Field("metadata", OPENFLOW, 2, 8, 64, True),
+)
+"""In the order in which the switch writes a match."""
+
+REGISTERS = tuple(Field(f"reg{number}", NICIRA, number, 4, REGISTER_BITS, True) for number in range(16))
+
+_BY_TYPE = {(field.oxm_class, field.number): field for field in (*FIELDS, *REGISTERS)}
+_RANK = {field: rank for rank, field in enumerate(FIELDS)}
+BY_NAME: Mapping[str, Field] = {field.name: field for field in (*FIELDS, *REGISTERS)}
+_UNKNOWN_PORTS = range(0xFF00, 0xFFFFFF00)
+"""32-bit port numbers that name no port, be it an ordinary or a reserved one."""
+
+
+def parts(field: Field, bits: Bits) -> list[tuple[str, Bits]]:
+    """A packet register as the two registers that it is made of; any other field as it is."""
+    if field.oxm_class != PACKET_REGISTER:
+        return [(field.name, bits)]
+    low = (1 << REGISTER_BITS) - 1
+    return [
+        (f"reg{2 * field.number + half}", Bits(bits.value >> shift & low, bits.mask >> shift & low))
+        for half, shift in ((0, REGISTER_BITS), (1, 0))
+    ]
+
+
+def read_header(octets: bytes) -> tuple[Field, bool] | None:
+    """The field that an OXM header of four octets names, and whether a mask follows its value."""
+    header = int.from_bytes(octets[:4], "big")
+    field = _BY_TYPE.get((header >> 16, header >> 9 & 0x7F))
+    masked = bool(header & 0x100)
+    if field is None or header & 0xFF != field.size * (2 if masked else 1):
+        return None
+    return field, masked
+
+
+def read_match(octets: bytes) -> Match:
+    """Take OXM octets apart as Open vSwitch does. Raises Complaint."""
+    match: dict[str, Bits] = {}
+    at = 0
+    while at < len(octets):
+        if len(octets) - at < 4 or len(octets) - at - 4 < octets[at + 3]:
+            raise Complaint(Reason.BAD_MATCH_LENGTH)
+        known = read_header(octets[at:])
+        if known is None:
+            raise Complaint(Reason.BAD_FIELD)
+        field, masked = known
+        body = octets[at + 4 : at + 4 + octets[at + 3]]
+        _add(match, field, _read_bits(field, body, masked))
+        at += 4 + len(body)
+    return match
+
+
+def _read_bits(field: Field, body: bytes, masked: bool) -> Bits:
+    value = int.from_bytes(body[: field.size], "big")
+    mask = int.from_bytes(body[field.size :], "big") if masked else field.whole
+    if value & ~mask:
+        raise Complaint(Reason.BAD_WILDCARDS)
+    if not field.maskable and mask not in (0, field.whole):
+        raise Complaint(Reason.BAD_MASK)
+    if not field.can_be(value) or (field.name == "in_port" and value in _UNKNOWN_PORTS):
+        raise Complaint(Reason.BAD_VALUE)
+    if field.trims:
+        mask = field.whole if mask & field.ones == field.ones else mask & field.ones
+    return Bits(value, mask)
+
+
+def _add(match: dict[str, Bits], field: Field, bits: Bits) -> None:
+    if not is_there(field, {name: each.value for name, each in match.items()}):
+        raise Complaint(Reason.BAD_PREREQUISITE)
+    split = parts(field, bits)
+    if any(name in match for name, _ in split):
+        raise Complaint(Reason.DUPLICATE_FIELD)
+    match.update((name, part) for name, part in split if part.mask)
+
+
+def is_there(field: Field, values: Mapping[str, int]) -> bool:
+    """Whether what has these values has the field: a packet, or all that a match admits."""
+    return all(values.get(need.field, 0) in need.values for need in field.needs)
+
+
+def write_match(match: Match) -> bytes:
+    """The octets in which the switch describes a match."""
+    values = {name: bits.value for name, bits in match.items()}
+    found = _with_packet_registers(match)
+    shown = (field for field in found if not field.name.startswith("nd_") or is_there(field, values))
+    return b"".join(_write(field, found[field]) for field in sorted(shown, key=_RANK.__getitem__))
+
+
+def _with_packet_registers(match: Match) -> dict[Field, Bits]:
+    """The fields of a match, registers put together in pairs again."""
+    found: dict[Field, Bits] = {}
+    for name, bits in match.items():
+        if BY_NAME[name] not in REGISTERS:
+            found[BY_NAME[name]] = bits
+            continue
+        whole, half = divmod(BY_NAME[name].number, 2)
+        field, shift = BY_NAME[f"packet_reg{whole}"], 0 if half else REGISTER_BITS
+        before = found.get(field, Bits(0, 0))
+        found[field] = Bits(before.value | bits.value << shift, before.mask | bits.mask << shift)
+    return found
+
+
+def _write(field: Field, bits: Bits) -> bytes:
+    exact = bits.mask == field.whole
+    header = field.oxm_class << 16 | field.number << 9 | (0 if exact else 0x100) | field.size * (1 if exact else 2)
+    octets = header.to_bytes(4, "big") + bits.value.to_bytes(field.size, "big")
+    return octets if exact else octets + bits.mask.to_bytes(field.size, "big")

@@ -1,0 +1,120 @@
+"""Writing changed fields back into a frame before it leaves, with checksums kept right.
+
+As in Open vSwitch, set-field changes what later tables see at once, but the frame only when it is sent, and then in the
+switch's own order. That matters for neighbour discovery: the kind of the first option is written before the link
+address is, and the address goes into that option as what it has become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.drivers.openflow.headers import Headers
+from orchestrator.policy.protocols import ICMPV6, TCP, UDP
+
+_LINK = ("eth_dst", "eth_src")
+_ARP = ("arp_op", "arp_sha", "arp_spa", "arp_tha", "arp_tpa")
+_NETWORK = ("ipv4_src", "ipv4_dst", "ipv6_src", "ipv6_dst")
+
+_CHECKSUM_AT = {TCP: 16, UDP: 6, ICMPV6: 2}
+"""Where in a transport header the checksum lies that covers IP addresses too."""
+
+_FIRST_OPTION = 24
+"""Where in a neighbour discovery message the options begin."""
+
+
+def written(frame: bytes, headers: Headers, values: Mapping[str, int]) -> bytes:
+    """The frame with `values` in place of those that `headers` found in it."""
+    octets = bytearray(frame)
+    for name in _LINK:
+        _put(octets, headers, values, name)
+    if values.get("arp_op") or values.get("ip_proto"):  # the switch takes 0 to mean that there is no such layer
+        for name in _ARP:
+            _put(octets, headers, values, name)
+        for name in _NETWORK:
+            if _put(octets, headers, values, name):
+                _mend_network(octets, headers, name)
+        if headers.transport_at is not None and headers.values.get("ip_proto") == ICMPV6:
+            _write_icmpv6(octets, headers, values, headers.transport_at)
+    return bytes(octets)
+
+
+def _put(octets: bytearray, headers: Headers, values: Mapping[str, int], name: str) -> bool:
+    """Write one field; whether that changed anything. A field that the frame lacks cannot be written."""
+    place = headers.places.get(name)
+    if place is None or values.get(name) == headers.values.get(name):
+        return False
+    octets[place] = values.get(name, 0).to_bytes(place.stop - place.start, "big")
+    return True
+
+
+def _write_icmpv6(octets: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
+    """Fields of the message that begins at a place; those of neighbour discovery only where there is room for them."""
+    before = bytes(octets[at:])
+    if headers.end - at >= _FIRST_OPTION:
+        _write_discovery(octets, headers, values, at)
+    for name in ("icmpv6_type", "icmpv6_code"):
+        _put(octets, headers, values, name)
+    after = bytes(octets[at:])
+    if headers.end - at >= _FIRST_OPTION and _differ(headers, values, "nd_reserved", "nd_options_type"):
+        _renew_checksum(octets, headers, at)
+    elif after != before:
+        _mend(octets, at + _CHECKSUM_AT[ICMPV6], before, after)
+
+
+def _write_discovery(octets: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
+    option = headers.places.get("nd_options_type")
+    kind = values.get("nd_options_type", 0)
+    if kind != headers.values.get("nd_options_type", 0) and at + _FIRST_OPTION < len(octets):
+        option = slice(at + _FIRST_OPTION, at + _FIRST_OPTION + 1)
+        octets[option] = bytes((kind,))
+    if option is not None and option.start + 8 <= headers.end:
+        name = _ADDRESS_OPTIONS.get(bytes(octets[option.start : option.start + 2]))
+        if name is not None and _differ(headers, values, "nd_target", "nd_sll", "nd_tll"):
+            octets[option.start + 2 : option.start + 8] = frames.mac_octets(values.get(name, 0))
+    for each in ("nd_reserved", "nd_target"):
+        _put(octets, headers, values, each)
+
+
+def _renew_checksum(octets: bytearray, headers: Headers, at: int) -> None:
+    """Compute the checksum of an ICMPv6 message anew, as the switch does here, so that a wrong one becomes right."""
+    addresses = (int.from_bytes(octets[headers.places[name]], "big") for name in ("ipv6_src", "ipv6_dst"))
+    place = slice(at + _CHECKSUM_AT[ICMPV6], at + _CHECKSUM_AT[ICMPV6] + 2)
+    octets[place] = bytes(2)
+    message = bytes(octets[at : headers.end])
+    octets[place] = frames.checksum(frames.pseudo_v6(*addresses)(ICMPV6, len(message)) + message).to_bytes(2, "big")
+
+
+def _differ(headers: Headers, values: Mapping[str, int], *names: str) -> bool:
+    return any(values.get(name, 0) != headers.values.get(name, 0) for name in names)
+
+
+_ADDRESS_OPTIONS: Mapping[bytes, str] = {
+    bytes((frames.SOURCE_LINK_ADDRESS, 1)): "nd_sll",
+    bytes((frames.TARGET_LINK_ADDRESS, 1)): "nd_tll",
+}
+"""By kind and length, the latter in units of eight octets."""
+
+
+def _mend_network(octets: bytearray, headers: Headers, name: str) -> None:
+    """Bring the checksums up to date that cover an IP address."""
+    assert headers.network_at is not None
+    place = headers.places[name]
+    old = headers.values[name].to_bytes(place.stop - place.start, "big")
+    new = bytes(octets[place])
+    if name.startswith("ipv4"):
+        _mend(octets, headers.network_at + 10, old, new)
+    transport = headers.values.get("ip_proto", 0)
+    if headers.transport_at is not None and transport in _CHECKSUM_AT:
+        at = headers.transport_at + _CHECKSUM_AT[transport]
+        absent = transport == UDP and octets[at : at + 2] == b"\0\0"
+        if at + 2 <= len(octets) and not absent and not (transport == ICMPV6 and name.startswith("ipv4")):
+            _mend(octets, at, old, new)
+
+
+def _mend(octets: bytearray, at: int, old: bytes, new: bytes) -> None:
+    """Change the checksum at a place as the change of what it covers asks (RFC 1624)."""
+    before = int.from_bytes(octets[at : at + 2], "big")
+    pieces = (before ^ 0xFFFF, frames.checksum(old), frames.checksum(new) ^ 0xFFFF)
+    octets[at : at + 2] = frames.checksum(b"".join(piece.to_bytes(2, "big") for piece in pieces)).to_bytes(2, "big")

@@ -1,0 +1,137 @@
+"""The fake switch: flow tables and ports, changed by OpenFlow messages, met by real frames.
+
+`FakeSwitch` is the switch itself: `forward` sends a frame through it. A controller talks to it over a `Session`
+(`session.py`), which speaks bytes; `link.py` puts sessions behind an in-process channel or a TCP connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from orchestrator.enforce.drivers.openflow import headers
+from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
+from orchestrator.enforce.drivers.openflow.fake.fields import Match
+from orchestrator.enforce.drivers.openflow.fake.pipeline import Journey, Trace
+from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable, covers
+from orchestrator.enforce.drivers.openflow.messages import ALL_TABLES, Fragments, Role
+
+RESET_COUNTS = 1 << 2
+TABLES = 254
+"""Tables 0..253, as Open vSwitch has."""
+
+Undo = list[Callable[[], object]]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFilter:
+    """Which entries a non-strict deletion or a description means."""
+
+    table: int
+    match: Match
+    cookie: int
+    cookie_mask: int
+
+    def means(self, entry: Entry) -> bool:
+        return (
+            self.table in (ALL_TABLES, entry.table)
+            and not (entry.cookie ^ self.cookie) & self.cookie_mask
+            and covers(self.match, entry.match)
+        )
+
+
+@dataclass(eq=False)
+class FakeSwitch:
+    """A switch with named ports.
+
+    `clock` gives seconds; `limits` bounds the number of entries by table. Frames and messages may come from different
+    threads.
+    """
+
+    ports: dict[str, int]
+    datapath_id: int = 0xAB
+    clock: Callable[[], float] = time.monotonic
+    limits: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lock = threading.RLock()
+        self.tables: dict[int, FlowTable] = {}
+        self.fragments = Fragments.NORMAL
+        self.generation: int | None = None
+        self.port_watchers: list[Callable[[], None]] = []
+        self.role_watchers: list[Callable[[Role, object], None]] = []
+
+    def forward(self, frame: bytes, in_port: str) -> list[tuple[str, bytes]]:
+        """Send a frame in by a port; the frames that come out, with their ports' names. Counters go up."""
+        with self.lock:
+            trace = self.trace(frame, in_port)
+            for entry in trace.entries:
+                entry.packets += 1
+                entry.octets += len(frame)
+                entry.used = self.clock()
+            names = {number: name for name, number in self.ports.items()}
+            return [(names[port], sent) for port, sent in trace.sent if port in names]
+
+    def trace(self, frame: bytes, in_port: str) -> Trace:
+        """What would become of a frame, and why; nothing is counted."""
+        with self.lock:
+            return Journey(frame, self._seen(frame), self.ports[in_port]).through(self.tables)
+
+    def _seen(self, frame: bytes) -> headers.Headers:
+        """The frame's headers; unless told to match fragments, a switch sees no ports in any of them."""
+        seen = headers.parse(frame)
+        if self.fragments is Fragments.NX_MATCH or not seen.values.get("ip_frag"):
+            return seen
+        hidden = ("tcp_src", "tcp_dst", "udp_src", "udp_dst", "sctp_src", "sctp_dst", "icmp_type", "icmp_code",
+                  "icmpv6_type", "icmpv6_code")  # fmt: skip
+        values = {name: value for name, value in seen.values.items() if name not in hidden}
+        return replace(seen, values=values)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every flow entry."""
+        for table in self.tables.values():
+            yield from table
+
+    def set_ports(self, ports: Mapping[str, int]) -> None:
+        """Change the ports and tell every controller."""
+        with self.lock:
+            self.ports = dict(ports)
+        for tell in list(self.port_watchers):
+            tell()
+
+    def add(self, entry: Entry, undo: Undo) -> None:
+        """Put an entry in, counters as the standard says. Raises Complaint when the table is full."""
+        table = self.tables.setdefault(entry.table, FlowTable())
+        old = table.find(entry.priority, entry.match)
+        if old is None and len(table) >= self.limits.get(entry.table, len(table) + 1):
+            raise Complaint(Reason.TABLE_FULL)
+        if old is not None and not entry.flags & RESET_COUNTS:
+            entry.packets, entry.octets, entry.used = old.packets, old.octets, old.used
+        table.put(entry)
+        undo.append(lambda: table.put(old) if old is not None else table.remove(entry))
+
+    def delete_strict(self, what: FlowFilter, priority: int, undo: Undo) -> None:
+        """Take the entry with a key out, if it is there and its cookie is meant."""
+        for number in self._numbers(what.table):
+            entry = self.tables[number].find(priority, what.match)
+            if entry is not None and not (entry.cookie ^ what.cookie) & what.cookie_mask:
+                self._take_out(entry, undo)
+
+    def delete(self, what: FlowFilter, undo: Undo) -> None:
+        """Take every entry out that is meant."""
+        for entry in self.meant(what):
+            self._take_out(entry, undo)
+
+    def meant(self, what: FlowFilter) -> list[Entry]:
+        """The entries that a filter means."""
+        return [entry for number in self._numbers(what.table) for entry in self.tables[number] if what.means(entry)]
+
+    def _numbers(self, table: int) -> list[int]:
+        return [number for number in sorted(self.tables) if table in (ALL_TABLES, number)]
+
+    def _take_out(self, entry: Entry, undo: Undo) -> None:
+        table = self.tables[entry.table]
+        table.remove(entry)
+        undo.append(lambda: table.put(entry))

@@ -1,0 +1,186 @@
+"""Flow entries on their way back: the parts of a flow-desc reply become columns.
+
+One entry (sizes in octets, everything big-endian; lengths in the entry say where each piece ends):
+
+    0        2   4       5   6          8 ...            16        24             24 + m            + s
+    | length | 0 | table | 0 | priority | times and flags | cookie | match (OXM) m | stats (OXS) s   | instructions |
+
+Match and statistics begin with four octets of type and length and are padded to eight. The walk from entry to entry is
+the only loop over rows; everything else is gathered column by column. Statistics are TLVs like match fields: rows whose
+statistics are equally long are taken to have the same fields in the same order, which is then checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.enforce.drivers.openflow.messages import (
+    ALL_TABLES,
+    ANY_GROUP,
+    ANY_PORT,
+    EMPTY_MATCH,
+    MULTIPART_BODY,
+    Multipart,
+    multipart_request,
+)
+from orchestrator.errors import Drifted
+from orchestrator.program.flows import U8, U32, U64, FlowTable
+
+EVERY_BIT = (1 << 64) - 1
+
+_IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 1, 4, 5
+_BASIC_STATISTICS = 0x8002
+_LONGEST_MATCH = 255
+
+_HEAD = np.dtype(
+    [
+        ("length", ">u2"), ("pad1", "V2"), ("table", "u1"), ("pad2", "V1"), ("priority", ">u2"),
+        ("idle", ">u2"), ("hard", ">u2"), ("flags", ">u2"), ("importance", ">u2"), ("cookie", ">u8"),
+        ("match_type", ">u2"), ("match_size", ">u2"),
+    ]
+)  # fmt: skip
+_MATCH_AT = 24
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStats:
+    """Flow entries with their counters, as columns of equal length. Tenants are unknown to a switch: all 0."""
+
+    flows: FlowTable
+    packets: U64
+    bytes: U64
+    idle_s: U32
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> FlowStats:
+        """Some rows, by mask."""
+        return FlowStats(self.flows.take(rows), self.packets[rows], self.bytes[rows], self.idle_s[rows])
+
+
+def request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0) -> bytes:
+    """Ask for flow entries: of one table or all, whose cookies match under a mask."""
+    body = struct.pack("!B3xII4xQQ", table, ANY_PORT, ANY_GROUP, cookie, cookie_mask) + EMPTY_MATCH
+    return multipart_request(Multipart.FLOW_DESC, xid, body)
+
+
+def decode(replies: Sequence[bytes]) -> FlowStats:
+    """Columns from the parts of flow-desc replies. Raises Drifted for octets that are no such reply."""
+    whole = b"".join([reply[MULTIPART_BODY:] for reply in replies])
+    starts = _starts(whole)
+    # Rows are gathered with a fixed width that may reach behind the last entry: hence the padding.
+    octets = np.frombuffer(whole + bytes(_LONGEST_MATCH + 64), np.uint8)
+    head = _gather(octets, starts, _HEAD.itemsize).view(_HEAD).ravel()
+    match_length = head["match_size"].astype(np.intp) - 4
+    stats_at = starts + _MATCH_AT + _rounded(match_length + 4)
+    stats_size = _gather(octets, stats_at, 4)[:, 2:].copy().view(">u2").ravel().astype(np.intp)
+    instructions_at = stats_at + _rounded(stats_size)
+    ends = starts + head["length"]
+    _check(head, (match_length < 0) | (match_length > _LONGEST_MATCH) | (instructions_at > ends))
+    indices, instruction_set = _instructions(whole, instructions_at, ends)
+    flows = FlowTable(
+        table=head["table"].copy(),
+        priority=head["priority"].astype(np.uint16),
+        cookie=head["cookie"].astype(np.uint64),
+        tenant=np.zeros(len(starts), np.uint32),
+        match_length=match_length.astype(np.uint8),
+        match=_matches(octets, starts + _HEAD.itemsize, match_length),
+        instructions=indices,
+        instruction_set=instruction_set,
+    )
+    counters = _counters(octets, stats_at, stats_size)
+    return FlowStats(flows, *counters)
+
+
+def _check(head: npt.NDArray[np.void], wrong: npt.NDArray[np.bool_]) -> None:
+    """Refuse entries that columns cannot hold; whoever reads this has to remove them by hand."""
+    if wrong.any():
+        first = head[wrong][0]
+        raise Drifted(
+            f"the switch holds a flow (cookie {first['cookie']:#x}, priority {first['priority']}) in table "
+            f"{first['table']} whose match is garbled or longer than {_LONGEST_MATCH} octets"
+        )
+
+
+def _starts(whole: bytes) -> npt.NDArray[np.intp]:
+    """Where each entry begins."""
+    starts = []
+    at, end = 0, len(whole)
+    while at < end:
+        starts.append(at)
+        length = whole[at] << 8 | whole[at + 1] if at + 2 <= end else 0
+        if length < _HEAD.itemsize:
+            raise Drifted("the switch's flow description is cut off or garbled")
+        at += length
+    if at != end:
+        raise Drifted("the switch's flow description is cut off or garbled")
+    return np.array(starts, np.intp)
+
+
+def _gather(octets: U8, starts: npt.NDArray[np.intp], width: int) -> U8:
+    """`width` octets from each start, as a matrix of its own."""
+    return np.lib.stride_tricks.sliding_window_view(octets, width)[starts]
+
+
+def _rounded(sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return (sizes + 7) // 8 * 8
+
+
+def _matches(octets: U8, starts: npt.NDArray[np.intp], lengths: npt.NDArray[np.intp]) -> U8:
+    width = int(lengths.max(initial=0))
+    if not width:
+        return np.zeros((len(starts), 0), np.uint8)
+    matches = _gather(octets, starts, width)
+    matches[np.arange(width) >= lengths[:, None]] = 0
+    return matches
+
+
+def _instructions(
+    whole: bytes, starts: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]
+) -> tuple[U32, tuple[bytes, ...]]:
+    """Each row's index into the distinct instruction lists, and these."""
+    known: dict[bytes, int] = {}
+    number = known.setdefault
+    pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+    indices = [number(whole[start:end], len(known)) for start, end in pairs]
+    return np.array(indices, np.uint32), tuple(known)
+
+
+def _counters(octets: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]) -> tuple[U64, U64, U32]:
+    """Packets, bytes and idle seconds of every row."""
+    packets, volume = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.uint64)
+    idle_s = np.zeros(len(starts), np.uint32)
+    for size in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == size)
+        stats = _gather(octets, starts[rows], size)
+        places = _places(stats)
+        packets[rows] = _column(stats, places.get(_PACKET_COUNT), ">u8")
+        volume[rows] = _column(stats, places.get(_BYTE_COUNT), ">u8")
+        idle_s[rows] = _column(stats, places.get(_IDLE_TIME), ">u4")
+    return packets, volume, idle_s
+
+
+def _places(stats: U8) -> dict[int, int]:
+    """Where in rows of statistics each field's value lies. Raises Drifted if not every row has the same fields."""
+    places: dict[int, int] = {}
+    first = stats[0].tobytes()
+    at = 4
+    while at + 4 <= len(first):
+        kind, field, length = struct.unpack_from("!HBB", first, at)
+        if (stats[:, at : at + 4] != stats[0, at : at + 4]).any() or kind != _BASIC_STATISTICS:
+            raise Drifted("the switch gives statistics in a form that this driver does not know")
+        places[field >> 1] = at + 4
+        at += 4 + length
+    return places
+
+
+def _column(stats: U8, place: int | None, kind: str) -> npt.NDArray[np.uint64]:
+    """One counter of every row; a counter that the switch does not keep (absent, or all ones) reads 0."""
+    if place is None:
+        return np.zeros(len(stats), np.uint64)
+    size = np.dtype(kind).itemsize
+    values = np.ascontiguousarray(stats[:, place : place + size]).view(kind).ravel()
+    return np.where(values == np.iinfo(values.dtype).max, 0, values).astype(np.uint64)

@@ -1,0 +1,210 @@
+"""Runs os-ken inside this process: listens for switches, runs the application, stops without leaving a thread behind.
+
+os-ken 4 has no manager command any more, and its native hub (real threads) has defects that a controller cannot live
+with. Each is mended here and pinned by a test:
+
+    what os-ken does                                          what is done about it
+    a dead switch is never signalled and leaks two threads    `Connection.serve` wakes and joins its own sender
+    echo requests come from one more thread a connection      `Launcher._watch` asks on all connections
+    an exception in a hub thread, and the first one in an     `mend_native_hub`: the exception that a hub thread
+      application's handler, vanishes and ends the thread       ends with is one that nobody raises
+    hub.Event.wait(timeout) waits for ever                    `mend_native_hub`: it is threading.Event
+    the listening loop cannot be stopped                      `Launcher` accepts connections itself
+    one SSL object is used by two threads                     `stream.TlsStream`
+
+What the library logs as an error is counted (`Launcher.faults`) and appears among our events. Under ryu the same code
+runs on eventlet's threads, and there is nothing to mend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.enforce.drivers.openflow import compat
+from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver, take_raw_messages
+from orchestrator.enforce.drivers.openflow.stream import Tls, open_stream, tls_context
+from orchestrator.errors import Missing
+
+log = structlog.get_logger()
+
+WATCH_PERIOD_S = 0.5
+"""How often a silent switch is asked whether it is there."""
+
+PATIENCE_S = 3.0
+"""A switch that has said nothing for so long is dead..."""
+
+PATIENT_BYTES_PER_S = 1_000_000
+"""...but one that was just given a lot to do may take a second longer for every so many octets of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where switches connect to. Port 0 takes any free one (`Launcher.port` tells); without `tls` it is plain TCP."""
+
+    address: str
+    port: int = 6653
+    tls: Tls | None = None
+
+
+class _NeverRaised(BaseException):
+    """What a native hub thread takes for its normal end."""
+
+
+def mend_native_hub() -> None:
+    """Make exceptions in hub threads and handlers visible, and waiting with a time-out end. Idempotent."""
+    if compat.NATIVE_THREADS:
+        compat.hub.TaskExit = _NeverRaised
+        compat.hub.Event = threading.Event
+
+
+class _Faults(logging.Handler):
+    """Counts what the library logs as errors and repeats it as an event of ours."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called by `logging`; may run in any thread."""
+        self.count += 1
+        log.error("openflow.fault", logger=record.name, text=record.getMessage(), exc_info=record.exc_info)
+
+
+class _Handshake(compat.OFPHandler):  # type: ignore[misc]  # the library is untyped
+    """os-ken's own application for hello, features, ports and echoes, without its listening loop."""
+
+    LOGGER_NAME = f"{compat.PROJECT}.handshake"
+
+    def start(self) -> None:
+        """Start the event loop only: the launcher listens."""
+        super(compat.OFPHandler, self).start()
+
+
+class Launcher:
+    """os-ken and the application in this process. One at a time: os-ken's registry of applications is global."""
+
+    def __init__(self, listen: Listen, observer: SwitchObserver, *, patience_s: float = PATIENCE_S) -> None:
+        self._listen = listen
+        self._observer = observer
+        self._patience_s = patience_s
+        self._context = tls_context(listen.tls) if listen.tls else None
+        self._listener = _bound(listen)
+        self._port = int(self._listener.getsockname()[1])
+        self._manager = compat.app_manager.AppManager()
+        self._faults = _Faults()
+        self._lock = threading.Lock()
+        self._connections: dict[threading.Thread, Connection | None] = {}
+        self._stopping = threading.Event()
+        self._threads = (
+            threading.Thread(target=self._accept, name="openflow-accept", daemon=True),
+            threading.Thread(target=self._watch, name="openflow-watchdog", daemon=True),
+        )
+
+    @property
+    def port(self) -> int:
+        """The TCP port that switches reach us on."""
+        return self._port
+
+    @property
+    def faults(self) -> int:
+        """How many exceptions the library met or swallowed so far."""
+        return self._faults.count
+
+    def start(self) -> None:
+        """Start listening; switches are announced to the observer from now on."""
+        mend_native_hub()
+        take_raw_messages()
+        compat.cfg.CONF([], project=compat.PROJECT, default_config_files=[], default_config_dirs=[])
+        logging.getLogger(compat.PROJECT).addHandler(self._faults)
+        apps = (self._manager.instantiate(_Handshake), self._manager.instantiate(Switches, observer=self._observer))
+        for app in apps:
+            app.start()
+        for thread in self._threads:
+            thread.start()
+        log.info("openflow.listening", address=self._listen.address, port=self.port, tls=self._context is not None)
+
+    def stop(self) -> None:
+        """Close every connection, wait for every thread, stop the applications."""
+        self._stopping.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+        for thread, connection in self._serving():
+            if connection is not None:
+                connection.close()
+            thread.join()
+        self._manager.close()
+        logging.getLogger(compat.PROJECT).removeHandler(self._faults)
+
+    def _serving(self) -> list[tuple[threading.Thread, Connection | None]]:
+        with self._lock:
+            return list(self._connections.items())
+
+    def _accept(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                sock, address = self._listener.accept()
+            except OSError as error:
+                if not self._stopping.wait(0.1):  # out of descriptors, or the peer is gone already
+                    log.warning("openflow.accept", error=str(error))
+                continue
+            thread = threading.Thread(target=self._serve, args=(sock, address), name="openflow-read", daemon=True)
+            with self._lock:
+                self._connections[thread] = None
+            thread.start()
+
+    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        """The life of one connection, in a thread of its own."""
+        here = threading.current_thread()
+        try:
+            connection = Connection(open_stream(sock, self._context, self._patience_s), address)
+            with self._lock:
+                self._connections[here] = connection
+            if not self._stopping.is_set():
+                connection.serve()
+        except OSError as error:
+            log.warning("switch.unreachable", address=address[0], error=str(error))
+        except Exception:
+            # A switch that breaks the protocol, or a fault of the library: this connection ends, the others do not.
+            logging.getLogger(compat.PROJECT).exception("the connection from %s broke", address[0])
+        finally:
+            sock.close()
+            with self._lock:
+                del self._connections[here]
+
+    def _watch(self) -> None:
+        """Ask silent switches whether they are there, and give up those that do not answer."""
+        while not self._stopping.wait(min(WATCH_PERIOD_S, self._patience_s / 3)):
+            now = time.monotonic()
+            for _, connection in self._serving():
+                if connection is not None:
+                    self._check(connection, now)
+
+    def _check(self, connection: Connection, now: float) -> None:
+        stream = connection.stream
+        silent_s = now - stream.heard_at
+        if silent_s > self._patience_s + stream.unanswered_bytes / PATIENT_BYTES_PER_S:
+            log.warning("switch.silent", address=connection.address[0], seconds=round(silent_s, 1))
+            connection.close()
+        elif silent_s > self._patience_s / 4:
+            connection.probe()
+
+
+def _bound(listen: Listen) -> socket.socket:
+    """A listening socket. Raises Missing where the address is not ours or is taken."""
+    family = socket.AF_INET6 if ":" in listen.address else socket.AF_INET
+    try:
+        return socket.create_server((listen.address, listen.port), family=family, backlog=128)
+    except OSError as error:
+        raise Missing(
+            f"cannot listen on {listen.address} port {listen.port}: {error.strerror}", place="listen"
+        ) from None

@@ -1,0 +1,129 @@
+"""From a program's port symbols to one switch's port numbers.
+
+A program names ports by symbol (`orchestrator.program.flows.SYMBOL_BASE`) in three places: as the value of `in_port` at
+the beginning of a match, as the port of an output action, and as what a set-field action writes into the output-port
+register. `resolve` puts the switch's own numbers there and leaves out the rows whose port the switch does not have;
+rows without a symbol, nearly all of a program, are only looked at by column.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile import oxm, pipeline
+from orchestrator.program.flows import SYMBOL_BASE, U8, FlowTable
+from orchestrator.program.program import UPLINK
+
+_SYMBOL_END = 0xFF000000
+_IN_PORT = oxm.IN_PORT.header.to_bytes(4, "big")
+_OUTPUT_PORT = pipeline.OUTPUT_PORT.field.header.to_bytes(4, "big")
+_WRITE_ACTIONS, _APPLY_ACTIONS = 3, 4
+_OUTPUT, _SET_FIELD = 0, 25
+
+
+@dataclass(frozen=True, slots=True)
+class PortNumbers:
+    """What a program's symbols mean on one switch: `of[i]` is the port number behind symbol i, None where absent."""
+
+    of: tuple[int | None, ...]
+
+    @classmethod
+    def on(cls, ports: Mapping[str, int], symbols: tuple[str, ...], uplink: str) -> PortNumbers:
+        """From the switch's ports by interface name; `uplink` is the interface that the symbol of that name means."""
+        return cls(tuple(ports.get(uplink if symbol == UPLINK else symbol) for symbol in symbols))
+
+    def number(self, value: int) -> int | None:
+        """The number behind a symbolic port value; None if the switch lacks the port or the program the symbol."""
+        index = value - SYMBOL_BASE
+        return self.of[index] if index < len(self.of) else None
+
+
+def resolve(flows: FlowTable, symbols: tuple[str, ...], ports: Mapping[str, int], uplink: str) -> FlowTable:
+    """The rows of a program as one switch holds them.
+
+    `symbols` are the program's ports, `ports` the switch's numbers by interface name, `uplink` the name of the
+    interface towards the edge. Rows that need an absent port are left out; tenants, which no switch knows, become 0.
+    """
+    numbers = PortNumbers.on(ports, symbols, uplink)
+    match, matchable = _resolved_matches(flows, numbers)
+    used = set(np.unique(flows.instructions).tolist())
+    lists = [
+        _resolved_instructions(each, numbers) if index in used else each
+        for index, each in enumerate(flows.instruction_set)
+    ]
+    doable = np.array([each is not None for each in lists] or [True], np.bool_)
+    resolved = replace(
+        flows,
+        tenant=np.zeros(len(flows), np.uint32),
+        match=match,
+        instruction_set=tuple(each if each is not None else b"" for each in lists),
+    )
+    keep = matchable & doable[flows.instructions]
+    return resolved if keep.all() else resolved.take(keep)
+
+
+def _resolved_matches(flows: FlowTable, numbers: PortNumbers) -> tuple[U8, npt.NDArray[np.bool_]]:
+    """The matches with numbers for symbols, and which rows have a port there."""
+    keep = np.ones(len(flows), np.bool_)
+    width = flows.match.shape[1]
+    if width < 8:
+        return flows.match, keep
+    begins = (flows.match[:, :4] == np.frombuffer(_IN_PORT, np.uint8)).all(axis=1)
+    rows = np.flatnonzero(begins & (flows.match[:, 4] == SYMBOL_BASE >> 24))
+    if not len(rows):
+        return flows.match, keep
+    match = flows.match.copy()
+    values = np.ascontiguousarray(match[rows, 4:8]).view(">u4").ravel()
+    for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+        number = numbers.number(value)
+        if number is None:
+            keep[row] = False
+        else:
+            match[row, 4:8] = np.frombuffer(number.to_bytes(4, "big"), np.uint8)
+    return match, keep
+
+
+def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes | None:
+    """An instruction list with numbers for symbols; None if it needs a port that the switch lacks."""
+    places = _port_places(instructions)
+    if not places:
+        return instructions
+    resolved = bytearray(instructions)
+    for place in places:
+        (value,) = struct.unpack_from("!I", instructions, place)
+        if not SYMBOL_BASE <= value < _SYMBOL_END:
+            continue
+        number = numbers.number(value)
+        if number is None:
+            return None
+        struct.pack_into("!I", resolved, place, number)
+    return bytes(resolved)
+
+
+def _port_places(instructions: bytes) -> list[int]:
+    """Where port values stand in an instruction list: in output actions, and written into the output-port register."""
+    places = []
+    for at, kind, end in _walk(instructions, 0, len(instructions)):
+        if kind not in (_APPLY_ACTIONS, _WRITE_ACTIONS):
+            continue
+        for action, action_kind, _ in _walk(instructions, at + 8, end):
+            if action_kind == _OUTPUT:
+                places.append(action + 4)
+            elif action_kind == _SET_FIELD and instructions[action + 4 : action + 8] == _OUTPUT_PORT:
+                places.append(action + 8)
+    return places
+
+
+def _walk(octets: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
+    """(start, type, end) of each type-length structure between two places."""
+    found = []
+    while at + 4 <= end:
+        kind, length = struct.unpack_from("!HH", octets, at)
+        found.append((at, kind, at + length))
+        at += max(length, 4)
+    return found

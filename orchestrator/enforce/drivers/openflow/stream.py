@@ -1,0 +1,159 @@
+"""The byte stream to one switch: what os-ken uses as a socket, made safe for a reader and several writers.
+
+os-ken's own socket use has three faults that matter here. Two writers may interleave their bytes; a writer that waits
+for a stuck switch is not woken when the connection is closed; and over TLS its reader and writer use one SSL object at
+the same time, which OpenSSL does not allow. A `Stream` takes a socket's place: whole writes under a lock, in pieces
+that each have the full time-out; `close` wakes everybody first; `TlsStream` never reads and writes at the same moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.enforce.drivers.openflow import compat
+
+T = TypeVar("T")
+
+PIECE_BYTES = 1 << 17
+"""What one write hands the system at most: a time-out covers a piece, not a whole bundle of megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files (PEM) for OpenFlow over TLS: our key and certificate, and the authority that switches must be signed by."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+
+
+class Stream:
+    """A connected TCP socket. Any thread may write; one thread reads."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        self._socket = sock
+        self._timeout_s = timeout_s
+        self._writing = threading.Lock()
+        self.heard_at = time.monotonic()
+        """When the switch last said something."""
+        self.unanswered_bytes = 0
+        """What was written since the switch last confirmed that it was done; whoever hears that sets it to 0."""
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        """As a socket's."""
+        self._socket.setsockopt(level, name, value)
+
+    def settimeout(self, _timeout_s: float | None) -> None:
+        """os-ken sets its own here; ours was given at birth."""
+        self._socket.settimeout(self._timeout_s)
+
+    def recv(self, size: int) -> bytes:
+        """Some bytes, or b"" when the other end or `close` ended the stream."""
+        data = self._receive(size)
+        self.heard_at = time.monotonic()
+        return data
+
+    def sendall(self, data: bytes | memoryview) -> None:
+        """Write all of it, uninterrupted by other writers. Raises OSError, and ends the stream, when that fails."""
+        whole = memoryview(data)
+        with self._writing:
+            self.unanswered_bytes += len(whole)
+            try:
+                for start in range(0, len(whole), PIECE_BYTES):
+                    self._send_piece(whole[start : start + PIECE_BYTES])
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self.shutdown(socket.SHUT_RDWR)  # half a message went out: nothing sensible can follow it
+                raise
+
+    def shutdown(self, how: int) -> None:
+        """End the stream; whoever reads or writes is woken."""
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """Wake everybody, wait for a writer to leave, and give the descriptor back."""
+        with contextlib.suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
+        with self._writing:
+            self._socket.close()
+
+    def _receive(self, size: int) -> bytes:
+        return self._socket.recv(size)
+
+    def _send_piece(self, piece: memoryview) -> None:
+        self._socket.sendall(piece)
+
+
+class TlsStream(Stream):
+    """The same over TLS: the SSL object is only touched under a lock, and waiting happens outside of it."""
+
+    def __init__(self, sock: ssl.SSLSocket, timeout_s: float) -> None:
+        super().__init__(sock, timeout_s)
+        self._tls = sock
+        self._tls.setblocking(False)
+        self._touching = threading.Lock()
+
+    def settimeout(self, _timeout_s: float | None) -> None:
+        """Nothing to set: the socket never blocks, `_insist` counts the time."""
+
+    def shutdown(self, how: int) -> None:
+        """End the connection below TLS: `SSLSocket.shutdown` drops the SSL object while others still use it."""
+        socket.socket.shutdown(self._tls, how)
+
+    def _receive(self, size: int) -> bytes:
+        return self._insist(lambda: self._tls.recv(size))
+
+    def _send_piece(self, piece: memoryview) -> None:
+        rest = piece
+        while rest:
+            sent = self._insist(functools.partial(self._tls.send, rest))
+            rest = rest[sent:]
+
+    def _insist(self, attempt: Callable[[], T]) -> T:
+        """Try, and wait for the socket as often as TLS asks, until the time-out of one operation is over."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                with self._touching:
+                    return attempt()
+            except ssl.SSLWantReadError:
+                wanted = select.POLLIN
+            except ssl.SSLWantWriteError:
+                wanted = select.POLLOUT
+            self._wait(wanted, deadline)
+
+    def _wait(self, wanted: int, deadline: float) -> None:
+        waiter = select.poll()
+        waiter.register(self._tls, wanted)
+        if not waiter.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError("the switch neither takes nor gives data")
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Switches must show a certificate of our authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+    context.load_verify_locations(tls.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def open_stream(sock: socket.socket, context: ssl.SSLContext | None, timeout_s: float) -> Stream:
+    """Take an accepted connection over; with TLS this shakes hands first. Raises OSError when that fails."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(timeout_s)
+    if context is None:
+        return Stream(sock, timeout_s)
+    secured = context.wrap_socket(sock, server_side=True)
+    # Green threads take turns, and their sockets wait in a way of their own.
+    return TlsStream(secured, timeout_s) if compat.NATIVE_THREADS else Stream(secured, timeout_s)

@@ -1,0 +1,156 @@
+"""The switches of a domain: which host each one is, its loop, and its connection of the moment.
+
+A switch is known by its datapath id. One that belongs to no host is left alone, connected and unwritten: its host may
+be onboarded later. Of two connections with the same datapath id the newer one counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.client.records import Host
+from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.drivers.openflow.channel import Channel
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.loop import Loop
+from orchestrator.enforce.standing import Goal, Point, Timing
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A host of the domain with its loop."""
+
+    host: Host
+    loop: Loop
+
+
+class Fleet:
+    """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`)."""
+
+    def __init__(
+        self,
+        report: Callable[[Point], None],
+        count: Callable[[str, Hits], None],
+        on_stranger: Callable[[], None],
+        timing: Timing,
+    ) -> None:
+        self._report = report
+        self._count = count
+        self._on_stranger = on_stranger
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._members: dict[int, _Member] = {}
+        self._channels: dict[int, Channel] = {}
+        self._devices: dict[int, Switch] = {}
+        self._goal: Goal | None = None
+        self._epoch = 0
+
+    # -------------------------------------------------------------------------------------------- what is to be held
+
+    def aim(self, goal: Goal) -> None:
+        """Every switch is to hold this."""
+        with self._lock:
+            self._goal = goal
+            members = tuple(self._members.values())
+            strangers = self._channels.keys() - self._members.keys()
+        for member in members:
+            member.loop.aim(goal)
+        if strangers:
+            self._on_stranger()
+
+    def lead(self, epoch: int) -> None:
+        """Claim switches with this epoch from now on."""
+        with self._lock:
+            self._epoch = epoch
+            for member in self._members.values():
+                member.loop.lead(epoch)
+
+    def set_hosts(self, hosts: Iterable[Host]) -> None:
+        """These are the domain's hosts now. Switches of hosts that are gone keep what they hold."""
+        wanted = {host.datapath_id: host for host in hosts}
+        with self._lock:
+            gone = [key for key, member in self._members.items() if wanted.get(key) != member.host]
+            left = [self._members.pop(key) for key in gone]
+            for key in gone:
+                self._devices.pop(key, None)
+            for key in wanted.keys() - self._members.keys():
+                self._join(wanted[key])
+        for member in left:
+            log.info("host.left", host=member.host.name)
+            member.loop.stop()
+
+    def is_busy(self) -> bool:
+        """Whether some switch is about to reach its goal."""
+        with self._lock:
+            return any(member.loop.is_busy for member in self._members.values())
+
+    def stop(self) -> None:
+        """End every loop."""
+        with self._lock:
+            members = tuple(self._members.values())
+            self._members.clear()
+            self._devices.clear()
+        for member in members:
+            member.loop.stop()
+
+    # ----------------------------------------------------------------------------------------- what happens to switches
+
+    def connected(self, channel: Channel) -> None:
+        """A switch is there."""
+        with self._lock:
+            self._channels[channel.datapath_id] = channel
+            member = self._members.get(channel.datapath_id)
+            if member is not None:
+                self._attach(member, channel)
+        if member is None:
+            log.warning("switch.unknown", datapath=f"{channel.datapath_id:016x}")
+            self._on_stranger()
+
+    def disconnected(self, channel: Channel) -> None:
+        """A connection is gone."""
+        with self._lock:
+            if self._channels.get(channel.datapath_id) is not channel:
+                return
+            del self._channels[channel.datapath_id]
+            device = self._devices.pop(channel.datapath_id, None)
+            if device is not None:
+                self._members[channel.datapath_id].loop.detach(device)
+
+    def ports_changed(self, channel: Channel) -> None:
+        """A switch's ports have other names or numbers."""
+        self._pass_on(channel, Loop.ports_changed)
+
+    def demoted(self, channel: Channel) -> None:
+        """Another controller leads a switch."""
+        self._pass_on(channel, Loop.demoted)
+
+    def _pass_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
+        with self._lock:
+            device = self._devices.get(channel.datapath_id)
+            if device is not None and device.channel is channel:
+                event(self._members[channel.datapath_id].loop, device)
+
+    # --------------------------------------------------------------------------------------------------- with the lock
+
+    def _join(self, host: Host) -> None:
+        log.info("host.joined", host=host.name, datapath=f"{host.datapath_id:016x}")
+        member = _Member(host, Loop(host.name, self._report, self._count, timing=self._timing))
+        self._members[host.datapath_id] = member
+        member.loop.lead(self._epoch)
+        if self._goal is not None:
+            member.loop.aim(self._goal)
+        channel = self._channels.get(host.datapath_id)
+        if channel is not None:
+            self._attach(member, channel)
+        member.loop.start()
+
+    def _attach(self, member: _Member, channel: Channel) -> None:
+        device = Switch(channel, uplink=member.host.uplink)
+        self._devices[channel.datapath_id] = device
+        member.loop.attach(device)

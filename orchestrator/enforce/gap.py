@@ -1,0 +1,136 @@
+"""What separates a device from its program: the pure half of the loop, between observing and applying.
+
+A program is written with port symbols and tenants; a device knows neither. A `Place` gives the rows as one device must
+hold them, and from there on rows of the program and rows that were read back compare byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.enforce.driver import Observed, Stamp
+from orchestrator.program.delta import Delta, between, difference
+from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.program import Program
+
+Place = Callable[[FlowTable, tuple[str, ...]], FlowTable]
+"""From rows and what their symbols stand for to the rows that one device must hold: its own port numbers, tenant 0,
+and nothing for a port that it lacks."""
+
+LONGEST_CHAIN_ROWS = 2000
+"""Deltas are joined row by row up to here; beyond, comparing two whole programs by column is no slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """How what was read back differs from what was expected."""
+
+    missing: int
+    surplus: int
+    stamp_differs: bool
+
+    @property
+    def text(self) -> str:
+        """In words, for a report."""
+        stamp = ", and another stamp" if self.stamp_differs else ""
+        return f"{self.missing} flows are missing and {self.surplus} are there that should not be{stamp}"
+
+
+def stamp_of(program: Program) -> Stamp:
+    """What a device says that holds this program."""
+    return Stamp(program.generation, program.digest)
+
+
+def correction(observed: Observed, program: Program, place: Place) -> Delta:
+    """What brings a device from what was read back to a program, whatever it holds."""
+    removed, added = difference(observed.flows, place(program.flows, program.ports))
+    base = observed.stamp.digest if observed.stamp else b""
+    return Delta(base, program.digest, program.generation, removed, added, ())
+
+
+def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) -> Delta:
+    """What brings a device from a program that it holds to another one.
+
+    `trail` is how the second program came about, oldest delta first. If it passes by the held one, the work is as much
+    as changed since; else both programs are compared.
+    """
+    if not _same_meaning(held.ports, program.ports):
+        return _moved_ports(held, program, place)
+    delta = chained(since(held.digest, program.digest, trail)) or between(held, program)
+    removed = place(delta.removed, delta.removed_ports)
+    added = place(delta.added, delta.ports)
+    return Delta(held.digest, program.digest, program.generation, removed, added, ())
+
+
+def since(base: bytes, target: bytes, trail: Sequence[Delta]) -> Sequence[Delta]:
+    """The end of a trail that begins with `base`, if it leads to `target`; else nothing."""
+    if not trail or trail[-1].target != target:
+        return ()
+    return next((trail[index:] for index in reversed(range(len(trail))) if trail[index].base == base), ())
+
+
+def chained(deltas: Sequence[Delta]) -> Delta | None:
+    """One delta for several that follow each other; None if there are none, or joining them is not worth it."""
+    if len(deltas) == 1:
+        return deltas[0]
+    same_ports = all(each.ports == each.removed_ports == deltas[0].ports for each in deltas)
+    rows = sum(len(each.removed) + len(each.added) for each in deltas)
+    if not deltas or not same_ports or rows > LONGEST_CHAIN_ROWS:
+        return None
+    removed: dict[Flow, None] = {}
+    added: dict[Flow, None] = {}
+    for each in deltas:
+        _move(each.removed.rows(), out_of=added, into=removed)
+        _move(each.added.rows(), out_of=removed, into=added)
+    first, last = deltas[0], deltas[-1]
+    return Delta(
+        first.base,
+        last.target,
+        last.generation,
+        FlowTable.of(removed),
+        FlowTable.of(added),
+        last.ports,
+        first.base_ports,
+    )
+
+
+def touched(delta: Delta) -> U64:
+    """The cookies of all that a delta removes or adds, sorted."""
+    cookies: U64 = np.union1d(delta.removed.cookie, delta.added.cookie)
+    return cookies
+
+
+def expected(program: Program, cookies: U64, place: Place) -> FlowTable:
+    """What a device that holds a program shows of some cookies."""
+    return place(program.flows.take(np.flatnonzero(np.isin(program.flows.cookie, cookies))), program.ports)
+
+
+def mismatch(observed: Observed, rows: FlowTable, stamp: Stamp) -> Mismatch | None:
+    """How what was read back differs from what must be there; None when it does not."""
+    surplus, missing = difference(observed.flows, rows)
+    if len(surplus) or len(missing) or observed.stamp != stamp:
+        return Mismatch(len(missing), len(surplus), observed.stamp != stamp)
+    return None
+
+
+def _move(rows: Iterable[Flow], *, out_of: dict[Flow, None], into: dict[Flow, None]) -> None:
+    """What was added and is removed again was never there, and the other way round."""
+    for row in rows:
+        if row in out_of:
+            del out_of[row]
+        else:
+            into[row] = None
+
+
+def _same_meaning(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+    """Whether a symbol that both programs use stands for the same port in both."""
+    return all(before == after or not before or not after for before, after in zip(old, new, strict=False))
+
+
+def _moved_ports(held: Program, program: Program, place: Place) -> Delta:
+    """The same symbol means two ports: rows that look alike are not, so compare what the device holds."""
+    removed, added = difference(place(held.flows, held.ports), place(program.flows, program.ports))
+    return Delta(held.digest, program.digest, program.generation, removed, added, ())

@@ -1,0 +1,279 @@
+"""The one loop: observe, compare, apply, read back, report. One `Loop` keeps one device at its program.
+
+`standing.next_step` decides, `gap` compares; this is the thread around them. The latest goal wins: goals in between may
+never reach a device. Every step runs against the device and the goal of the moment when it began, and what it found out
+is dropped if that device is gone by then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from orchestrator.enforce import gap
+from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.standing import (
+    NEVER,
+    Act,
+    Device,
+    Goal,
+    Point,
+    PointState,
+    Rest,
+    Role,
+    Standing,
+    Timing,
+    next_step,
+)
+from orchestrator.errors import AclflowError, Drifted, Refused, Unreachable
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+
+log = structlog.get_logger()
+
+TAKES_A_WHILE = 2000
+"""A change of more rows than this is announced as being applied; a smaller one is over before anybody could read it."""
+
+
+MOST_OF_THE_TIME = 0.05
+"""Looking and counting may take this part of the time, for a new goal has to wait while they do."""
+
+
+class Loop:
+    """Keeps one device at its program, in a thread of its own. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        host: str,
+        report: Callable[[Point], None],
+        count: Callable[[str, Hits], None],
+        *,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host = host
+        self._report = report
+        self._count = count
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._standing = Standing(absent_at=clock() + self._timing.absent_after_s)
+        self._epoch = 0
+        self._point = Point(host, PointState.DISCONNECTED)
+        self._told: Point | None = None
+        self._log = log.bind(host=host)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"loop-{host}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """End after the step under way. The device keeps what it holds."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a goal is about to be reached, so that there will be something to report."""
+        standing = self._standing
+        return (
+            standing.role is Role.MASTER
+            and not standing.failures
+            and standing.goal is not None
+            and not standing.is_reached
+        )
+
+    # ---------------------------------------------------------------------------------------------------- what happens
+
+    def aim(self, goal: Goal) -> None:
+        """The device is to hold this from now on."""
+        self._happen(goal=goal, retry_at=0.0, failures=0)
+
+    def lead(self, epoch: int) -> None:
+        """Claim devices with this epoch from now on; a standby tries again with it."""
+        with self._changed:
+            self._epoch = epoch
+            if self._standing.role is Role.STANDBY:
+                self._happen(role=Role.UNCLAIMED)
+
+    def attach(self, device: Device) -> None:
+        """There is a connection; it replaces an earlier one."""
+        with self._changed:
+            self._forget(device, role=Role.UNCLAIMED, absent_at=NEVER)
+
+    def detach(self, device: Device) -> None:
+        """A connection is gone. Nothing happens if it was replaced already."""
+        with self._changed:
+            if self._standing.device is device:
+                # Who stands by says nothing: the device may well be connected to the one that leads.
+                led = self._standing.role is Role.MASTER
+                self._forget(None, role=Role.UNCLAIMED, absent_at=self._clock() if led else NEVER)
+
+    def ports_changed(self, device: Device) -> None:
+        """A device's ports have other numbers or names: what it holds may name wrong ones."""
+        with self._changed:
+            if self._standing.device is device:
+                self._forget(device)
+
+    def demoted(self, device: Device) -> None:
+        """Somebody else leads this device now."""
+        with self._changed:
+            if self._standing.device is device:
+                self._forget(device, role=Role.STANDBY)
+
+    def _forget(self, device: Device | None, **changes: object) -> None:
+        """What was known of the device is worth nothing any more."""
+        events = self._standing.events + 1
+        self._happen(device=device, held=None, retry_at=0.0, failures=0, events=events, **changes)
+
+    def _happen(self, **changes: object) -> None:
+        with self._changed:
+            self._standing = replace(self._standing, **changes)  # type: ignore[arg-type]  # fields of Standing
+            self._changed.notify()
+
+    # ------------------------------------------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                step = self._next()
+                while isinstance(step, Rest) and not self._stopping:
+                    self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
+                    step = self._next()
+                if self._stopping:
+                    return
+                standing = self._standing
+            if isinstance(step, Act):
+                self._act(step, standing)
+
+    def _next(self) -> Act | Rest:
+        return next_step(self._standing, self._clock())
+
+    def _act(self, act: Act, standing: Standing) -> None:
+        """Do one step, and turn whatever goes wrong into a standing and a report."""
+        try:
+            self._do(act, standing)
+        except Unreachable as error:
+            self._fail(standing, PointState.DISCONNECTED, error, role=Role.UNCLAIMED)
+        except Refused as error:
+            # Word that somebody else leads now may still be on its way to us; then this is theirs to report.
+            if act is Act.CLAIM or self._leads_still(standing):
+                self._fail(standing, PointState.REFUSED, error)
+        except AclflowError as error:
+            self._fail(standing, PointState.DRIFTED, error)
+        except Exception as error:  # noqa: BLE001
+            # A fault of ours must not end the loop: say so, and begin again from what the device really holds.
+            self._log.exception("loop.fault")
+            self._fail(standing, PointState.REFUSED, error)
+
+    def _do(self, act: Act, standing: Standing) -> None:
+        device, goal = standing.device, standing.goal
+        if device is None:
+            self._happen(absent_at=NEVER)
+            self._tell(replace(self._point, state=PointState.DISCONNECTED, error=None))
+        elif act is Act.CLAIM:
+            self._claim(standing, device)
+        elif act is Act.COUNT:
+            began = self._clock()
+            self._count(self._host, device.hits())
+            self._settle(standing, count_at=self._later(began, self._timing.count_every_s))
+        elif act is Act.ADVANCE and standing.held is not None and goal is not None:
+            self._write(gap.step(standing.held, goal.program, goal.trail, device.resolve), goal.program, device)
+            self._reached(standing, goal.program)
+        elif goal is not None:
+            self._observe(standing, goal, device)
+
+    def _claim(self, standing: Standing, device: Device) -> None:
+        """Nothing has been written on this connection before, and nothing will be if this fails."""
+        granted = device.claim(self._epoch)
+        self._log.info("device.claimed" if granted else "device.standby", epoch=self._epoch)
+        self._settle(standing, role=Role.MASTER if granted else Role.STANDBY)
+
+    def _leads_still(self, standing: Standing) -> bool:
+        """Ask the device who leads it. If it gives no answer the refusal stands, and its connection is about to end."""
+        try:
+            granted = standing.device is not None and standing.device.claim(self._epoch)
+        except AclflowError:
+            return True
+        if not granted:
+            self._log.info("device.standby", epoch=self._epoch)
+            self._settle(standing, role=Role.STANDBY, held=None)
+        return granted
+
+    def _observe(self, standing: Standing, goal: Goal, device: Device) -> None:
+        """From what the device is seen to hold to the goal."""
+        began = self._clock()
+        observed = device.observe()
+        if goal.remembered and observed.stamp is not None and observed.stamp.generation > goal.program.generation:
+            self._log.warning("device.ahead", holds=observed.stamp.generation, remembered=goal.program.generation)
+            self._settle(standing, retry_at=NEVER)
+            return
+        change = gap.correction(observed, goal.program, device.resolve)
+        rows = len(change.removed) + len(change.added)
+        if rows or observed.stamp != gap.stamp_of(goal.program):
+            if standing.is_reached:
+                self._log.warning("device.drifted", surplus=len(change.removed), missing=len(change.added))
+                text = gap.Mismatch(len(change.added), len(change.removed), not rows).text
+                self._tell(replace(self._point, state=PointState.DRIFTED, error=text))
+            self._write(change, goal.program, device)
+        self._told = None  # said again although nothing is new: a sign of life, and a remedy for reports gone astray
+        self._reached(standing, goal.program, observe_at=self._later(began, self._timing.observe_every_s))
+
+    def _later(self, began: float, period_s: float) -> float:
+        """When to do again what began then and has just ended: after its period, or later if it takes long."""
+        now = self._clock()
+        return now + max(period_s, (now - began) / MOST_OF_THE_TIME)
+
+    def _write(self, change: Delta, program: Program, device: Device) -> None:
+        """Apply, and read back what was touched. Raises Drifted when that is not what was meant."""
+        began = self._clock()
+        rows = len(change.removed) + len(change.added)
+        if rows > TAKES_A_WHILE:
+            self._tell(replace(self._point, state=PointState.APPLYING, error=None))
+        stamp = gap.stamp_of(program)
+        device.apply(change, stamp)
+        cookies = gap.touched(change)
+        observed = device.observe(cookies)
+        trouble = gap.mismatch(observed, gap.expected(program, cookies, device.resolve), stamp)
+        if trouble is not None:
+            raise Drifted(trouble.text)
+        self._log.debug("device.written", generation=program.generation, rows=rows, took_s=self._clock() - began)
+
+    def _reached(self, standing: Standing, program: Program, **changes: object) -> None:
+        """The device was read back to hold a program."""
+        if self._settle(standing, held=program, failures=0, **changes):
+            self._tell(Point(self._host, PointState.ENFORCED, program.generation, program.digest, len(program.flows)))
+
+    def _fail(self, standing: Standing, state: PointState, error: Exception, **changes: object) -> None:
+        """Nothing is known of the device any more; say why, and try again later, or at once for a newer goal."""
+        with self._changed:
+            failures = standing.failures + 1 if self._standing.goal is standing.goal else 0
+            # What is drifted once may be repaired at once; a device that drifts again and again may not be ours alone.
+            at_once = failures == 0 or (failures == 1 and isinstance(error, Drifted))
+            retry_at = 0.0 if at_once else self._clock() + self._timing.delay_s(failures)
+            current = self._settle(standing, held=None, failures=failures, retry_at=retry_at, **changes)
+        if current:
+            self._log.warning("device.failed", state=state.value, error=str(error), failures=failures)
+            self._tell(replace(self._point, state=state, error=str(error)))
+
+    def _settle(self, standing: Standing, **changes: object) -> bool:
+        """Write down what a step found out, unless something happened to the device since the step began."""
+        with self._changed:
+            if self._standing.device is not standing.device or self._standing.events != standing.events:
+                return False
+            self._standing = replace(self._standing, **changes)  # type: ignore[arg-type]  # fields of Standing
+            return True
+
+    def _tell(self, point: Point) -> None:
+        """Report what is new."""
+        if point != self._told:
+            self._point = self._told = point
+            self._report(point)

@@ -1,0 +1,212 @@
+"""Tells the service what was read back and what was counted.
+
+Points go out the moment they change: somebody waits for them. A point is the latest word about its host, so one that
+could not be sent yet is replaced by the next. Counters go another way, so that thousands of them never delay a point;
+they are the device's own sums, of which only those that moved are sent, and a report lost costs nothing but time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import structlog
+
+from orchestrator.client.records import HitsReport, PointReport
+from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.standing import Point
+from orchestrator.enforce.watch import Patience
+from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
+
+log = structlog.get_logger()
+
+Letter = TypeVar("Letter")
+
+PATIENCE = Patience()
+
+SIGN_OF_LIFE_S = 20.0
+"""After this time without news an empty report goes out. Points are repeated by whoever leads a device, see `Loop`."""
+
+
+LINGER_S = 0.004
+"""How long a report waits for other hosts' that are about to come: sending one costs about as much."""
+
+
+class ReportSink(Protocol):
+    """Where reports go: the service's client."""
+
+    def report(
+        self,
+        domain: str,
+        enforcer: int,
+        *,
+        points: Sequence[PointReport] = (),
+        hits: Sequence[HitsReport] = (),
+        sequence: int | None = None,
+    ) -> None:
+        """Tell what was read back."""
+        ...
+
+
+def moved(before: Hits | None, now: Hits) -> Hits:
+    """The counters that are not what they were; all of them when nothing was said before. Cookies must be sorted."""
+    if before is None or not len(before.cookie):
+        return now
+    place = np.minimum(np.searchsorted(before.cookie, now.cookie), len(before.cookie) - 1)
+    known = before.cookie[place] == now.cookie
+    still = known & (before.packets[place] == now.packets) & (before.bytes[place] == now.bytes)
+    rows = np.flatnonzero(~still)
+    return Hits(now.cookie[rows], now.packets[rows], now.bytes[rows], now.idle_s[rows])
+
+
+def point_report(point: Point) -> PointReport:
+    """A point as the service is told it."""
+    return PointReport(point.host, point.generation, point.digest, point.state.value, point.error, point.flows)
+
+
+def hits_report(host: str, hits: Hits) -> HitsReport:
+    """Counters as the service is told them."""
+    return HitsReport(host, hits.cookie.tolist(), hits.packets.tolist(), hits.bytes.tolist(), hits.idle_s.tolist())
+
+
+class Mailbox(Generic[Letter]):
+    """Sends the latest letter of each host, in a thread of its own, until it has gone out.
+
+    `send` gets what is due at the moment, by host. When it raises something that may pass, the letters stay, unless
+    newer ones came meanwhile; what the service will never take is dropped. After `idle_s` without a letter an empty
+    mapping goes out. While `more_coming` says so, the first letter waits a moment for others to go with it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        send: Callable[[Mapping[str, Letter]], None],
+        *,
+        idle_s: float | None = None,
+        more_coming: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._send = send
+        self._idle_s = idle_s
+        self._more_coming = more_coming
+        self._due: dict[str, Letter] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """Send what is due, if that succeeds at once, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def put(self, host: str, letter: Letter) -> None:
+        """Have a letter sent; it replaces an earlier one about the same host."""
+        with self._changed:
+            self._due[host] = letter
+            self._changed.notify()
+
+    def _run(self) -> None:
+        failures = 0
+        while (letters := self._next()) is not None:
+            try:
+                self._send(letters)
+                failures = 0
+            except (TryAgain, Unauthenticated) as error:
+                failures += 1
+                log.warning("report.failed", error=str(error), failures=failures)
+                self._keep(letters)
+                self._pause(PATIENCE.delay_s(failures))
+            except AclflowError as error:
+                log.warning("report.not_taken", error=str(error), hosts=sorted(letters))
+            except Exception:
+                log.exception("report.fault", hosts=sorted(letters))  # of ours; the next report may fare better
+
+    def _next(self) -> Mapping[str, Letter] | None:
+        """What is due, once something is; None when all is sent and it is time to stop."""
+        with self._changed:
+            self._changed.wait_for(self._is_awake, self._idle_s)
+            if self._stopping and not self._due:
+                return None
+            self._changed.wait_for(self._is_complete, LINGER_S)
+            letters, self._due = self._due, {}
+            return letters
+
+    def _is_awake(self) -> bool:
+        return bool(self._due) or self._stopping
+
+    def _is_complete(self) -> bool:
+        return self._stopping or not self._due or not self._more_coming()
+
+    def _keep(self, letters: Mapping[str, Letter]) -> None:
+        with self._changed:
+            if not self._stopping:
+                self._due = {**letters, **self._due}
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping, seconds)
+
+
+class Reporter:
+    """Reports of one enforcement point.
+
+    `take_over` runs before points are sent, and makes the service's numbering of our reports begin anew; once it has
+    succeeded it has nothing to do. `more_coming` tells whether other hosts' points are about to come.
+    """
+
+    def __init__(
+        self,
+        sink: ReportSink,
+        domain: str,
+        enforcer: int,
+        take_over: Callable[[], None],
+        more_coming: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._sink = sink
+        self._domain = domain
+        self._enforcer = enforcer
+        self._take_over = take_over
+        self._sequence = 0
+        self._said: dict[str, Hits] = {}
+        self._points: Mailbox[Point] = Mailbox(
+            "report-points", self._send_points, idle_s=SIGN_OF_LIFE_S, more_coming=more_coming
+        )
+        self._hits: Mailbox[Hits] = Mailbox("report-hits", self._send_hits)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._points.start()
+        self._hits.start()
+
+    def stop(self) -> None:
+        """Send what is due, if that succeeds at once, and end."""
+        self._points.stop()
+        self._hits.stop()
+
+    def point(self, point: Point) -> None:
+        """Tell what is known of a device; returns at once."""
+        self._points.put(point.host, point)
+
+    def hits(self, host: str, hits: Hits) -> None:
+        """Tell a device's counters; returns at once."""
+        self._hits.put(host, hits)
+
+    def _send_points(self, points: Mapping[str, Point]) -> None:
+        self._take_over()
+        self._sequence += 1
+        reports = tuple(map(point_report, points.values()))
+        self._sink.report(self._domain, self._enforcer, points=reports, sequence=self._sequence)
+
+    def _send_hits(self, hits: Mapping[str, Hits]) -> None:
+        fresh = {host: moved(self._said.get(host), now) for host, now in hits.items()}
+        reports = tuple(hits_report(host, each) for host, each in fresh.items() if len(each.cookie))
+        if reports:
+            self._sink.report(self._domain, self._enforcer, hits=reports)
+        self._said.update(hits)

@@ -1,0 +1,166 @@
+"""What an enforcement point keeps on its disk: who it is, and what it last knew, for a start while the service is away.
+
+    credentials.json   who we are: written once at enrolment, and when the epoch rises
+    hosts.json         the domain's hosts
+    program            a program, in its wire form
+    deltas             what came after it: one delta after the other, each behind its length (4 octets, big-endian)
+
+Every file is for its owner alone and is replaced whole: written beside, flushed to the disk, renamed. So after a crash
+at any moment there is the old file or the new one. Only deltas are appended, so that remembering one changed rule costs
+as little as the rule; a delta that was cut off, or does not follow, ends the replay. What cannot be read is as good as
+not there, except credentials.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import structlog
+
+from orchestrator.client.records import Host
+from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.program.delta import Delta, apply
+from orchestrator.program.program import Program
+from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
+
+log = structlog.get_logger()
+
+LEAST_JOURNAL = 1 << 20
+"""Octets of deltas that may pile up behind a small program; behind a large one, as many as it has itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who an enforcement point is to its service."""
+
+    domain: str
+    enforcer: int
+    token: str
+    epoch: int
+
+
+class StateDir:
+    """The directory of one enforcement point. Raises Missing where it cannot be made or written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._journal_room = 0  # what a predecessor left is not continued: the next program is kept as a whole
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Missing(f"cannot be made: {error.strerror}", place=str(path)) from None
+
+    def credentials(self) -> Credentials | None:
+        """Who we are; None before enrolment. Raises BadInput when the file is there but says nothing sensible."""
+        text = self._read("credentials.json")
+        if text is None:
+            return None
+        try:
+            return Credentials(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            place = str(self._path / "credentials.json")
+            raise BadInput("is damaged: remove it and enrol again with a new token", place=place) from error
+
+    def check(self) -> None:
+        """Raises Missing unless files can be written here now."""
+        self._write(".probe", b"probe")
+        (self._path / ".probe").unlink(missing_ok=True)
+
+    def keep_credentials(self, credentials: Credentials) -> None:
+        """Remember who we are."""
+        self._write("credentials.json", json.dumps(asdict(credentials)).encode())
+
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts of the domain when last asked for."""
+        text = self._read("hosts.json")
+        try:
+            return tuple(map(Host.of, json.loads(text))) if text else ()
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("state.damaged", file="hosts.json", error=str(error))
+            return ()
+
+    def keep_hosts(self, hosts: Iterable[Host]) -> None:
+        """Remember the hosts."""
+        self._write("hosts.json", json.dumps([host.to_json() for host in hosts]).encode())
+
+    def program(self) -> Program | None:
+        """The last program kept."""
+        data = self._read("program")
+        try:
+            program = decode_program(data) if data else None
+        except AclflowError as error:
+            log.warning("state.damaged", file="program", error=str(error))
+            return None
+        return self._replayed(program) if program is not None else None
+
+    def keep_program(self, program: Program) -> None:
+        """Remember a program as a whole."""
+        whole = encode_program(program)
+        self._write("program", whole)
+        (self._path / "deltas").unlink(missing_ok=True)
+        self._journal_room = max(LEAST_JOURNAL, len(whole))
+
+    def keep_deltas(self, deltas: Iterable[Delta]) -> bool:
+        """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one."""
+        frames = [encode_delta(delta) for delta in deltas]
+        added = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+        if len(added) > self._journal_room:
+            return False
+        try:
+            with os.fdopen(os.open(self._path / "deltas", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as file:
+                file.write(added)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._journal_room = 0  # half a delta may stand there: nothing must follow it
+            raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
+        self._journal_room -= len(added)
+        return True
+
+    def _replayed(self, program: Program) -> Program:
+        """A program after the deltas that follow it on the disk."""
+        journal = self._read("deltas") or b""
+        at = 0
+        while at < len(journal):
+            size = int.from_bytes(journal[at : at + 4], "big")
+            try:
+                delta = decode_delta(journal[at + 4 : at + 4 + size])
+                program = apply(program, delta) if delta.generation > program.generation else program
+            except AclflowError as error:
+                log.warning("state.damaged", file="deltas", error=str(error), generation=program.generation)
+                break
+            at += 4 + size
+        return program
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Missing(f"cannot be read: {error.strerror}", place=str(self._path / name)) from None
+
+    def _write(self, name: str, data: bytes) -> None:
+        beside = self._path / f".{name}.new"
+        try:
+            beside.unlink(missing_ok=True)
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path / name)
+            self._flush_directory()
+        except OSError as error:
+            raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / name)) from None
+
+    def _flush_directory(self) -> None:
+        """A rename is only there for good when the directory is."""
+        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

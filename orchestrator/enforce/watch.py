@@ -1,0 +1,177 @@
+"""Follows the domain's program: asks for what is newer, applies deltas to a copy, and checks that the copy is right.
+
+A copy is trusted as far as its digest: what a delta leads to, and what a whole program holds, is digested here again.
+Whatever does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped, and the whole program
+asked for. So it does not matter whether answers are lost, doubled, late or out of order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from orchestrator.client.records import Held
+from orchestrator.enforce.standing import Goal
+from orchestrator.errors import AclflowError, Drifted, Stale
+from orchestrator.program.delta import Delta, apply
+from orchestrator.program.digest import MerkleDigest
+from orchestrator.program.program import Program
+
+log = structlog.get_logger()
+
+
+class ProgramSource(Protocol):
+    """Where programs come from: the service's client."""
+
+    def watch_program(self, domain: str, held: Held | None = None, *, wait_s: float = 30.0) -> Program | Delta | None:
+        """What is newer than what is held: a whole program or a delta; None when nothing came within `wait_s`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The program as we have it, with the tree over its rows."""
+
+    program: Program
+    tree: MerkleDigest
+
+    @classmethod
+    def of(cls, program: Program) -> Copy:
+        """Raises Drifted if the program is not what its digest says."""
+        tree = MerkleDigest(program.flows)
+        _check(tree, program)
+        return cls(program, tree)
+
+    @property
+    def held(self) -> Held:
+        """What we tell the service that we have."""
+        return Held(self.program.digest, self.program.generation)
+
+    def followed_by(self, answer: Program | Delta) -> Copy:
+        """The copy after an answer of the service.
+
+        Raises Stale for a delta that starts elsewhere and for anything older than what we have, Drifted if the result
+        is not what its digest says. An answer that came before leads to the same copy again.
+        """
+        if answer.generation < self.program.generation:
+            raise Stale(f"generation {answer.generation} is older than {self.program.generation}, which we have")
+        if isinstance(answer, Program):
+            return Copy.of(answer)
+        if answer.target == self.program.digest and answer.generation == self.program.generation:
+            return self
+        program = apply(self.program, answer)
+        tree = self.tree.replaced(answer.removed, answer.added)
+        _check(tree, program)
+        return Copy(program, tree)
+
+
+def _check(tree: MerkleDigest, program: Program) -> None:
+    if tree.root(program.ports) != program.digest:
+        raise Drifted(f"the program of generation {program.generation} is not what its digest says")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds: for an answer, and after failures in a row (doubling from `retry_s`)."""
+
+    watch_s: float = 30.0
+    retry_s: float = 0.2
+    longest_retry_s: float = 5.0
+
+    def delay_s(self, failures: int) -> float:
+        return min(self.retry_s * 2.0 ** (failures - 1), self.longest_retry_s)
+
+
+class Watch:
+    """Watches in a thread of its own and tells of each new goal, beginning with `known` if there is one."""
+
+    def __init__(
+        self,
+        source: ProgramSource,
+        domain: str,
+        aim: Callable[[Goal], None],
+        *,
+        known: Program | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._source = source
+        self._domain = domain
+        self._aim = aim
+        self._patience = patience or Patience()
+        self._copy: Copy | None = None
+        self._goal: Goal | None = None
+        self._whole_wanted = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        if known is not None and known.domain == domain:
+            self._remember(known)
+
+    def start(self) -> None:
+        """Begin: first with what is remembered."""
+        if self._goal is not None:
+            self._aim(self._goal)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. The thread may still wait for an answer that nobody will read; it does not keep the process."""
+        self._stopping.set()
+
+    def _remember(self, known: Program) -> None:
+        try:
+            self._copy = Copy.of(known)
+            self._goal = Goal(known, remembered=True)
+        except Drifted as error:
+            log.warning("program.damaged", error=str(error))
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                self._ask()
+                failures = 0
+            except AclflowError as error:
+                failures += 1
+                self._whole_wanted = self._whole_wanted or isinstance(error, (Stale, Drifted))
+                log.warning("program.watch_failed", error=str(error), kind=type(error).__name__, failures=failures)
+                self._stopping.wait(self._patience.delay_s(failures))
+            except Exception:
+                failures += 1
+                self._whole_wanted = True
+                log.exception("program.watch_fault")  # of ours; without a watch no policy would ever arrive again
+                self._stopping.wait(self._patience.delay_s(failures))
+
+    def _ask(self) -> None:
+        held = self._copy.held if self._copy is not None and not self._whole_wanted else None
+        answer = self._source.watch_program(self._domain, held, wait_s=self._patience.watch_s)
+        if self._stopping.is_set():
+            return
+        if answer is not None:
+            self._take(answer)
+        elif self._goal is not None and self._goal.remembered:
+            # The service has nothing newer: what we remembered is what is wanted.
+            self._tell(Goal(self._goal.program))
+
+    def _take(self, answer: Program | Delta) -> None:
+        before = self._copy
+        if before is not None:
+            self._copy = before.followed_by(answer)
+        elif isinstance(answer, Program):
+            self._copy = Copy.of(answer)
+        else:
+            raise Stale("a delta came before any program")
+        self._whole_wanted = False
+        if self._copy is before:
+            return
+        if isinstance(answer, Delta) and self._goal is not None:
+            self._tell(self._goal.followed_by(self._copy.program, answer))
+        else:
+            self._tell(Goal(self._copy.program))
+
+    def _tell(self, goal: Goal) -> None:
+        self._goal = goal
+        log.debug("program.received", generation=goal.program.generation, flows=len(goal.program.flows))
+        self._aim(goal)

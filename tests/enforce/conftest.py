@@ -1,0 +1,26 @@
+"""Switches for the tests of enforcement points: a fake one each, a real one for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("enforce.contract_driver", "enforce.real_switch")
+
+from enforce.real_switch import RealSwitch, missing  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def real_switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSwitch]:
+    """A real Open vSwitch for the whole session; `reset` it before use."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    switch = RealSwitch(Path(tmp_path_factory.mktemp("ovs")))
+    try:
+        switch.start()
+        yield switch
+    finally:
+        switch.stop()

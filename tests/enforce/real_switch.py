@@ -1,0 +1,230 @@
+"""A real Open vSwitch for tests: its own database, daemon and run directory in a network namespace of its own.
+
+The bridge uses the userspace datapath; its ports are of OVS's `dummy` kind, which take frames from, and give frames to,
+the test over control sockets and capture files instead of a network. Everything above them is the real switch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+from orchestrator.enforce.drivers.openflow import messages
+from orchestrator.enforce.drivers.openflow.channel import HEADER, StreamChannel
+from orchestrator.enforce.drivers.openflow.messages import Type
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+PORTS = ("vm1", "vm2", "vm3", "wan0")
+"""Interfaces of the bridge, numbered from 1."""
+
+SENTINEL = bytes.fromhex("02000000000202000000000188b5") + b"aclflow sentinel".ljust(50, b".")
+
+
+def missing() -> str | None:
+    """Why there can be no real switch here; None if there can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    needed = ("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool", "ip")
+    absent = [name for name in needed if shutil.which(name) is None]
+    return f"needs {', '.join(absent)}" if absent else None
+
+
+def run(*words: str) -> str:
+    """Run a program; its output."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{' '.join(words)[:200]}: {done.stderr}"
+    return done.stdout
+
+
+class Control:
+    """The control socket of a daemon: what `ovs-appctl` speaks, without starting a process for each word."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._decoder = json.JSONDecoder()
+
+    def __call__(self, method: str, *params: str) -> str:
+        self._socket.sendall(json.dumps({"method": method, "params": params, "id": 0}).encode())
+        text = ""
+        while True:
+            text += self._socket.recv(1 << 16).decode()
+            with contextlib.suppress(json.JSONDecodeError):
+                answer, _ = self._decoder.raw_decode(text)
+                break
+        assert answer["error"] is None, f"{method} {' '.join(params)[:200]}: {answer['error']}"
+        return str(answer["result"])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class RealSwitch:
+    """One bridge `br0` in secure mode, waiting for a controller on a unix socket."""
+
+    def __init__(self, folder: Path, ports: tuple[str, ...] = PORTS) -> None:
+        self.folder = folder
+        self.ports = {name: number for number, name in enumerate(ports, 1)}
+        self.namespace = f"ofw-{os.getpid()}"
+        self._database = f"unix:{folder}/db.sock"
+        self._read: dict[str, int] = {}
+        self.epochs = count(1, 10)
+        """For controllers to claim it with: it remembers the newest epoch that it has heard."""
+
+    def start(self) -> None:
+        folder = self.folder
+        run("ip", "netns", "add", self.namespace)
+        run("ovsdb-tool", "create", f"{folder}/conf.db", str(SCHEMA))
+        inside = ("ip", "netns", "exec", self.namespace, "env", f"OVS_RUNDIR={folder}", f"OVS_LOGDIR={folder}")
+        common = ("--detach", "--no-chdir", "-vconsole:off")
+        run(*inside, "ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock", *common,
+            *self._files("ovsdb"))  # fmt: skip
+        self.vsctl("--no-wait", "init")
+        run(*inside, "ovs-vswitchd", self._database, "--enable-dummy", *common,
+            *self._files("vswitchd"))  # fmt: skip
+        self.control = Control(folder / "vswitchd.ctl")
+        self.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "protocols=OpenFlow15",
+                   "fail_mode=secure", "other_config:datapath-id=00000000000000ab")  # fmt: skip
+        self.vsctl("set-controller", "br0", f"punix:{folder}/br0.controller")
+        for name, number in self.ports.items():
+            self.vsctl("add-port", "br0", name, "--", "set", "interface", name, "type=dummy",
+                       f"ofport_request={number}", f"options:tx_pcap={folder}/{name}.pcap")  # fmt: skip
+            self._read[name] = 24  # the capture file's own header
+        self._start_clock()
+
+    def _files(self, daemon: str) -> tuple[str, ...]:
+        stem = f"{self.folder}/{daemon}"
+        return f"--unixctl={stem}.ctl", f"--pidfile={stem}.pid", f"--log-file={stem}.log"
+
+    def _start_clock(self) -> None:
+        """A second bridge that passes sentinels on."""
+        self.vsctl("add-br", "clock", "--", "set", "bridge", "clock", "datapath_type=netdev")
+        for number, name in enumerate(("clock-in", "clock-out"), 1):
+            self.vsctl("add-port", "clock", name, "--", "set", "interface", name, "type=dummy",
+                       f"ofport_request={number}", f"options:tx_pcap={self.folder}/{name}.pcap")  # fmt: skip
+        run("ovs-ofctl", "add-flow", f"unix:{self.folder}/clock.mgmt", "priority=65535,in_port=1,actions=output:2")
+
+    def stop(self) -> None:
+        self.control.close()
+        for daemon in ("vswitchd", "ovsdb"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((self.folder / f"{daemon}.pid").read_text()), 15)
+        deadline = time.monotonic() + 5
+        while (self.folder / "vswitchd.pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        subprocess.run(["ip", "netns", "del", self.namespace], check=False)
+
+    def vsctl(self, *words: str) -> str:
+        return run("ovs-vsctl", f"--db={self._database}", "--timeout=10", *words)
+
+    def ofctl(self, command: str, *words: str) -> str:
+        return run("ovs-ofctl", "-O", "OpenFlow15", command, f"unix:{self.folder}/br0.mgmt", *words)
+
+    def reset(self) -> None:
+        """As a bridge that nobody has touched yet: no flows, fragments as by default, no table limits."""
+        self.ofctl("del-flows")
+        self.ofctl("set-frags", "normal")
+        self.vsctl("--", "clear", "bridge", "br0", "flow_tables")
+
+    def limit(self, table: int, flows: int) -> None:
+        """Let a table hold no more than so many flows."""
+        self.vsctl("--", "--id=@t", "create", "flow_table", f"flow_limit={flows}", "overflow_policy=refuse",
+                   "--", "set", "bridge", "br0", f"flow_tables:{table}=@t")  # fmt: skip
+
+    def connect(self) -> SocketLink:
+        return SocketLink(self.folder / "br0.controller")
+
+    def settle(self) -> None:
+        """Bring the flows' counters up to date with the packets forwarded so far."""
+        self.control("revalidator/purge")
+
+    def forward(self, frame: bytes, port: str) -> list[tuple[str, bytes]]:
+        """Put a frame into a port; what comes out of which ports.
+
+        The daemon polls its ports in turns. A sentinel put into another bridge afterwards comes out in the turn in
+        which our frame is polled, or a later one; when a second one is out, ours has been decided for certain.
+        """
+        self.control("netdev-dummy/receive", port, frame.hex())
+        for _ in range(2):
+            self._sentinel()
+        return [(name, out) for name in self.ports for out in self._captured(name)]
+
+    def _sentinel(self) -> None:
+        capture = self.folder / "clock-out.pcap"
+        before = capture.stat().st_size
+        self.control("netdev-dummy/receive", "clock-in", SENTINEL.hex())
+        deadline = time.monotonic() + 5
+        while capture.stat().st_size == before:
+            assert time.monotonic() < deadline, "the switch stands still"
+            time.sleep(0.0001)
+
+    def _captured(self, name: str) -> Iterator[bytes]:
+        """Frames that left by a port since the last look."""
+        data = (self.folder / f"{name}.pcap").read_bytes()
+        at = self._read[name]
+        while at < len(data):
+            (length,) = struct.unpack_from("=8xI", data, at)
+            yield data[at + 16 : at + 16 + length]
+            at += 16 + length
+        self._read[name] = at
+
+
+class SocketLink:
+    """A controller's end of one connection, with a thread that reads: the plainest channel there can be."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._socket.sendall(messages.hello(1) + messages.features_request(2) + messages.port_desc_request(3))
+        self._rest = b""
+        features, ports = self._handshake()
+        self.channel = StreamChannel(messages.read_datapath_id(features), ports, self._socket.sendall)
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join(5)
+        self._socket.close()
+
+    def _handshake(self) -> tuple[bytes, Mapping[str, int]]:
+        features, ports = b"", b""
+        for message in self._messages():
+            _, kind, _, xid = HEADER.unpack_from(message)
+            assert kind != Type.ERROR, str(messages.read_error(message))
+            features = message if xid == 2 else features
+            ports = message if xid == 3 else ports
+            if features and ports:
+                break
+        return features, {name: number for name, number in messages.read_ports([ports]).items() if number < 0xFF00}
+
+    def _messages(self) -> Iterator[bytes]:
+        while True:
+            while len(self._rest) >= 8 and len(self._rest) >= (length := HEADER.unpack_from(self._rest)[2]):
+                message, self._rest = self._rest[:length], self._rest[length:]
+                yield message
+            data = self._socket.recv(1 << 20)
+            if not data:
+                return
+            self._rest += data
+
+    def _read_on(self) -> None:
+        with contextlib.suppress(OSError):
+            for message in self._messages():
+                _, kind, _, xid = HEADER.unpack_from(message)
+                if kind == Type.ECHO_REQUEST:
+                    self._socket.sendall(messages.message(Type.ECHO_REPLY, xid, message[8:]))
+                else:
+                    self.channel.deliver(message)
+        self.channel.close()

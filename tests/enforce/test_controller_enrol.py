@@ -1,0 +1,90 @@
+"""Enrolling happens once: afterwards, and without the service, the credentials on the disk serve."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from orchestrator.client import Enrolment
+from orchestrator.enforce.controller import ControllerSettings, Service, enrolled
+from orchestrator.enforce.drivers.openflow.launcher import Listen
+from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.watch import Patience
+from orchestrator.errors import Missing, Unauthenticated, Unreachable
+
+ME = Credentials("pop1", 3, "bearer", 7)
+
+
+class Office:
+    """A service that enrols whoever comes with the right token, once it is there."""
+
+    def __init__(self, *absences: Exception) -> None:
+        self.absences = list(absences)
+        self.asked: list[tuple[str, str, str]] = []
+
+    def connect(self, url: str) -> Service:
+        assert url == "http://service"
+        return cast("Service", self)
+
+    def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
+        self.asked.append((token, name, kind))
+        if self.absences:
+            raise self.absences.pop(0)
+        return Enrolment(3, "pop1", "bearer", 7)
+
+
+def settings(folder: Path, token: str = "once") -> ControllerSettings:
+    patience = Patience(retry_s=0.001, longest_retry_s=0.001)
+    return ControllerSettings("http://service", folder, "c1", Listen("127.0.0.1", 0), token=token, patience=patience)
+
+
+def enrol(office: Office, folder: Path, token: str = "once") -> Credentials | None:
+    return enrolled(settings(folder, token), StateDir(folder), office.connect, threading.Event())
+
+
+def test_it_enrols_once_in_its_life(tmp_path: Path) -> None:
+    office = Office()
+    assert enrol(office, tmp_path) == ME
+    assert enrol(office, tmp_path) == ME
+    assert enrol(office, tmp_path, token="") == ME
+    assert office.asked == [("once", "c1", "openflow")]
+
+
+def test_it_waits_for_a_service_that_is_still_away(tmp_path: Path) -> None:
+    office = Office(Unreachable("away"), Unreachable("away"))
+    assert enrol(office, tmp_path) == ME
+    assert len(office.asked) == 3
+
+
+def test_waiting_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert enrolled(settings(tmp_path), StateDir(tmp_path), Office().connect, stopping) is None
+
+
+def test_without_credentials_it_needs_a_token(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match="token: there are no credentials yet"):
+        enrol(Office(), tmp_path, token="")
+
+
+def test_a_used_token_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Unauthenticated):
+        enrol(Office(Unauthenticated("the token was used")), tmp_path)
+    assert StateDir(tmp_path).credentials() is None
+
+
+def test_a_token_is_not_used_up_for_credentials_that_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", cast("Callable[[int], None]", full))
+    office = Office()
+    with pytest.raises(Missing, match="No space left"):
+        enrol(office, tmp_path)
+    assert office.asked == []

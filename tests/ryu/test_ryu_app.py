@@ -1,0 +1,92 @@
+"""The same application under ryu 4.34: the same tests as under os-ken, and one real switch from end to end."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from enforce.dummy_ovs import DummyOvs, missing
+from enforce.programs import change, large_program, program, rule
+from enforce.test_osken_launcher import *  # noqa: F403  # every test of the launcher and the application
+
+from orchestrator.enforce.drivers.openflow import compat
+from orchestrator.enforce.drivers.openflow.channel import Channel
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.enforce.loop import Loop
+from orchestrator.enforce.standing import Goal, Point, PointState, Timing
+
+
+class OneSwitch:
+    """An observer with one loop."""
+
+    def __init__(self) -> None:
+        self.points: queue.Queue[Point] = queue.Queue()
+        self.loop = Loop("host1", self.points.put, lambda *_: None, timing=Timing())
+        self.device: Switch | None = None
+
+    def connected(self, channel: Channel) -> None:
+        self.device = Switch(channel, uplink="p2")
+        self.loop.attach(self.device)
+
+    def disconnected(self, channel: Channel) -> None:
+        if self.device is not None:
+            self.loop.detach(self.device)
+
+    def ports_changed(self, channel: Channel) -> None:
+        if self.device is not None:
+            self.loop.ports_changed(self.device)
+
+    def demoted(self, channel: Channel) -> None:
+        if self.device is not None:
+            self.loop.demoted(self.device)
+
+    def wait(self, generation: int) -> None:
+        point = Point("", PointState.APPLYING)
+        while (point.state, point.generation) != (PointState.ENFORCED, generation):
+            point = self.points.get(timeout=20)
+
+
+@pytest.fixture
+def ovs(tmp_path: Path) -> Iterator[DummyOvs]:
+    if missing():
+        pytest.skip(str(missing()))
+    ovs = DummyOvs(tmp_path)
+    yield ovs
+    ovs.close()
+
+
+def test_this_is_ryu() -> None:
+    assert compat.PROJECT == "ryu"
+
+
+@pytest.mark.system
+def test_a_real_switch_is_brought_to_its_program_and_back_after_its_death(ovs: DummyOvs) -> None:
+    site = OneSwitch()
+    launcher = Launcher(Listen("127.0.0.1", 0), site)
+    launcher.start()
+    site.loop.lead(1)
+    site.loop.start()
+    ovs.add_bridge("host1", datapath_id=0x11, ports=("p1", "p2"))
+    ovs.set_controllers("host1", f"tcp:127.0.0.1:{launcher.port}")
+    first, second = program([rule(1)]), program([rule(1), rule(2)], generation=2)
+    site.loop.aim(Goal(first))
+    site.wait(1)
+    site.loop.aim(Goal(first).followed_by(second, change(first, second)))
+    site.wait(2)
+    assert sum("tcp" in flow for flow in ovs.flows("host1")) == 2
+    large = large_program(5000, generation=3)
+    began = time.monotonic()
+    site.loop.aim(Goal(large))
+    site.wait(3)
+    assert time.monotonic() - began < 10
+    ovs.kill_switch()
+    ovs.start_switch()
+    site.wait(3)
+    assert sum("tcp" in flow for flow in ovs.flows("host1")) == 5000
+    site.loop.stop()
+    launcher.stop()
+    assert launcher.faults == 0
