@@ -1,0 +1,142 @@
+"""`aclflow lab up | down | status | exec` and `aclflow demo`: the lab on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.errors import Missing
+from orchestrator.lab import pop, scenes, spec
+from orchestrator.lab.demo import run
+from orchestrator.lab.interrupts import Interrupts
+from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
+from orchestrator.lab.screen import Screen
+from orchestrator.lab.service import ControlPlane
+from orchestrator.lab.status import Status, look
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A point of presence on this machine: real switches in network namespaces.",
+)
+
+_FILE_WIDTH = 150
+
+Prefix = Annotated[str, typer.Option("--prefix", help="Begins every name, so that several labs do not meet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def up(
+    pop_file: Annotated[
+        Path, typer.Option("--pop", help="Description of the point of presence, in YAML.")
+    ] = spec.DEFAULT_FILE,
+    prefix: Prefix = DEFAULT_PREFIX,
+    bare: Annotated[bool, typer.Option("--bare", help="Network and switches only: no service, no controller.")] = False,
+) -> None:
+    """Bring a point of presence up, and leave it running. Tenants have empty lists: nothing is permitted yet."""
+    need_root()
+    console = Console()
+    layout, description = Layout(prefix), spec.load(pop_file)
+    with Interrupts() as interrupts:
+        lab = pop.up(layout, description, console.print)
+        if bare:
+            return
+        try:
+            plane = ControlPlane(lab)
+            plane.start({}, progress=console.print)
+        except BaseException:
+            interrupts.ignore()
+            pop.down(layout)
+            raise
+    console.print(f"API {plane.url}, token {plane.token}", soft_wrap=True)
+
+
+@app.command()
+def down(prefix: Prefix = DEFAULT_PREFIX) -> None:
+    """Remove a lab, or whatever a killed one left behind."""
+    need_root()
+    removed = pop.down(Layout(prefix))
+    if removed.nothing:
+        Console().print(f"there was no lab with the prefix '{prefix}'")
+    else:
+        Console().print(f"removed {len(removed.namespaces)} namespaces and {len(removed.processes)} processes")
+
+
+@app.command()
+def status(prefix: Prefix = DEFAULT_PREFIX, as_json: AsJson = False) -> None:
+    """Show a lab's processes, switches and nodes."""
+    need_root()
+    seen = look(pop.find(Layout(prefix)))
+    if as_json:
+        typer.echo(json.dumps(asdict(seen), indent=2))
+    else:
+        _show(seen, Console())
+
+
+@app.command(name="exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    node: Annotated[str, typer.Argument(help="A client, an endpoint, or `ovs`.")],
+    command: Annotated[list[str], typer.Argument(help="What to run there.")],
+    prefix: Prefix = DEFAULT_PREFIX,
+) -> None:
+    """Run a command in a node's namespace: aclflow lab exec web1 -- ping 192.0.2.10."""
+    need_root()
+    pop.find(Layout(prefix)).execute(node, command)
+
+
+def demo(
+    acl: Annotated[Path | None, typer.Option("--acl", help="An access list of your own.")] = None,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="Its format; told from the text if left out.")
+    ] = None,
+    lists: Annotated[
+        list[str] | None, typer.Option("--list", help="Which list or chain of it to read: NAME, NAME=egress.")
+    ] = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    once: Annotated[bool, typer.Option("--once", help="End after the table.")] = False,
+) -> None:
+    """Bring up a cloud in namespaces with a real access list, and show what real packets come of it."""
+    need_root()
+    scene = scenes.shipped() if acl is None else scenes.of_file(acl, format_name, tuple(lists or ()))
+    with Screen(_wide_console()) as screen:
+        good = run(Layout(prefix), scene, screen, once=once)
+    raise typer.Exit(0 if good else 1)
+
+
+def _wide_console() -> Console:
+    """The terminal as it is; where the output goes to a file or a pipe, wide enough for a table."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _FILE_WIDTH
+    return console
+
+
+def need_root() -> None:
+    """Raises Missing for anybody else: namespaces and switches are root's."""
+    if os.geteuid():
+        raise Missing("the lab makes network namespaces and switches: run it as root")
+
+
+def _show(seen: Status, console: Console) -> None:
+    console.print(f"lab [bold]{seen.prefix}[/] in {seen.run_dir}, API {seen.api or 'not started'}")
+    running = Table("process", "pid", "running")
+    for process in seen.processes:
+        running.add_row(process.name, str(process.pid), "yes" if process.running else "[red]no[/]")
+    bridges = Table("host", "datapath id", "controller (seconds ago)", "flows")
+    for bridge in seen.bridges:
+        flows = "no answer" if bridge.flows is None else str(bridge.flows)
+        bridges.add_row(bridge.host, bridge.datapath_id, "connected" if bridge.connected else "[red]none[/]", flows)
+    nodes = Table("node", "namespace", "tenant", "host", "addresses")
+    for node in seen.nodes:
+        nodes.add_row(node.name, node.namespace, node.tenant or "(client)", node.host, " ".join(node.addresses))
+    for table in (running, bridges, nodes):
+        console.print(table)

@@ -1,0 +1,81 @@
+"""`aclflow demo`: a point of presence, a real access list, real packets, and a table that says who decided what.
+
+    network, Open vSwitch ── service, controller ── lists ── trials ── table ── stays up until Ctrl-C
+
+Without a list of one's own, two tenants with the lists that ship beside this module hold real conversations (TCP, UDP,
+ping). With one, a single tenant owns everything, and for some of its rules a packet is made whose first match is that
+rule. Either way each trial is held against the oracle, and the counter of the line that decided must have moved.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+from orchestrator.client.transport import Transport
+from orchestrator.errors import AclflowError
+from orchestrator.lab import counters, pop, trials
+from orchestrator.lab.expect import policy_of
+from orchestrator.lab.interrupts import Interrupts
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.scenes import Scene
+from orchestrator.lab.screen import Screen
+from orchestrator.lab.service import ControlPlane
+from orchestrator.lab.trials import Report
+
+_COUNTERS_PATIENCE_S = 15.0
+_WATCH_S = 1.0
+
+
+def run(layout: Layout, scene: Scene, screen: Screen, *, once: bool) -> bool:
+    """Run a demo. True where the wire and the policy agree; leaves nothing behind, Ctrl-C or not.
+
+    Raises Conflict where there is such a lab already, Missing, Unreachable, and KeyboardInterrupt where it was
+    interrupted before there was anything to tell.
+    """
+    report: Report | None = None
+    with Interrupts() as interrupts:
+        try:
+            with pop.temporary(layout, scene.spec, screen.step) as lab:
+                try:
+                    plane = ControlPlane(lab)
+                    plane.start(scene.acls, progress=screen.step)
+                    report = try_out(lab, plane, scene, screen)
+                    screen.show(report, scene.notes)
+                    if not once:
+                        _stay(lab, plane, screen)
+                finally:
+                    interrupts.ignore()
+                    screen.step("removing everything")
+        except KeyboardInterrupt:
+            screen.interrupted()
+            if report is None:
+                raise
+    return report.good
+
+
+def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Report:
+    """Carry out a scene's trials, and read the counters before and after."""
+    policy = policy_of(scene.spec, scene.acls)
+    with closing(Transport(plane.url, plane.token, 10.0, None)) as service:
+        before = counters.read(service, counters.lines_of(policy))
+        screen.step("real packets")
+        made = scene.act(lab, policy)
+        screen.step("counters")
+        after = counters.read_until(service, before, trials.growth(made), _COUNTERS_PATIENCE_S)
+    return Report(policy, made, before, after)
+
+
+def _stay(lab: Lab, plane: ControlPlane, screen: Screen) -> None:
+    """Stay up until interrupted, starting again whatever ends; return if somebody removes the lab."""
+    screen.invite(plane.url, plane.token, lab)
+    while lab.layout.state_file.exists():
+        time.sleep(_WATCH_S)
+        try:
+            for name in plane.supervise():
+                screen.restarted(name)
+        except (AclflowError, OSError):
+            if lab.layout.state_file.exists():
+                raise
+    screen.removed()

@@ -1,0 +1,82 @@
+"""The edge bridge's flows: for now it forwards, and no more. A pure function from the description to `ovs-ofctl` text.
+
+    priority   what
+    3000       from a client, with a tenant's address as its source: dropped, for only the edge can tell
+    2000       ARP requests and neighbour solicitations of clients: answered, whatever address they ask for
+    1000 + n   to the gateway's MAC address: by longest prefix (n bits), to the endpoint's host or to the client
+    0          the rest: dropped
+
+What else a frame may be is the hosts' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec, format_mac
+from orchestrator.policy.addresses import Family, Prefix
+
+GATEWAY_IPV4 = "169.254.1.1"
+GATEWAY_IPV6 = "fe80::1"
+
+_ADVERTISE = 1
+_PREFIX_PRIORITY = 1000
+_NEIGHBOUR_PRIORITY = 2000
+_SPOOFED_PRIORITY = 3000
+
+
+def flows(spec: PopSpec) -> str:
+    """The whole table of the edge bridge, one flow a line."""
+    lines = [*_spoofed(spec), *_neighbours(spec), *_destinations(spec), "priority=0,actions=drop"]
+    return "\n".join(lines) + "\n"
+
+
+def _spoofed(spec: PopSpec) -> Iterator[str]:
+    """A tenant that owns its client's addresses too (one that owns everything, say) has no outside to guard against."""
+    for client in spec.clients:
+        for prefix in (prefix for tenant in spec.tenants for prefix in tenant.prefixes):
+            if not any(prefix.overlaps(own) for own in client.addresses):
+                match = f"ip,nw_src={prefix}" if prefix.family is Family.IPV4 else f"ipv6,ipv6_src={prefix}"
+                yield f'priority={_SPOOFED_PRIORITY},in_port="{client.port}",{match},actions=drop'
+
+
+def _neighbours(spec: PopSpec) -> Iterator[str]:
+    gateway = format_mac(GATEWAY_MAC)
+    for client in spec.clients:
+        port = f'in_port="{client.port}"'
+        yield (
+            f"priority={_NEIGHBOUR_PRIORITY},{port},arp,arp_op=1,actions="
+            f"move:arp_tpa->reg0,move:arp_spa->arp_tpa,move:reg0->arp_spa,"
+            f"move:arp_sha->arp_tha,set_field:{gateway}->arp_sha,set_field:2->arp_op,"
+            f"move:eth_src->eth_dst,set_field:{gateway}->eth_src,in_port"
+        )
+        yield (
+            f"priority={_NEIGHBOUR_PRIORITY},{port},icmp6,icmp_type=135,icmp_code=0,actions="
+            f"set_field:136->icmpv6_type,resubmit(,{_ADVERTISE})"
+        )
+    yield (  # a table of its own: only where the match says "advertisement" may its fields be written
+        f"table={_ADVERTISE},icmp6,icmp_type=136,icmp_code=0,actions="
+        f"set_field:0xe0000000->nd_reserved,set_field:2->nd_options_type,set_field:{gateway}->nd_tll,"
+        f"move:ipv6_src->ipv6_dst,move:nd_target->ipv6_src,"
+        f"move:eth_src->eth_dst,set_field:{gateway}->eth_src,in_port"
+    )
+
+
+def _destinations(spec: PopSpec) -> Iterator[str]:
+    for node in spec.nodes:
+        for prefix in node.addresses:
+            yield _towards(spec, node, prefix)
+
+
+def _towards(spec: PopSpec, node: ClientSpec | EndpointSpec, prefix: Prefix) -> str:
+    if isinstance(node, ClientSpec):
+        port, mac = node.port, node.mac
+    else:
+        port, mac = spec.host(node.host).edge_port, GATEWAY_MAC
+    match = f"ip,nw_dst={prefix}" if prefix.family is Family.IPV4 else f"ipv6,ipv6_dst={prefix}"
+    return (
+        f"priority={_PREFIX_PRIORITY + prefix.length},{match},eth_dst={format_mac(GATEWAY_MAC)},actions="
+        f"set_field:{format_mac(GATEWAY_MAC)}->eth_src,set_field:{format_mac(mac)}->eth_dst,"
+        f'output:"{port}"'
+    )

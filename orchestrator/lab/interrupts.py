@@ -1,0 +1,39 @@
+"""Ctrl-C as the wish to end in order: the first is an exception, later ones do not disturb the tidying up."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+_WISHES = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Within a `with` statement the first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt; others are ignored.
+
+    To be used in the main thread. `ignore` closes the ears at once, for work that must be finished.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._hear) for number in _WISHES}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def ignore(self) -> None:
+        """From here on nothing is raised."""
+        self._heard = True
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._heard:
+            self._heard = True
+            raise KeyboardInterrupt

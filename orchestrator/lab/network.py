@@ -1,0 +1,179 @@
+"""A lab's namespaces, links, addresses and routes, made with pyroute2.
+
+    root ── mgmt ──┐                           169.254.77.x/30: switches reach their controller
+                   ovs namespace
+    node namespace ─ eth0 ══ port on a bridge  one veth pair a client or endpoint
+                   to-host1 ══ up-host1        one veth pair a host, both ends in the ovs namespace
+
+A node holds single addresses (/32, /128) and a default route by a link-local gateway that does not exist: the bridge
+in front of it answers ARP and neighbour solicitations. Checksum and segmentation offloads are off, for the switch's
+datapath runs in user space and would pass on half-made packets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from pyroute2 import IPRoute, netns
+from pyroute2.ethtool.ioctl import IoctlEthtool
+
+from orchestrator.errors import Busy
+from orchestrator.lab import namespaces
+from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec, format_mac
+from orchestrator.policy.addresses import Family, format_address
+
+INTERFACE = "eth0"
+"""What its interface is called inside a node's namespace."""
+
+_MANAGEMENT = "mgmt"
+"""The management link's end inside the switches' namespace."""
+_MANAGEMENT_BASE = 0xA9FE4D00  # 169.254.77.0/24, in blocks of four addresses
+_OFFLOADS = ("tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload", "generic-receive-offload")
+_IFA_F_NODAD = 0x02
+
+_QUIET_IPV6 = {"accept_ra": "0", "router_solicitations": "0", "dad_transmits": "0"}
+"""Kernel settings that keep a node from sending frames that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The link between the root namespace (where the controller listens) and the switches."""
+
+    controller: str
+    switches: str
+
+    @classmethod
+    def numbered(cls, block: int) -> Management:
+        """The block-th of the 64 links that fit beside each other on one machine."""
+        first = _MANAGEMENT_BASE + 4 * block
+        return cls(format_address(Family.IPV4, first + 1), format_address(Family.IPV4, first + 2))
+
+
+def create_namespaces(layout: Layout, spec: PopSpec) -> None:
+    """One for the switches, one for each client and endpoint."""
+    for name in (layout.ovs_namespace, *(layout.namespace(node.name) for node in spec.nodes)):
+        namespaces.create(name)
+    namespaces.inside(
+        layout.ovs_namespace,
+        lambda: namespaces.set_kernel({f"net/ipv6/conf/{which}/disable_ipv6": "1" for which in ("all", "default")}),
+    )
+
+
+def create_management(layout: Layout) -> Management:
+    """Join the switches' namespace with the root namespace by the first free pair of addresses."""
+    with IPRoute() as root, _descriptor(layout.ovs_namespace) as namespace:
+        management = _free_block(root)
+        peer = {"ifname": _MANAGEMENT, "net_ns_fd": namespace}
+        root.link("add", ifname=layout.management_link, kind="veth", peer=peer)
+        _set_up(root, layout.management_link, management.controller)
+
+    def other_end() -> None:
+        with IPRoute() as switches:
+            _set_up(switches, _MANAGEMENT, management.switches)
+
+    namespaces.inside(layout.ovs_namespace, other_end)
+    return management
+
+
+def _set_up(handle: IPRoute, name: str, address: str) -> None:
+    index = _index(handle, name)
+    handle.addr("add", index=index, address=address, prefixlen=30)
+    handle.link("set", index=index, state="up")
+
+
+def remove_management(layout: Layout) -> None:
+    """Remove the root namespace's end at once; otherwise it would go a moment after the other end's namespace."""
+    with IPRoute() as root:
+        for index in root.link_lookup(ifname=layout.management_link):
+            root.link("del", index=index)
+
+
+def has_management(layout: Layout) -> bool:
+    """Whether the root namespace holds this lab's end of a management link."""
+    with IPRoute() as root:
+        return bool(root.link_lookup(ifname=layout.management_link))
+
+
+def create_links(layout: Layout, spec: PopSpec) -> None:
+    """Every veth pair of the switches; nodes get their addresses and routes."""
+    namespaces.inside(layout.ovs_namespace, lambda: _create_ports(layout, spec))
+    for node in spec.nodes:
+        namespaces.inside(layout.namespace(node.name), partial(_configure, node))
+
+
+def _create_ports(layout: Layout, spec: PopSpec) -> None:
+    """The switches' ends, and with them the others. Called inside the switches' namespace."""
+    with IPRoute() as switches:
+        for host in spec.hosts:
+            switches.link("add", ifname=host.edge_port, kind="veth", peer={"ifname": host.uplink})
+        for node in spec.nodes:
+            with _descriptor(layout.namespace(node.name)) as namespace:
+                peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": format_mac(node.mac)}
+                switches.link("add", ifname=node.port, kind="veth", peer=peer)
+        ports = tuple(_ports(spec))
+        for name in ports:
+            switches.link("set", index=_index(switches, name), state="up")
+    _without_offloads(*ports)
+
+
+def _ports(spec: PopSpec) -> Iterator[str]:
+    for host in spec.hosts:
+        yield from (host.edge_port, host.uplink)
+    for node in spec.nodes:
+        yield node.port
+
+
+def _configure(node: ClientSpec | EndpointSpec) -> None:
+    """Loopback, addresses and default routes. Called inside a node's namespace."""
+    namespaces.set_kernel({f"net/ipv6/conf/{INTERFACE}/{name}": value for name, value in _QUIET_IPV6.items()})
+    namespaces.set_kernel({"net/ipv4/ping_group_range": "0 0"})
+    _without_offloads(INTERFACE)
+    with IPRoute() as inner:
+        inner.link("set", index=_index(inner, "lo"), state="up")
+        index = _index(inner, INTERFACE)
+        inner.link("set", index=index, state="up")
+        for prefix in node.addresses:
+            if prefix.length == prefix.family.bits and not node.silent:
+                address = format_address(prefix.family, prefix.network)
+                inner.addr("add", index=index, address=address, prefixlen=prefix.length, flags=_IFA_F_NODAD)
+        inner.route("add", dst="0.0.0.0/0", gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
+        inner.route("add", dst="::/0", gateway=GATEWAY_IPV6, oif=index, family=socket.AF_INET6)
+
+
+def _without_offloads(*interfaces: str) -> None:
+    """Switch off what a user-space datapath cannot finish. Called inside the interfaces' namespace."""
+    with closing(IoctlEthtool()) as device:
+        for interface in interfaces:
+            device.change_ifname(interface)
+            for offload in _OFFLOADS:
+                device.set_offload_flag(offload, 0)
+
+
+@contextmanager
+def _descriptor(namespace: str) -> Iterator[int]:
+    """An open descriptor of a namespace, for netlink messages that name one."""
+    descriptor = netns.getnsfd(namespace)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _free_block(root: IPRoute) -> Management:
+    taken = {message.get_attr("IFA_ADDRESS") for message in root.get_addr(family=socket.AF_INET)}
+    for block in range(64):
+        management = Management.numbered(block)
+        if management.controller not in taken:
+            return management
+    raise Busy("all 64 management links of this machine are taken: remove a lab with `aclflow lab down`")
+
+
+def _index(handle: IPRoute, name: str) -> int:
+    return int(handle.link_lookup(ifname=name)[0])

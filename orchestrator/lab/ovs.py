@@ -1,0 +1,122 @@
+"""A lab's own Open vSwitch: database server and switch daemon with their own run directory, inside one namespace.
+
+The datapath is OVS's own (`datapath_type=netdev`), so nothing is shared with a switch that the machine itself runs.
+All talk goes over the run directory's Unix sockets, which do not care about namespaces.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.lab.processes import Process, alive, spawn
+
+DATABASE = "ovsdb-server"
+SWITCH = "ovs-vswitchd"
+
+_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVSwitch:
+    """Where one instance lives. Its processes are the caller's to remember."""
+
+    run_dir: Path
+    namespace: str
+    mark: Path
+    logs: Path
+
+    def create(self) -> None:
+        """Make the run directory and an empty database. Raises Missing where Open vSwitch is not installed."""
+        if not _SCHEMA.exists():
+            raise Missing("Open vSwitch is not installed: apt-get install openvswitch-switch")
+        self.run_dir.mkdir(mode=0o700)
+        _run(["ovsdb-tool", "create", str(self.run_dir / "conf.db"), str(_SCHEMA)])
+
+    def start_database(self) -> Process:
+        """Start the database server and wait until it answers."""
+        process = self._spawn(
+            DATABASE,
+            str(self.run_dir / "conf.db"),
+            f"--remote=punix:{self._database_socket}",
+        )
+        self._until_ready(process, self._database_socket)
+        self.vsctl("--no-wait", "init")
+        return process
+
+    def start_switch(self) -> Process:
+        """Start the switch daemon and wait until it has set up what the database asks for."""
+        process = self._spawn(SWITCH, f"unix:{self._database_socket}")
+        self._until_ready(process, self._control_socket(SWITCH))
+        self.vsctl("set", "Open_vSwitch", ".", f"external_ids:started={process.started}")  # a change, so it waits
+        return process
+
+    def vsctl(self, *arguments: str) -> str:
+        """Run `ovs-vsctl`; it returns when the switch daemon has followed (unless ``--no-wait``)."""
+        return _run(["ovs-vsctl", "--timeout=15", f"--db=unix:{self._database_socket}", *arguments])
+
+    def ofctl(self, command: str, bridge: str, *arguments: str, text: str = "", options: Sequence[str] = ()) -> str:
+        """Run `ovs-ofctl` in OpenFlow 1.5 against one bridge; `text` is its standard input."""
+        target = f"unix:{self.run_dir / bridge}.mgmt"
+        return _run(["ovs-ofctl", "--timeout=30", "-OOpenFlow15", *options, command, target, *arguments], text)
+
+    def appctl(self, *arguments: str) -> str:
+        """Ask the switch daemon itself."""
+        return _run(["ovs-appctl", "--timeout=15", f"--target={self._control_socket(SWITCH)}", *arguments])
+
+    def _spawn(self, program: str, *arguments: str) -> Process:
+        return spawn(
+            program,
+            [
+                program,
+                *arguments,
+                f"--unixctl={self._control_socket(program)}",
+                f"--pidfile={self.run_dir / program}.pid",
+                "-vconsole:off",
+                "-vsyslog:off",
+                f"--log-file={self.logs / program}.log",
+            ],
+            mark=self.mark,
+            log=self.logs / f"{program}.out",
+            namespace=self.namespace,
+            settings={"OVS_RUNDIR": str(self.run_dir), "OVS_DBDIR": str(self.run_dir)},
+        )
+
+    @property
+    def _database_socket(self) -> Path:
+        return self.run_dir / "db.sock"
+
+    def _control_socket(self, program: str) -> Path:
+        return self.run_dir / f"{program}.ctl"
+
+    def _until_ready(self, process: Process, path: Path) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
+            if not alive(process):
+                raise Missing(f"{process.name} ended at once: see {self.logs / process.name}.log")
+            if path.exists() and _answers(path):
+                return
+            time.sleep(0.01)
+        raise Unreachable(f"{process.name} did not come up within {_PATIENCE_S:.0f} s")
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens: a killed server leaves its socket file behind."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+def _run(command: list[str], text: str = "") -> str:
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Missing(f"the program '{command[0]}' is not installed: apt-get install openvswitch-switch") from None
+    if done.returncode:
+        raise Refused(f"{command[0]}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+    return done.stdout

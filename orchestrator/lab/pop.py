@@ -1,0 +1,257 @@
+"""Bringing a lab up, finding it again, taking it down: also what a killed one left.
+
+`down` trusts names, not memory: namespaces by prefix, processes by the mark in their environment, the management link
+by name, then the run directory, in that order, so that a clean-up which is itself killed can be run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from orchestrator.errors import Conflict, Missing
+from orchestrator.lab import edge, namespaces, network, processes
+from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
+from orchestrator.lab.ovs import DATABASE, OpenVSwitch
+from orchestrator.lab.processes import Process
+from orchestrator.lab.spec import PopSpec
+from orchestrator.lab.state import State, create, only_one, read, update
+
+CONTROLLER_PORT = 6653
+"""The port that Open vSwitch dials when none is given."""
+EDGE_BRIDGE = "edge"
+_EDGE_DATAPATH = "0000ac1f00000001"
+
+_ROUNDS = 5
+"""How often a clean-up looks for processes: one that was found may have been starting another."""
+
+Result = TypeVar("Result")
+Progress = Callable[[str], None]
+"""Told what is about to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a clean-up found and took away."""
+
+    namespaces: tuple[str, ...]
+    processes: tuple[str, ...]
+    files: bool
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.namespaces or self.processes or self.files)
+
+
+class Lab:
+    """A running lab. Its state is on disk after every change."""
+
+    def __init__(self, layout: Layout, state: State) -> None:
+        self.layout = layout
+        self._state = state
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def spec(self) -> PopSpec:
+        return self._state.spec
+
+    @property
+    def ovs(self) -> OpenVSwitch:
+        layout = self.layout
+        return OpenVSwitch(layout.run_dir / "ovs", layout.ovs_namespace, mark=layout.run_dir, logs=layout.logs)
+
+    @property
+    def controller_address(self) -> tuple[str, int]:
+        """Where the switches look for their controller: an address of the root namespace."""
+        return self._state.management.controller, CONTROLLER_PORT
+
+    def inside(self, node: str, call: Callable[[], Result]) -> Result:
+        """Run something in a client's or an endpoint's namespace. Raises NotFound for no such node."""
+        return namespaces.inside(self.namespace(node), call)
+
+    def namespace(self, node: str) -> str:
+        """Where a node lives; ``ovs`` is where the switches do. Raises NotFound."""
+        return self.layout.ovs_namespace if node == "ovs" else self.layout.namespace(self.spec.node(node).name)
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        namespace: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start a process that belongs to the lab (again), logging to a file of its name."""
+        log = self.layout.logs / f"{name}.log"
+        process = processes.spawn(
+            name, arguments, mark=self.layout.run_dir, log=log, namespace=namespace, settings=settings
+        )
+        self._remember(self._state.having(process))
+        return process
+
+    def kill(self, name: str) -> None:
+        """End one of the lab's processes as a crash would. Raises NotFound."""
+        processes.kill(self._state.process(name))
+
+    def start_database(self) -> None:
+        """Start the switches' database server (again)."""
+        self._remember(self._state.having(self.ovs.start_database()))
+
+    def start_switch(self) -> None:
+        """Start the switch daemon (again) and give the edge its flows: OVS keeps none over a restart."""
+        self._remember(self._state.having(self.ovs.start_switch()))
+        self._program_edge()
+
+    def redial(self) -> None:
+        """Have the switches, if they run, try to reach their controller at once; their flows stay.
+
+        Open vSwitch 3.1 heeds `max_backoff` only after its first success: until then it waits up to 8 s between
+        attempts. A target that is written otherwise, with its default port left out or put in, makes it begin anew.
+        """
+        if not processes.alive(self._state.process(DATABASE)):
+            return
+        for host in self.spec.hosts:
+            target = self.ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
+            with_port = f"tcp:{self.controller_address[0]}:{CONTROLLER_PORT}"
+            fresh = with_port.rpartition(":")[0] if target == with_port else with_port
+            self.ovs.vsctl("--no-wait", "set", "controller", host.name, f'target="{fresh}"')
+
+    def move_endpoint(self, name: str, host: str) -> None:
+        """Take an endpoint's port from its host's bridge to another's. Raises NotFound."""
+        endpoint = self.spec.endpoint(name)
+        target = self.spec.host(host)
+        self.ovs.vsctl("del-port", endpoint.host, endpoint.port, "--", "add-port", target.name, endpoint.port)
+        moved = dataclasses.replace(endpoint, host=target.name)
+        others = tuple(moved if other is endpoint else other for other in self.spec.endpoints)
+        self._remember(dataclasses.replace(self._state, spec=dataclasses.replace(self.spec, endpoints=others)))
+        self._program_edge()
+
+    def execute(self, node: str, command: Sequence[str]) -> NoReturn:
+        """Become another program inside a node's namespace. Raises NotFound or Missing."""
+        namespaces.enter(self.namespace(node))
+        try:
+            os.execvpe(command[0], list(command), {**os.environ, MARK: str(self.layout.run_dir)})  # noqa: S606
+        except FileNotFoundError:
+            raise Missing(f"the program '{command[0]}' is not installed") from None
+
+    def serving_at(self, api: str) -> None:
+        """Remember where the service answers."""
+        self._remember(dataclasses.replace(self._state, api=api))
+
+    def _program_edge(self) -> None:
+        self.ovs.ofctl("replace-flows", EDGE_BRIDGE, "-", text=edge.flows(self.spec), options=["--bundle"])
+
+    def _remember(self, state: State) -> None:
+        update(self.layout, state)
+        self._state = state
+
+
+def up(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> Lab:
+    """Build a lab's network and switches. Raises Conflict where there is one, and leaves nothing behind on failure."""
+    with only_one(layout):
+        _refuse_second(layout)
+        try:
+            return _build(layout, spec, progress)
+        except BaseException:
+            _remove(layout)
+            raise
+
+
+@contextmanager
+def temporary(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> Iterator[Lab]:
+    """A lab for the length of a `with` statement. Raises as `up`; a lab that was there before is not touched."""
+    is_ours = True
+    try:
+        yield up(layout, spec, progress)
+    except Conflict:
+        is_ours = False
+        raise
+    finally:
+        if is_ours:
+            down(layout)
+
+
+def find(layout: Layout) -> Lab:
+    """The lab that is up. Raises NotFound."""
+    return Lab(layout, read(layout))
+
+
+def down(layout: Layout) -> Removed:
+    """Remove a lab or whatever is left of one. Nothing being there is fine."""
+    with only_one(layout):
+        return _remove(layout)
+
+
+def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
+    layout.run_dir.mkdir(mode=0o700)
+    layout.logs.mkdir()
+    progress("namespaces and links")
+    network.create_namespaces(layout, spec)
+    lab = Lab(layout, State(spec, network.create_management(layout)))
+    create(layout, lab.state)
+    network.create_links(layout, spec)
+    progress("Open vSwitch")
+    lab.ovs.create()
+    lab.start_database()
+    lab.ovs.vsctl("--no-wait", *_bridges(spec, lab.controller_address))
+    lab.start_switch()
+    return lab
+
+
+def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
+    """`ovs-vsctl` commands for the edge and every host's bridge, with their ports."""
+    commands = _bridge(EDGE_BRIDGE, _EDGE_DATAPATH)
+    for port in (*(host.edge_port for host in spec.hosts), *(client.port for client in spec.clients)):
+        commands += ["--", "add-port", EDGE_BRIDGE, port]
+    for host in spec.hosts:
+        commands += ["--", *_bridge(host.name, host.datapath_id)]
+        commands += ["--", "set-controller", host.name, "tcp:{}:{}".format(*controller)]
+        commands += ["--", "set", "controller", host.name, "connection_mode=out-of-band"]
+        commands += ["max_backoff=1000", "inactivity_probe=5000"]
+        ports = (endpoint.port for endpoint in spec.endpoints if endpoint.host == host.name)
+        for port in (host.uplink, *ports):
+            commands += ["--", "add-port", host.name, port]
+    return commands
+
+
+def _bridge(name: str, datapath_id: str) -> list[str]:
+    """One bridge that forwards nothing unless told to."""
+    return [
+        *("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail_mode=secure"),
+        *("protocols=OpenFlow15", f"other_config:datapath-id={datapath_id}", "other_config:disable-in-band=true"),
+    ]
+
+
+def _refuse_second(layout: Layout) -> None:
+    if layout.run_dir.exists() or namespaces.with_prefix(layout.prefix) or network.has_management(layout):
+        option = "" if layout.prefix == DEFAULT_PREFIX else f" --prefix {layout.prefix}"
+        raise Conflict(
+            f"a lab with the prefix '{layout.prefix}' is up, or something is left of one: "
+            f"remove it with `aclflow lab down{option}`"
+        )
+
+
+def _remove(layout: Layout) -> Removed:
+    files = layout.run_dir.exists()
+    layout.state_file.unlink(missing_ok=True)  # first, for whoever watches over the lab would start again what ends
+    stopped: list[str] = []
+    for _ in range(_ROUNDS):
+        running = processes.marked(layout.run_dir)
+        if not running:
+            break
+        processes.stop(running)
+        stopped += [process.name for process in running]
+    names = namespaces.with_prefix(layout.prefix)
+    network.remove_management(layout)
+    for name in names:
+        namespaces.remove(name)
+    shutil.rmtree(layout.run_dir, ignore_errors=True)
+    return Removed(names, tuple(stopped), files)

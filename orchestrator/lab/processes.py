@@ -1,0 +1,144 @@
+"""A lab's processes: started apart from their parent, known by process id and start time, found again by their mark.
+
+A process id alone names nobody for long. Whoever signals a process here first holds it by a descriptor (pidfd) and then
+compares the start time, so that a number used again is never hit. Every process carries the lab's run directory in its
+environment (`layout.MARK`), so that even one started in the moment its parent was killed is found.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import Missing
+from orchestrator.lab import namespaces
+from orchestrator.lab.layout import MARK
+
+_ENDED = frozenset("ZX")
+"""State letters in /proc of a process that runs no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A running process: `started` is its start time in clock ticks after boot."""
+
+    name: str
+    pid: int
+    started: int
+
+
+def spawn(
+    name: str,
+    arguments: Sequence[str],
+    *,
+    mark: Path,
+    log: Path,
+    namespace: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Process:
+    """Start a program in a session of its own, with nothing to read and both outputs appended to `log`.
+
+    Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
+    environment = {**inherited, **(settings or {}), MARK: str(mark)}
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+
+    def start() -> int:
+        return os.posix_spawnp(arguments[0], list(arguments), environment, file_actions=files, setsid=True)
+
+    try:
+        pid = namespaces.inside(namespace, start) if namespace else start()
+    except FileNotFoundError:
+        raise Missing(f"the program '{arguments[0]}' is not installed") from None
+    return Process(name, pid, _look(pid)[1])
+
+
+def alive(process: Process) -> bool:
+    """Whether this very process still runs. A child of ours that has ended is reaped."""
+    state, started = _look(process.pid)
+    if started != process.started:
+        return False
+    if state in _ENDED:
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)
+        return False
+    return True
+
+
+def marked(mark: Path) -> tuple[Process, ...]:
+    """Every running process of one lab but the caller."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            name = (entry / "comm").read_text().strip()
+        except OSError:  # it ended meanwhile, or is the kernel's
+            continue
+        if wanted in environment:
+            found.append(Process(name, int(entry.name), _look(int(entry.name))[1]))
+    return tuple(found)
+
+
+def send(process: Process, number: signal.Signals) -> None:
+    """Signal this very process; one that is gone is fine."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if _look(process.pid)[1] == process.started:
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def wait(process: Process, patience_s: float) -> bool:
+    """Whether the process has ended before patience did."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if alive(process):
+            select.select([descriptor], [], [], max(patience_s, 0))
+    finally:
+        os.close(descriptor)
+    return not alive(process)
+
+
+def stop(stopping: Iterable[Process], patience_s: float = 5.0) -> None:
+    """Ask processes to end, and end those that have not done so in time."""
+    stubborn = tuple(stopping)
+    for number, seconds in ((signal.SIGTERM, patience_s), (signal.SIGKILL, 5.0)):
+        for process in stubborn:
+            send(process, number)
+        until = time.monotonic() + seconds
+        stubborn = tuple(process for process in stubborn if not wait(process, until - time.monotonic()))
+
+
+def kill(process: Process) -> None:
+    """End a process without a chance to tidy up, as a crash would."""
+    send(process, signal.SIGKILL)
+    wait(process, 5.0)
+
+
+def _look(pid: int) -> tuple[str, int]:
+    """State letter and start time of a process; ``X`` and 0 for one that is gone."""
+    try:
+        text = Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return "X", 0
+    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
+    return fields[0], int(fields[19])

@@ -1,0 +1,114 @@
+"""What a demo shows on the terminal: progress, the table of trials, where the API is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from orchestrator.lab import words
+from orchestrator.lab.layout import DEFAULT_PREFIX
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.trials import Report, Trial
+
+_STEPS = 8
+"""How often a demo announces something before its table."""
+
+_MOST_NOTES = 12
+
+
+class Screen:
+    """A terminal that follows one demo; used in a `with` statement."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("starting", total=_STEPS)
+
+    def __enter__(self) -> Screen:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def step(self, what: str) -> None:
+        """Something begins; what was before is done."""
+        self._progress.update(self._task, description=what, advance=1)
+
+    def show(self, report: Report, notes: Sequence[str]) -> None:
+        """The table, and what it comes to."""
+        self._progress.stop()
+        for note in notes[:_MOST_NOTES]:
+            self._console.print(f"[dim]note: {escape(note)}[/]")
+        if len(notes) > _MOST_NOTES:
+            self._console.print(f"[dim]and {len(notes) - _MOST_NOTES} notes more: `aclflow acl import` shows all[/]")
+        self._console.print(_table(report))
+        for line in report.uncounted:
+            said = escape(words.of_line(report.policy, line))
+            self._console.print(f"[bold red]DISAGREEMENT[/] '{said}' decided packets that it did not count")
+        for trial in report.wrong:
+            self._console.print(f"[bold red]DISAGREEMENT[/] {_sentence(trial, report)}")
+        good = len(report.trials) - len(report.wrong)
+        self._console.print(f"{good} of {len(report.trials)} trials went as the policy says.")
+
+    def invite(self, url: str, token: str, lab: Lab) -> None:
+        """Where everything is, while it stays up."""
+        option = "" if lab.layout.prefix == DEFAULT_PREFIX else f" --prefix {lab.layout.prefix}"
+        example = lab.spec.tenants[0].id
+        self._console.print()
+        self._console.print(f"[bold]API[/]    {url}/v1   (described at {url}/v1/openapi.json)")
+        self._console.print(f"[bold]token[/]  {token}   (administrator)", soft_wrap=True)
+        self._console.print(f"[dim]curl -H 'X-Auth-Token: {token}' {url}/v1/tenants/{example}/acl[/]", soft_wrap=True)
+        self._console.print(f"[dim]aclflow lab exec{option} {lab.spec.nodes[0].name} -- bash[/]")
+        self._console.print(f"[dim]logs in {lab.layout.logs}[/]")
+        self._console.print("It stays up until Ctrl-C, which removes everything.")
+
+    def restarted(self, name: str) -> None:
+        """Something had ended and runs again."""
+        self._console.print(f"[yellow]{name} had ended and was started again[/]")
+
+    def removed(self) -> None:
+        """Somebody else took the lab away."""
+        self._console.print("the lab was removed by somebody else")
+
+    def interrupted(self) -> None:
+        """The wish to end was heard, and everything is gone."""
+        self._progress.stop()
+        self._console.print("removed everything")
+
+
+def _table(report: Report) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="real packets through real switches", title_justify="left")
+    for heading in ("from", "to", "packet", "IP", "policy", "wire", "decided by", "counter"):
+        table.add_column(heading, overflow="fold")
+    for trial in report.trials:
+        table.add_row(*_row(trial, report), style="" if trial.agrees else "bold red")
+    return table
+
+
+def _row(trial: Trial, report: Report) -> tuple[str, ...]:
+    return (
+        trial.sender,
+        trial.receiver,
+        words.of_packet(trial.packet),
+        str(trial.packet.family.value),
+        "[green]permit[/]" if trial.expected else "[magenta]refuse[/]",
+        "[green]passed[/]" if trial.seen else "[magenta]nothing[/]",
+        escape(words.of_line(report.policy, trial.line)),
+        f"{report.before[trial.line]} -> {report.after[trial.line]}",
+    )
+
+
+def _sentence(trial: Trial, report: Report) -> str:
+    said, done = ("permits", "did not pass") if trial.expected else ("refuses", "passed")
+    what = f"{words.of_packet(trial.packet)} from {trial.sender} to {trial.receiver}"
+    return escape(f"{what}: '{words.of_line(report.policy, trial.line)}' {said} it, and it {done}")

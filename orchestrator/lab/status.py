@@ -1,0 +1,87 @@
+"""How a lab is doing, as a value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orchestrator.errors import Refused
+from orchestrator.lab import processes
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.spec import EndpointSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One of the lab's processes; `running` is whether this very one still does."""
+
+    name: str
+    pid: int
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A client (`host` and `tenant` are empty) or an endpoint, and the namespace it lives in."""
+
+    name: str
+    namespace: str
+    host: str
+    tenant: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeStatus:
+    """A host's bridge: how many flows it holds (None: it does not answer), and whether a controller is connected.
+
+    The latter is what Open vSwitch writes into its database, up to five seconds late.
+    """
+
+    host: str
+    datapath_id: str
+    connected: bool
+    flows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All of a lab."""
+
+    prefix: str
+    run_dir: str
+    api: str | None
+    processes: tuple[ProcessStatus, ...]
+    bridges: tuple[BridgeStatus, ...]
+    nodes: tuple[NodeStatus, ...]
+
+
+def look(lab: Lab) -> Status:
+    """Ask the lab's processes and switches how they are."""
+    return Status(
+        prefix=lab.layout.prefix,
+        run_dir=str(lab.layout.run_dir),
+        api=lab.state.api,
+        processes=tuple(ProcessStatus(p.name, p.pid, processes.alive(p)) for p in lab.state.processes),
+        bridges=tuple(_bridge(lab, host.name, host.datapath_id) for host in lab.spec.hosts),
+        nodes=tuple(
+            NodeStatus(
+                name=node.name,
+                namespace=lab.namespace(node.name),
+                host=node.host if isinstance(node, EndpointSpec) else "",
+                tenant=node.tenant if isinstance(node, EndpointSpec) else "",
+                addresses=tuple(map(str, node.addresses)),
+            )
+            for node in lab.spec.nodes
+        ),
+    )
+
+
+def _bridge(lab: Lab, host: str, datapath_id: str) -> BridgeStatus:
+    try:
+        connected = lab.ovs.vsctl("get", "controller", host, "is_connected").strip() == "true"
+        aggregate = lab.ovs.ofctl("dump-aggregate", host)
+    except Refused:
+        return BridgeStatus(host, datapath_id, connected=False, flows=None)
+    found = re.search(r"flow_count=(\d+)", aggregate)
+    return BridgeStatus(host, datapath_id, connected, int(found[1]) if found else None)

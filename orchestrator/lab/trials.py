@@ -1,0 +1,113 @@
+"""What a demo tries, and how it went: trials as values, carried out by real network stacks or by crafted frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.lab.aims import OUTSIDE, TENANT, Aim
+from orchestrator.lab.counters import Counts, Line
+from orchestrator.lab.expect import holder
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.sockets import Conversation, converse
+from orchestrator.lab.wire import Wire, shot
+from orchestrator.policy.addresses import format_address
+from orchestrator.policy.model import Direction, Packet, Policy
+from orchestrator.policy.oracle import Decision, decide
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One attempt, between two nodes or two addresses.
+
+    `line` decided it: the line that refused, or the last one that permitted.
+    """
+
+    sender: str
+    receiver: str
+    packet: Packet
+    expected: bool
+    seen: bool
+    line: Line
+
+    @property
+    def agrees(self) -> bool:
+        return self.expected is self.seen
+
+
+def talk(lab: Lab, policy: Policy, conversations: Sequence[Conversation]) -> tuple[Trial, ...]:
+    """Real conversations: expected to be answered where the policy permits the first packet and its answer."""
+    outcomes = converse(lab, conversations)
+    trials = []
+    for conversation, outcome in zip(conversations, outcomes, strict=True):
+        there, back = decide(policy, outcome.request), decide(policy, outcome.reply)
+        decision = back if there.permitted and not back.permitted else there
+        trials.append(
+            Trial(
+                conversation.client,
+                conversation.server,
+                outcome.request,
+                expected=there.permitted and back.permitted,
+                seen=outcome.answered,
+                line=_decider(decision),
+            )
+        )
+    return tuple(trials)
+
+
+def _decider(decision: Decision) -> Line:
+    return Line.of(decision.steps[-1])
+
+
+def send(lab: Lab, aims: Sequence[Aim]) -> tuple[Trial, ...]:
+    """Crafted packets: expected to arrive where the list permits them."""
+    ways = [_way(lab, aim) for aim in aims]
+    with Wire(lab) as wire:
+        landed = wire.fire([shot(lab, sender, aim.packet) for aim, (sender, _) in zip(aims, ways, strict=True)])
+    trials = []
+    for aim, (_, receiver), landing in zip(aims, ways, landed, strict=True):
+        source, destination = (
+            format_address(aim.packet.family, address) for address in (aim.packet.source, aim.packet.destination)
+        )
+        line = Line(TENANT, aim.direction, aim.rule)
+        trials.append(Trial(source, destination, aim.packet, aim.permit, landing.nodes == (receiver,), line))
+    return tuple(trials)
+
+
+def _way(lab: Lab, aim: Aim) -> tuple[str, str]:
+    """From where to where a packet goes."""
+    inside = holder(lab.spec, aim.packet.family, aim.inside)
+    assert inside is not None
+    return (OUTSIDE, inside.name) if aim.direction is Direction.INGRESS else (inside.name, OUTSIDE)
+
+
+def growth(trials: Sequence[Trial]) -> Mapping[Line, int]:
+    """By how much each line's counter must have grown, at the least: one for every trial that it decided."""
+    return Counter(trial.line for trial in trials)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a demo went, under which policy."""
+
+    policy: Policy
+    trials: tuple[Trial, ...]
+    before: Counts
+    after: Counts
+
+    @property
+    def wrong(self) -> tuple[Trial, ...]:
+        """The trials in which the wire and the policy disagree."""
+        return tuple(trial for trial in self.trials if not trial.agrees)
+
+    @property
+    def good(self) -> bool:
+        """Whether the wire did what the policy says, and the counters say so too."""
+        return not self.wrong and not self.uncounted
+
+    @property
+    def uncounted(self) -> tuple[Line, ...]:
+        """The lines that decided something and did not count it."""
+        due = growth(self.trials)
+        return tuple(line for line, more in due.items() if self.after[line] < self.before[line] + more)

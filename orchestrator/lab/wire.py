@@ -1,0 +1,214 @@
+"""Crafted frames into a lab, and where they come out.
+
+A `Wire` holds one raw socket in each node's namespace. `fire` sends a volley of frames, each with a marker of its own
+somewhere in its bytes, and says at which nodes every marker was seen. Frames go in batches, and each batch is followed
+by an ARP request for an address that nobody has: the bridge answers it itself, after the frames before it, so the
+answer says that those were taken from the switch's queue. So nothing is lost by haste, and a frame that was not seen
+was dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.lab.network import INTERFACE
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.spec import ClientSpec, EndpointSpec
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import ICMP, ICMPV6
+
+MARKER_BYTES = 16
+_MAGIC = b"aclflow\xf1"
+_EVERY_PROTOCOL = 0x0003
+_OUTGOING = 4
+_RECEIVE_BUFFER = 8 << 20
+_BATCH = 64
+_LONGEST_FRAME = 65536
+_BROADCAST = 0xFFFFFFFFFFFF
+_NOBODY = 0xA9FE8000
+"""169.254.128.0/18: addresses that no node has, to ask for."""
+_FENCE_PATIENCE_S = 1.0
+_QUIET_S = 0.1
+_ICMP_ERRORS = frozenset({3, 4, 5, 11, 12})
+_LONGEST_WAY = 3
+"""Bridges on the longest way through a lab: host, edge, host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One frame to send: `craft` puts the marker it is given into the frame it returns."""
+
+    sender: str
+    craft: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where a shot was seen, by node name, and the frame as it arrived at the first of them."""
+
+    nodes: tuple[str, ...] = ()
+    frame: bytes = b""
+
+
+def shot(lab: Lab, sender: str, packet: Packet) -> Shot:
+    """A policy's packet as a frame from a node to its gateway, the marker as its payload."""
+    mac = lab.spec.node(sender).mac
+    return Shot(sender, lambda marker: frames.frame(packet, src_mac=mac, dst_mac=GATEWAY_MAC, payload=marker))
+
+
+class Wire:
+    """Raw sockets into some or all nodes of a lab; close it when done, or use it in a `with` statement."""
+
+    def __init__(self, lab: Lab, nodes: Iterable[str] | None = None) -> None:
+        names = tuple(nodes) if nodes is not None else tuple(node.name for node in lab.spec.nodes)
+        self._ports = {name: _Port(lab, lab.spec.node(name)) for name in names}
+        self._selector = selectors.DefaultSelector()
+        for port in self._ports.values():
+            self._selector.register(port.socket, selectors.EVENT_READ, port)
+        self._run = os.urandom(4)
+        self._next = 0
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._selector.close()
+        for port in self._ports.values():
+            port.socket.close()
+
+    def fire(self, shots: Sequence[Shot]) -> tuple[Landing, ...]:
+        """Send every shot once, in order, and say where each was seen."""
+        volley = _Volley(self._run, self._next, len(shots))
+        self._next += len(shots)
+        senders = {shot.sender: self._ports[shot.sender] for shot in shots}
+        for port in senders.values():
+            port.fenced = port.address is not None
+        for start in range(0, len(shots), _BATCH):
+            for index, shot in enumerate(shots[start : start + _BATCH], start):
+                senders[shot.sender].socket.send(shot.craft(volley.marker(index)))
+            self._fence(volley, senders.values())
+        for _ in range(_LONGEST_WAY - 1):
+            self._fence(volley, senders.values())
+        while self._collect(volley, _QUIET_S):
+            pass
+        return tuple(Landing(tuple(seen), next(iter(seen.values()), b"")) for seen in volley.seen)
+
+    def _fence(self, volley: _Volley, senders: Iterable[_Port]) -> None:
+        """Wait until the first bridge of every sender has taken all that was sent so far."""
+        for port in senders:
+            port.ask()
+        until = time.monotonic() + _FENCE_PATIENCE_S
+        while any(port.waiting for port in self._ports.values()) and time.monotonic() < until:
+            self._collect(volley, 0.05)
+        for port in self._ports.values():
+            port.give_up()
+        if not all(port.fenced for port in self._ports.values() if port in senders):
+            self._collect(volley, 0.05)
+
+    def _collect(self, volley: _Volley, patience_s: float) -> bool:
+        """Take what has arrived; whether there was anything."""
+        arrived = False
+        for key, _ in self._selector.select(patience_s):
+            port: _Port = key.data
+            for frame in port.frames():
+                arrived = volley.note(port.name, frame) or arrived
+        return arrived
+
+
+class _Port:
+    """One node's raw socket, and its question to the bridge in front of it."""
+
+    def __init__(self, lab: Lab, node: ClientSpec | EndpointSpec) -> None:
+        self.name = node.name
+        self._mac = node.mac
+        self.address = next((p.network for p in node.addresses if p.family is Family.IPV4), None)
+        self.socket = lab.inside(node.name, _raw_socket)
+        self.fenced = True
+        self._asked = 0
+        self.waiting = False
+
+    def ask(self) -> None:
+        """Send an ARP request for an address that was not asked for before."""
+        if self.address is None or not self.fenced:
+            return
+        self._asked = (self._asked + 1) % 0x4000
+        self.waiting = True
+        request = frames.arp(frames.ARP_REQUEST, self._mac, self.address, 0, _NOBODY + self._asked)
+        self.socket.send(frames.ethernet(self._mac, _BROADCAST, frames.ARP, request))
+
+    def _is_answer(self, frame: bytes) -> bool:
+        """Whether this is the answer to the last question: an ARP reply in which nobody speaks."""
+        asked = (_NOBODY + self._asked).to_bytes(4, "big")
+        return frame[12:14] == b"\x08\x06" and frame[20:22] == b"\x00\x02" and frame[28:32] == asked
+
+    def give_up(self) -> None:
+        """No answer: this bridge is not programmed, so haste is avoided by waiting instead."""
+        if self.waiting:
+            self.waiting = self.fenced = False
+
+    def frames(self) -> Iterable[bytes]:
+        """Every frame that has arrived, answers to our own questions taken out."""
+        while True:
+            try:
+                frame, origin = self.socket.recvfrom(_LONGEST_FRAME)
+            except BlockingIOError:
+                return
+            if origin[2] == _OUTGOING:
+                continue
+            if self._is_answer(frame):
+                self.waiting = False
+                continue
+            yield frame
+
+
+class _Volley:
+    """The markers of one volley, and where each was seen."""
+
+    def __init__(self, run: bytes, first: int, count: int) -> None:
+        self._stem = _MAGIC + run
+        self._first = first
+        self.seen: list[dict[str, bytes]] = [{} for _ in range(count)]
+
+    def marker(self, index: int) -> bytes:
+        return self._stem + struct.pack("!I", self._first + index)
+
+    def note(self, node: str, frame: bytes) -> bool:
+        """Remember a frame if it carries a marker of this volley; whether it did."""
+        at = frame.find(self._stem)
+        if at < 0 or len(frame) < at + MARKER_BYTES or _quotes(frame, at):
+            return False
+        index = struct.unpack_from("!I", frame, at + len(self._stem))[0] - self._first
+        if not 0 <= index < len(self.seen):
+            return False
+        self.seen[index].setdefault(node, frame)
+        return True
+
+
+def _quotes(frame: bytes, at: int) -> bool:
+    """Whether this is a network stack's ICMP error about the frame that carried the marker now found at `at`."""
+    if frame[12:14] == b"\x08\x00":
+        return frame[23] == ICMP and frame[34] in _ICMP_ERRORS and at >= 34 + 8 + 20
+    return frame[12:14] == b"\x86\xdd" and frame[20] == ICMPV6 and frame[54] < 128 and at >= 54 + 8 + 40
+
+
+def _raw_socket() -> socket.socket:
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_EVERY_PROTOCOL))
+    raw.setsockopt(socket.SOL_SOCKET, 33, _RECEIVE_BUFFER)  # SO_RCVBUFFORCE
+    raw.bind((INTERFACE, _EVERY_PROTOCOL))
+    raw.setblocking(False)
+    return raw
