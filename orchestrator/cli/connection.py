@@ -1,0 +1,50 @@
+"""Commands that ask the service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from orchestrator.cli.terminal import complain, counting
+from orchestrator.client import Client, Enforced
+from orchestrator.errors import Missing
+from orchestrator.settings import load
+
+_LOOK_EVERY_S = 0.5
+_ANSWER_IS_NO = 1
+
+
+@contextmanager
+def service(url: str | None) -> Iterator[Client]:
+    """A client of the service at `url`, else where the settings say. Raises Missing when there is no token."""
+    settings = load()
+    if not settings.token:
+        raise Missing("the service wants a token: put it into the environment", place="ACLFLOW_TOKEN")
+    with Client(url or settings.url, settings.token) as client:
+        yield client
+
+
+def wait_enforced(client: Client, domain: str, generation: int, timeout_s: float) -> Enforced:
+    """Wait, with a progress bar of the hosts that lag, until all hold a generation or the time is over."""
+    until = time.monotonic() + timeout_s
+    state = client.generation(domain, generation)
+    most = len(state.laggards)
+    with counting(f"generation {generation}", most) as tell:
+        while not state.done and (left := until - time.monotonic()) > 0:
+            state = client.wait_enforced(domain, generation, timeout_s=min(left, _LOOK_EVERY_S))
+            tell(most - len(state.laggards))
+    return state
+
+
+def end_unless_enforced(state: Enforced, timeout_s: float) -> None:
+    """Name the hosts that lag and end with 1, if there are any."""
+    if state.done:
+        return
+    for each in state.laggards:
+        why = f": {each.error}" if each.error else ""
+        complain(f"{each.host or 'a host'} is {each.state or 'silent'}, at generation {each.generation or 0}{why}")
+    complain(f"generation {state.generation} is not enforced after {timeout_s:g} s")
+    raise typer.Exit(_ANSWER_IS_NO)

@@ -1,0 +1,187 @@
+"""`aclflow domain`: security domains, their hosts, endpoints and enforcers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
+from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client import Host
+from orchestrator.errors import BadInput
+from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
+
+Domain = Annotated[str, typer.Argument(help="The security domain.")]
+HostName = Annotated[str, typer.Argument(metavar="HOST", help="The host's name.")]
+EndpointName = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.")]
+
+_DATAPATH_ID = re.compile(r"(0x)?[0-9a-f]{1,16}\Z", re.IGNORECASE)
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
+
+
+@taking
+def create(
+    domain: Domain,
+    return_traffic: Annotated[
+        ReturnTraffic, typer.Option("--return-traffic", help="How replies come back in.")
+    ] = ReturnTraffic.ESTABLISHED,
+    url: Url = None,
+) -> None:
+    """Make a domain."""
+    with service(url) as client:
+        made = client.create_domain(domain, return_traffic=return_traffic)
+    say(f"domain {made.id}, return traffic {made.return_traffic}")
+
+
+@taking
+def list_all(url: Url = None, as_json: AsJson = False) -> None:
+    """List the domains."""
+    with service(url) as client:
+        found = list(client.domains())
+    if as_json:
+        say_json([*map(asdict, found)])
+    else:
+        say_table(
+            ("domain", "return traffic", "generation"), ((one.id, one.return_traffic, one.generation) for one in found)
+        )
+
+
+@taking
+def show(domain: Domain, url: Url = None, as_json: AsJson = False) -> None:
+    """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is enforced."""
+    with service(url) as client:
+        seen = client.domain(domain)
+        hosts, endpoints, enforcers = client.hosts(domain), client.endpoints(domain), client.enforcers(domain)
+        state = client.generation(domain, seen.generation)
+    if as_json:
+        say_json(
+            {
+                **asdict(seen),
+                "enforced": state.done,
+                "laggards": [*map(asdict, state.laggards)],
+                "hosts": [host.to_json() for host in hosts],
+                "endpoints": [*map(_endpoint_json, endpoints)],
+                "enforcers": [
+                    {**asdict(one), "last_seen": one.last_seen.isoformat() if one.last_seen else None}
+                    for one in enforcers
+                ],
+            }
+        )
+        return
+    lagging = {
+        each.host: f"{each.state or 'silent'}: {each.error or 'at an older generation'}" for each in state.laggards
+    }
+    say(f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}", bold=True)
+    say_table(
+        ("host", "datapath id", "uplink", "state"),
+        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "enforced")) for one in hosts),
+    )
+    say_table(("endpoint", "tenant", "port", "mac", "prefixes"), map(_endpoint_row, endpoints))
+    say_table(
+        ("enforcer", "kind", "epoch", "last seen"),
+        ((one.name, one.kind, one.epoch, one.last_seen.isoformat() if one.last_seen else "never") for one in enforcers),
+    )
+
+
+@taking
+def add_host(
+    domain: Domain,
+    host: HostName,
+    datapath_id: Annotated[str, typer.Option("--datapath-id", help="Of its bridge: up to 16 hexadecimal digits.")],
+    uplink: Annotated[str, typer.Option("--uplink", help="The bridge's interface towards the edge.")],
+    url: Url = None,
+) -> None:
+    """Bring a host into a domain."""
+    if not _DATAPATH_ID.match(datapath_id):
+        raise BadInput(f"'{datapath_id}' is not up to 16 hexadecimal digits", place="--datapath-id")
+    with service(url) as client:
+        generation = client.add_host(domain, Host(host, int(datapath_id, 16), uplink))
+    say(f"host {host} belongs to {domain} from generation {generation} on")
+
+
+@taking
+def remove_host(domain: Domain, host: HostName, url: Url = None) -> None:
+    """Take a host out of a domain."""
+    with service(url) as client:
+        client.remove_host(domain, host)
+    say(f"host {host} does not belong to {domain} any more")
+
+
+@taking
+def add_endpoint(
+    domain: Domain,
+    endpoint: EndpointName,
+    tenant: Annotated[str, typer.Option("--tenant", "-t", help="Whose it is.")],
+    port: Annotated[str, typer.Option("--port", help="The interface on its host's bridge.")],
+    mac: Annotated[str, typer.Option("--mac", help="Its address, as in 02:00:00:00:00:01.")],
+    prefix: Annotated[list[str], typer.Option("--prefix", help="An address or prefix that it may use.")],
+    url: Url = None,
+) -> None:
+    """Say where a tenant's network port is."""
+    if not _MAC.match(mac):
+        raise BadInput(f"'{mac}' is not a MAC address", place="--mac")
+    prefixes = tuple(prefix_of(text, "--prefix") for text in prefix)
+    number = int(mac.replace(":", ""), 16)
+    with service(url) as client:
+        written = client.put_endpoint(domain, Endpoint(endpoint, TenantId(tenant), port, number, prefixes))
+    say(f"endpoint {endpoint} is known from generation {written.generation} on")
+
+
+@taking
+def remove_endpoint(domain: Domain, endpoint: EndpointName, url: Url = None) -> None:
+    """Forget a tenant's network port."""
+    with service(url) as client:
+        generation = client.remove_endpoint(domain, endpoint)
+    say(f"endpoint {endpoint} is gone with generation {generation}")
+
+
+@taking
+def invite(
+    domain: Domain,
+    lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a one-time token for an enforcer to enrol with. It is shown only now."""
+    with service(url) as client:
+        token = client.invite_enforcer(domain, lasts_s=lasts)
+    if as_json:
+        say_json({"domain": domain, "token": token})
+    else:
+        say(token)
+
+
+@taking
+def wait(
+    domain: Domain,
+    generation: Annotated[
+        int | None, typer.Argument(min=0, show_default=False, help="The domain's newest by default.")
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="How long to wait, in seconds.")] = 30.0,
+    url: Url = None,
+) -> None:
+    """Wait until every host holds a generation. Ends with 1, naming the hosts that lag, if they do not in time."""
+    with service(url) as client:
+        wanted = client.domain(domain).generation if generation is None else generation
+        state = wait_enforced(client, domain, wanted, timeout)
+    end_unless_enforced(state, timeout)
+    say(f"generation {state.generation} is enforced on every host of {domain}")
+
+
+def _endpoint_row(endpoint: Endpoint) -> tuple[str, ...]:
+    return (
+        endpoint.name,
+        endpoint.tenant,
+        endpoint.port,
+        endpoint.mac.to_bytes(6, "big").hex(":"),
+        " ".join(map(str, endpoint.prefixes)),
+    )
+
+
+def _endpoint_json(endpoint: Endpoint) -> dict[str, object]:
+    name, tenant, port, mac, _ = _endpoint_row(endpoint)
+    return {"name": name, "tenant": tenant, "port": port, "mac": mac, "prefixes": [*map(str, endpoint.prefixes)]}

@@ -1,0 +1,146 @@
+"""Options that several commands share, as one value each.
+
+A group of options is a frozen dataclass whose fields are annotated as Typer wants parameters; `taking` turns a
+parameter of that type into its options, and hands the command the value:
+
+    @taking
+    def check(file: File, reading: Reading, judging: Judging) -> None: ...
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.results import Options
+from orchestrator.policy.model import Action, Direction, ReturnTraffic
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Report = Annotated[bool, typer.Option("--report", help="Print what was read and what came of it.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The service; ACLFLOW_URL by default. Its token: ACLFLOW_TOKEN.")
+]
+
+
+def taking(command: Callable[..., None]) -> Callable[..., None]:
+    """Spread the option groups among a command's parameters into options of their own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _spread(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @functools.wraps(command)
+    def spread(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return spread
+
+
+def _spread(kind: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name]
+        )
+        for field in fields(kind)
+    ]
+
+
+def _default(field: Field[Any]) -> object:
+    return inspect.Parameter.empty if field.default is MISSING else field.default
+
+
+class SetAction(Enum):
+    """What the rules of a set without actions do."""
+
+    PERMIT = "permit"
+    DENY = "deny"
+    ALTERNATE = "alternate"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are read."""
+
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="Of the files; by default it is told by sight.")
+    ] = None
+    approximate: Annotated[
+        bool,
+        typer.Option("--approximate", help="Go on where something cannot be carried over: permit less, deny more."),
+    ] = False
+    direction: Annotated[
+        Direction, typer.Option("--direction", help="Of Cisco and ClassBench lists that do not say.")
+    ] = Direction.INGRESS
+    chain: Annotated[
+        list[str] | None, typer.Option("--chain", help="iptables: a chain to read, as NAME=ingress or NAME=egress.")
+    ] = None
+    stateless: Annotated[
+        bool, typer.Option("--stateless", help="iptables: read state matches as what a stateless list can say.")
+    ] = False
+    access_list: Annotated[
+        list[str] | None, typer.Option("--list", "--acl", help="Cisco: an access list to read, as NAME or NAME=egress.")
+    ] = None
+    action: Annotated[
+        SetAction, typer.Option("--action", help="ClassBench: what its rules do, for sets have no actions.")
+    ] = SetAction.PERMIT
+
+    def options(self) -> Options:
+        """As the readers want them."""
+        return Options(
+            chains=tuple(self.chain or ()),
+            stateless=self.stateless,
+            acls=tuple(self.access_list or ()),
+            direction=self.direction,
+            classbench_action=None if self.action is SetAction.ALTERNATE else Action(self.action.value),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What lists are judged against."""
+
+    own: Annotated[
+        list[str] | None, typer.Option("--own", help="A prefix of the tenant's: `any` on its side means these.")
+    ] = None
+    return_traffic: Annotated[
+        ReturnTraffic,
+        typer.Option("--return-traffic", help="How the domain lets replies in; `explicit` judges the list by itself."),
+    ] = ReturnTraffic.EXPLICIT
+
+    def prefixes(self) -> tuple[Prefix, ...]:
+        """The tenant's own. Raises BadInput."""
+        return tuple(prefix_of(text, "--own") for text in self.own or ())
+
+
+def prefix_of(text: str, option: str) -> Prefix:
+    """A prefix from the command line. Raises BadInput that names the option."""
+    try:
+        return Prefix.parse(text)
+    except AclflowError as error:
+        raise error.within(option) from None
+
+
+def time_of(text: str, option: str) -> dt.datetime:
+    """A time from the command line, in UTC where it names no zone. Raises BadInput."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"'{text}' is not a time such as 2030-01-31T12:00:00Z", place=option) from None
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)

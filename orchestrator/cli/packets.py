@@ -1,0 +1,77 @@
+"""A packet, said with options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import typer
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
+from orchestrator.policy.space import possible
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PacketOptions:
+    """The fields of a packet."""
+
+    source: Annotated[str, typer.Option("--source", "-s", help="Its source address.")]
+    destination: Annotated[str, typer.Option("--destination", "-d", help="Its destination address.")]
+    protocol: Annotated[str, typer.Option("--protocol", "-p", help="A name or a number.")] = "tcp"
+    source_port: Annotated[int, typer.Option("--source-port", min=0, max=65535)] = 49152
+    port: Annotated[
+        int | None, typer.Option("--port", "--destination-port", min=0, max=65535, help="The destination's.")
+    ] = None
+    icmp_type: Annotated[int, typer.Option("--icmp-type", min=0, max=255)] = 8
+    icmp_code: Annotated[int, typer.Option("--icmp-code", min=0, max=255)] = 0
+    flags: Annotated[str, typer.Option("--flags", help="Of TCP, as in syn,ack; empty for none.")] = "syn"
+    later_fragment: Annotated[bool, typer.Option("--later-fragment", help="It is a fragment but not the first.")] = (
+        False
+    )
+
+    def packet(self) -> Packet:
+        """The packet. Raises BadInput that names the option."""
+        family, source = _read("--source", lambda: parse_address(self.source))
+        other, destination = _read("--destination", lambda: parse_address(self.destination))
+        if family is not other:
+            raise BadInput(f"it is not of the IP version of '{self.source}'", place="--destination")
+        protocol = _read("--protocol", lambda: parse_protocol(self.protocol))
+        if protocol in WITH_PORTS and self.port is None and not self.later_fragment:
+            raise BadInput(f"a packet of {self.protocol} has a destination port: name it", place="--port")
+        return possible(
+            Packet(
+                family=family,
+                source=source,
+                destination=destination,
+                protocol=protocol,
+                source_port=self.source_port,
+                destination_port=self.port or 0,
+                icmp_type=self.icmp_type,
+                icmp_code=self.icmp_code,
+                tcp_flags=_flags(self.flags) if protocol == TCP else 0,
+                later_fragment=self.later_fragment,
+            )
+        )
+
+
+def _read(option: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except AclflowError as error:
+        raise error.within(option) from None
+
+
+def _flags(text: str) -> int:
+    found = 0
+    for name in filter(None, text.replace("+", ",").split(",")):
+        if name.upper() not in TcpFlag.__members__:
+            known = ", ".join(flag.lower() for flag in TcpFlag.__members__)
+            raise BadInput(f"'{name}' is none of {known}", place="--flags")
+        found |= TcpFlag[name.upper()]
+    return found

@@ -1,0 +1,109 @@
+"""The program: arguments in, exit code out, and never a traceback.
+
+0    done
+1    it ran, and the answer is no: findings, differences, a refused rule, a list that is not enforced in time
+2    the call was wrong: an option, or a file that cannot be read as what it should be
+3    something needed is not there: a file, a right, a program, the service
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, TextIO
+
+import typer
+import typer.main
+
+from orchestrator.cli.lazy import application
+from orchestrator.cli.terminal import complain
+from orchestrator.cli.tree import TREE
+from orchestrator.errors import AclflowError, BadInput, Missing, TryAgain
+
+DONE, ANSWER_IS_NO, WRONG_CALL, NOT_THERE, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXIT_CODES: tuple[tuple[type[AclflowError], int], ...] = (
+    (BadInput, WRONG_CALL),
+    (Missing, NOT_THERE),
+    (TryAgain, NOT_THERE),
+    (AclflowError, ANSWER_IS_NO),
+)
+"""The first class that an error belongs to gives the exit code."""
+
+TRACEBACK = "ACLFLOW_TRACEBACK"
+"""Set in the environment, faults of the program itself are shown with their traceback."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. `arguments` are those after the program's name, by default the process'."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    code = _run(arguments)
+    return code if _flushed(sys.stdout) or code else ANSWER_IS_NO
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        _command()(args=arguments, prog_name=TREE.name)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ANSWER_IS_NO if end.code else DONE
+    except AclflowError as error:
+        complain(str(error))
+        return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return ANSWER_IS_NO
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        complain(f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)")
+        return NOT_THERE
+    return DONE
+
+
+def _command() -> typer.core.TyperGroup:
+    app = application(TREE)
+    app.callback(help=TREE.summary)(_top)
+    command = typer.main.get_command(app)
+    if not isinstance(command, typer.core.TyperGroup):
+        raise TypeError("the top of the tree is a group")
+    return command
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{TREE.name} {installed_version()}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Options before any command."""
+
+
+def installed_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return importlib.metadata.version(TREE.name)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _flushed(stream: TextIO) -> bool:
+    """Write out what is left. Whoever read our output may be gone; then nothing more is said, at exit neither."""
+    try:
+        stream.flush()
+    except (BrokenPipeError, ValueError):
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""`aclflow serve`, `db upgrade` and `token create`: the service and its database on this machine."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from orchestrator import bootstrap
+from orchestrator.cli.options import AsJson, taking, time_of
+from orchestrator.cli.terminal import at_work, say, say_json
+from orchestrator.errors import BadInput
+from orchestrator.settings import load
+from orchestrator.store import migrate
+from orchestrator.store.records import Role
+
+
+@taking
+def serve(
+    host: Annotated[str | None, typer.Option("--host", help="Where to listen; ACLFLOW_LISTEN_HOST by default.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="0 takes a free one; ACLFLOW_LISTEN_PORT by default.")
+    ] = None,
+) -> None:
+    """Run the service: REST interface and control loops.
+
+    Settings come from ACLFLOW_* in the environment and from the file that ACLFLOW_CONFIG names. With SQLite (the
+    default) exactly one may run.
+    """
+    settings = load()
+    if host is not None:
+        settings = replace(settings, listen_host=host)
+    if port is not None:
+        settings = replace(settings, listen_port=port)
+    bootstrap.serve(settings)
+
+
+@taking
+def upgrade() -> None:
+    """Bring the database to this program's schema. Safe to repeat; stop the service before."""
+    settings = load()
+    with at_work("upgrading the database"):
+        done = migrate.upgrade(settings.database_url)
+    say(
+        f"the schema is {done.after}"
+        + (", as it was" if done.before == done.after else f", was {done.before or 'none'}")
+    )
+
+
+@taking
+def create_token(
+    role: Annotated[Role, typer.Option("--role", help="What its bearer may do.")],
+    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Of members and readers.")] = None,
+    expires: Annotated[str | None, typer.Option("--expires", help="A time such as 2030-01-31T12:00:00Z.")] = None,
+    days: Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")] = None,
+    description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, straight in the database. It is shown only now."""
+    if expires is not None and days is not None:
+        raise BadInput("give --expires or --days, not both")
+    until = time_of(expires, "--expires") if expires else None
+    if days is not None:
+        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    made = bootstrap.create_token(load(), role, tenant=tenant, expires=until, description=description)
+    if as_json:
+        say_json(
+            {
+                "token": made.secret,
+                "role": made.record.principal.role.value,
+                "tenant": made.record.principal.tenant,
+                "expires": made.record.expires.isoformat() if made.record.expires else None,
+            }
+        )
+    else:
+        say(made.secret)

@@ -1,0 +1,87 @@
+"""What commands say: results on standard output, all else on standard error.
+
+Texts come from files and from services, so whatever is not printable is shown escaped: a rule's description must not
+move the reader's cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+
+def printable(text: str) -> str:
+    """The text with whatever would steer a terminal escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text
+    )
+
+
+def say(text: str, *, colour: str | None = None, bold: bool = False) -> None:
+    """A line of the result; coloured on a terminal only."""
+    typer.secho(printable(text), fg=colour, bold=bold or None)
+
+
+def remark(text: str) -> None:
+    """A line beside the result."""
+    typer.secho(printable(text), err=True, dim=True)
+
+
+def complain(text: str) -> None:
+    """Why the command cannot go on."""
+    for line in text.split("\n"):
+        typer.echo(f"aclflow: {printable(line)}", err=True)
+
+
+def say_json(value: object) -> None:
+    """The result for programs."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table: drawn on a terminal, tab-separated elsewhere so that other programs can cut it."""
+    if not sys.stdout.isatty():
+        for row in (columns, *rows):
+            typer.echo("\t".join(printable(str(cell)) for cell in row))
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people who look
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
+    Console(highlight=False).print(table)
+
+
+@contextmanager
+def at_work(what: str) -> Iterator[None]:
+    """Show that something takes a while, for as long as it does."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people who look
+
+    with Console(stderr=True).status(printable(what)):
+        yield
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar; the block is given a function to tell how much is done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people who look
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(printable(what), total=total)
+        yield lambda done: progress.update(task, completed=done)

@@ -1,0 +1,107 @@
+"""What commands there are, as data: name, what it does in a line, and where its function lives.
+
+`lazy.py` makes the real thing of it. A target is ``module:function`` (a Typer command) or ``module:app`` (a Typer
+application with commands of its own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A command."""
+
+    name: str
+    summary: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A group of commands."""
+
+    name: str
+    summary: str
+    children: tuple[Leaf | Branch, ...]
+
+
+_CLI = "orchestrator.cli"
+
+ACL = Branch(
+    "acl",
+    "Access lists: in files, without any service, and at a service.",
+    (
+        Leaf(
+            "import", "Read lists of other formats and write them as native JSON.", f"{_CLI}.acl_convert:import_lists"
+        ),
+        Leaf("export", "Write a list in another format.", f"{_CLI}.acl_convert:export_list"),
+        Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl_check:check"),
+        Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl_diff:diff"),
+        Leaf("trace", "Show which rule of a list decides a packet.", f"{_CLI}.acl_trace:trace"),
+        Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl_service:apply"),
+        Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl_service:review"),
+        Leaf("show", "Show a tenant's list.", f"{_CLI}.acl_service:show"),
+        Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl_service:versions"),
+        Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_service:hits"),
+    ),
+)
+
+TENANT = Branch(
+    "tenant",
+    "Tenants and the prefixes they own.",
+    (
+        Leaf("create", "Make a tenant.", f"{_CLI}.tenants:create"),
+        Leaf("list", "List the tenants that you may see.", f"{_CLI}.tenants:list_all"),
+        Leaf("delete", "Delete a tenant, its prefixes and its list.", f"{_CLI}.tenants:delete"),
+        Leaf("trace", "Show what decides a packet of a tenant, as enforced.", f"{_CLI}.tenants:trace"),
+        Leaf("add-prefix", "Give a tenant a prefix.", f"{_CLI}.tenants:add_prefix"),
+        Leaf("remove-prefix", "Take a prefix from a tenant.", f"{_CLI}.tenants:remove_prefix"),
+    ),
+)
+
+DOMAIN = Branch(
+    "domain",
+    "Security domains: their hosts, endpoints and enforcers.",
+    (
+        Leaf("create", "Make a domain.", f"{_CLI}.domains:create"),
+        Leaf("list", "List the domains.", f"{_CLI}.domains:list_all"),
+        Leaf("show", "Show a domain's hosts, endpoints and enforcers.", f"{_CLI}.domains:show"),
+        Leaf("add-host", "Bring a host into a domain.", f"{_CLI}.domains:add_host"),
+        Leaf("remove-host", "Take a host out of a domain.", f"{_CLI}.domains:remove_host"),
+        Leaf("add-endpoint", "Say where a tenant's network port is.", f"{_CLI}.domains:add_endpoint"),
+        Leaf("remove-endpoint", "Forget a tenant's network port.", f"{_CLI}.domains:remove_endpoint"),
+        Leaf("invite", "Make a one-time token for an enforcer to enrol with.", f"{_CLI}.domains:invite"),
+        Leaf("wait", "Wait until every host holds a generation.", f"{_CLI}.domains:wait"),
+    ),
+)
+
+TOKEN = Branch(
+    "token",
+    "Tokens that requests are made with.",
+    (Leaf("create", "Make a token, straight in the database.", f"{_CLI}.service:create_token"),),
+)
+
+DATABASE = Branch(
+    "db",
+    "The service's database.",
+    (Leaf("upgrade", "Bring the database to this program's schema.", f"{_CLI}.service:upgrade"),),
+)
+
+TREE = Branch(
+    "aclflow",
+    "Tenants say which traffic they permit; aclflow keeps that promise on real data planes.",
+    (
+        ACL,
+        TENANT,
+        DOMAIN,
+        TOKEN,
+        Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),
+        Leaf("controller", "Run the OpenFlow controller of a domain.", f"{_CLI}.controller:controller"),
+        DATABASE,
+        Leaf("lab", "A point of presence on this machine, in network namespaces.", "orchestrator.lab.commands:app"),
+        Leaf("demo", "See real packets meet a real access list, on this machine.", "orchestrator.lab.commands:demo"),
+        Leaf("bench", "Measure, and put the figures beside their targets.", f"{_CLI}.bench:bench"),
+    ),
+)

@@ -1,0 +1,260 @@
+"""`aclflow acl` on files: what it prints, for people and for programs, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import aclflow
+
+CISCO = """ip access-list extended edge
+ permit tcp any 198.51.100.0 0.0.0.255 eq 80
+ permit tcp any host 198.51.100.7 eq 80
+ deny ip any any
+"""
+CISCO_DIALER = """ip access-list extended odd
+ permit tcp any host 198.51.100.7 eq 80
+ permit ip any any dscp ef
+"""
+IPTABLES = """*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -d 198.51.100.0/24 -p tcp -m tcp --dport 80 -j ACCEPT
+COMMIT
+"""
+
+
+def rule(name: str, action: str, ports: str | None = None, **more: object) -> dict[str, object]:
+    fields: dict[str, object] = {"id": name, "action": action, **more}
+    if ports:
+        fields |= {"protocol": "tcp", "destination_ports": ports}
+    return fields
+
+
+def document(*rules: dict[str, object], **more: object) -> str:
+    return json.dumps({"rules": rules, **more})
+
+
+CLEAN = document(rule("web", "permit", "80", destination="198.51.100.0/24"))
+SHADOWED = document(rule("low", "permit", "0-99"), rule("high", "permit", "100-200"), rule("in", "deny", "50-150"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    texts = {
+        "clean.json": CLEAN,
+        "shadowed.json": SHADOWED,
+        "edge.cisco": CISCO,
+        "lossy.cisco": CISCO_DIALER,
+        "fw.iptables": IPTABLES,
+        "wider.json": document(rule("web", "permit", "80-90", destination="198.51.100.0/24")),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+# ------------------------------------------------------------------------------------------------------------- check
+
+
+def test_a_list_without_findings_ends_with_0_and_says_nothing(files: Path) -> None:
+    ended = aclflow("acl", "check", str(files / "clean.json"))
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_a_finding_ends_with_1_and_names_file_kind_rules_and_packet(files: Path) -> None:
+    path = str(files / "shadowed.json")
+    ended = aclflow("acl", "check", path)
+    assert ended.code == 1
+    assert ended.out == (
+        f"{path}: shadowed: 'in' never decides a packet: 'low' and 'high' before it take all"
+        "  (e.g. tcp 192.0.2.1:49152 > 192.0.2.1:50 syn)\n"
+    )
+
+
+def test_findings_as_json(files: Path) -> None:
+    path = str(files / "shadowed.json")
+    ended = aclflow("acl", "check", path, "--json")
+    (finding,) = ended.json()["findings"]
+    assert (ended.code, finding["kind"], finding["rules"]) == (1, "shadowed", ["in", "low", "high"])
+    assert finding["file"] == path
+    assert finding["witness"] == {
+        "source": "192.0.2.1",
+        "destination": "192.0.2.1",
+        "protocol": "tcp",
+        "source_port": 49152,
+        "destination_port": 50,
+        "icmp_type": 0,
+        "icmp_code": 0,
+        "tcp_flags": 2,
+        "later_fragment": False,
+    }
+    (account,) = ended.json()["files"]
+    assert (account["format"], account["rules"], account["losses"]) == ("native", 3, [])
+
+
+def test_several_files_and_formats_are_checked_at_once(files: Path) -> None:
+    ended = aclflow("acl", "check", str(files / "clean.json"), str(files / "edge.cisco"), "--json")
+    assert ended.code == 1
+    found = [(finding["kind"], finding["file"]) for finding in ended.json()["findings"]]
+    assert found == [("redundant", str(files / "edge.cisco"))] or ("shadowed", str(files / "edge.cisco")) in found
+    assert [one["format"] for one in ended.json()["files"]] == ["native", "cisco"]
+
+
+def test_every_list_of_a_router_is_checked_by_itself(files: Path) -> None:
+    (files / "router.cfg").write_text(CISCO + CISCO.replace("edge", "core"))
+    ended = aclflow("acl", "check", str(files / "router.cfg"), "--json")
+    assert [one["file"].rpartition(", list ")[2] for one in ended.json()["files"]] == ["edge", "core"]
+    named = aclflow("acl", "check", str(files / "router.cfg"), "--list", "core", "--json")
+    assert len(named.json()["files"]) == 1
+
+
+def test_only_some_kinds_may_be_asked_for(files: Path) -> None:
+    assert aclflow("acl", "check", str(files / "shadowed.json"), "--only", "conflict").code == 0
+    assert aclflow("acl", "check", str(files / "shadowed.json"), "--only", "shadowed", "--only", "wide").code == 1
+
+
+def test_the_tenants_prefixes_sharpen_what_any_means() -> None:
+    listed = document(rule("mine", "permit", "80", destination="198.51.100.0/24"), rule("all", "deny", "80"))
+    assert aclflow("acl", "check", "-", "--only", "shadowed", stdin=listed).code == 0
+    assert aclflow("acl", "check", "-", "--only", "shadowed", "--own", "198.51.100.0/24", stdin=listed).code == 1
+
+
+def test_return_traffic_changes_what_is_redundant() -> None:
+    listed = document({"id": "no", "action": "deny", "protocol": "tcp"})
+    assert aclflow("acl", "check", "-", stdin=listed).code == 1
+    assert aclflow("acl", "check", "-", "--return-traffic", "established", stdin=listed).code == 0
+
+
+def test_expiry_is_judged_at_the_time_given() -> None:
+    listed = document(rule("old", "permit", "80", expires="2030-01-01T00:00:00Z", source="192.0.2.0/24"))
+    assert aclflow("acl", "check", "-", "--now", "2029-12-31", stdin=listed).code == 0
+    ended = aclflow("acl", "check", "-", "--now", "2030-01-02", stdin=listed)
+    assert (ended.code, "expired" in ended.out) == (1, True)
+
+
+def test_a_list_with_losses_is_not_judged_unless_approximated(files: Path) -> None:
+    path = str(files / "lossy.cisco")
+    ended = aclflow("acl", "check", path)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"aclflow: {path}:3:" in ended.err
+    assert aclflow("acl", "check", path, "--approximate").code == 0
+
+
+def test_a_report_counts_what_was_read_and_found(files: Path) -> None:
+    ended = aclflow("acl", "check", str(files / "shadowed.json"), "--report")
+    assert "native, 3 rules (3 ingress, 0 egress)" in ended.out
+    assert ended.out.endswith("shadowed.json: 1 shadowed\n")
+
+
+# --------------------------------------------------------------------------------------------------- import and export
+
+
+def test_import_writes_native_json_that_means_the_same(files: Path) -> None:
+    ended = aclflow("acl", "import", str(files / "edge.cisco"))
+    assert ended.code == 0
+    assert len(ended.json()["rules"]) == 3
+    again = aclflow("acl", "diff", str(files / "edge.cisco"), "-", stdin=ended.out)
+    assert (again.code, again.out) == (0, "")
+
+
+def test_import_refuses_what_it_cannot_carry_over_and_writes_nothing(files: Path) -> None:
+    target = files / "out.json"
+    ended = aclflow("acl", "import", str(files / "lossy.cisco"), "--output", str(target))
+    assert (ended.code, ended.out, target.exists()) == (1, "", False)
+    assert "lossy.cisco:3:" in ended.err
+    assert "--approximate" in ended.err
+    approximate = aclflow("acl", "import", str(files / "lossy.cisco"), "--approximate", "--output", str(target))
+    assert (approximate.code, len(json.loads(target.read_text())["rules"])) == (0, 1)
+
+
+def test_an_import_report_of_several_files(files: Path) -> None:
+    paths = [str(files / name) for name in ("edge.cisco", "lossy.cisco", "fw.iptables")]
+    ended = aclflow("acl", "import", "--report", "--json", *paths)
+    assert ended.code == 1, "one of them loses something"
+    accounts = ended.json()["files"]
+    assert [(one["format"], one["ingress_rules"], len(one["losses"])) for one in accounts] == [
+        ("cisco", 3, 0),
+        ("cisco", 1, 1),
+        ("iptables", 1, 0),
+    ]
+    assert "nothing is lost" in aclflow("acl", "import", "--report", *paths[:1]).out
+
+
+def test_several_lists_do_not_become_one(files: Path) -> None:
+    assert aclflow("acl", "import", str(files / "edge.cisco"), str(files / "fw.iptables")).code == 2
+
+
+@pytest.mark.parametrize("target", ["cisco", "iptables", "native"])
+def test_export_writes_what_can_be_read_back(files: Path, target: str) -> None:
+    ended = aclflow("acl", "export", str(files / "clean.json"), "--format", target)
+    assert ended.code == 0
+    again = aclflow("acl", "diff", str(files / "clean.json"), "-", stdin=ended.out)
+    assert again.code in (0, 1)
+    assert all("IPv4" not in line for line in again.out.splitlines()), again.out
+
+
+def test_export_refuses_what_the_format_cannot_say() -> None:
+    listed = document(rule("brief", "permit", "80", expires="2030-01-01T00:00:00Z"))
+    ended = aclflow("acl", "export", "-", "--format", "iptables", stdin=listed)
+    assert (ended.code, ended.out) == (1, "")
+    assert "brief" in ended.err
+    assert aclflow("acl", "export", "-", "--format", "iptables", "--report", "--json", stdin=listed).json()["losses"]
+
+
+# ------------------------------------------------------------------------------------------------------ diff and trace
+
+
+def test_lists_that_mean_the_same_do_not_differ(files: Path) -> None:
+    split = document(
+        rule("a", "permit", "80", destination="198.51.100.0/25"),
+        rule("b", "permit", "80", destination="198.51.100.128/25"),
+    )
+    ended = aclflow("acl", "diff", str(files / "clean.json"), "-", stdin=split)
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_a_difference_shows_packets_and_rules(files: Path) -> None:
+    ended = aclflow("acl", "diff", str(files / "clean.json"), str(files / "wider.json"))
+    assert ended.code == 1
+    assert ended.out == ("+ ingress: tcp any IPv4 > 198.51.100.0/24, to port 81-90  (the default before, web after)\n")
+    back = aclflow("acl", "diff", str(files / "wider.json"), str(files / "clean.json"), "--json")
+    assert back.json()["permitted"] == []
+    (change,) = back.json()["denied"]
+    assert (change["before"], change["after"]) == (["web"], ["_default"])
+    assert change["packets"]["destination_ports"] == ["81-90"]
+    assert change["witness"]["destination_port"] == 81
+
+
+def test_trace_names_the_rule_and_ends_with_the_answer(files: Path) -> None:
+    to_web = ("--source", "192.0.2.1", "--destination", "198.51.100.9", "--port")
+    permitted = aclflow("acl", "trace", str(files / "clean.json"), *to_web, "80")
+    assert permitted.code == 0
+    assert permitted.out.endswith("clean.json: permit, by rule 'web'\n")
+    denied = aclflow("acl", "trace", str(files / "clean.json"), *to_web, "81", "--json")
+    assert denied.code == 1
+    assert denied.json()["answers"][0]["rule"] is None
+    assert denied.json()["packet"]["tcp_flags"] == 2
+
+
+def test_trace_of_a_reply_depends_on_return_traffic(files: Path) -> None:
+    reply = ("-s", "192.0.2.1", "-d", "198.51.100.9", "--port", "40000", "--flags", "syn,ack")
+    assert aclflow("acl", "trace", str(files / "clean.json"), *reply).code == 1
+    returned = aclflow("acl", "trace", str(files / "clean.json"), *reply, "--return-traffic", "established")
+    assert (returned.code, "_return" in returned.out) == (0, True)
+
+
+def test_a_trace_report_lists_every_rule_that_matches(files: Path) -> None:
+    ended = aclflow(
+        "acl", "trace", str(files / "shadowed.json"), "-s", "192.0.2.1", "-d", "192.0.2.2", "--port", "60", "--report"
+    )
+    assert [line.strip() for line in ended.out.splitlines()[2:]] == ["permit low", "deny in"]
+
+
+def test_what_would_steer_a_terminal_is_shown_escaped() -> None:
+    listed = document(rule("r", "permit", "80", description="\x1b[2Jgone\u202e"), rule("s", "permit", "80"))
+    ended = aclflow("acl", "trace", "-", "-s", "192.0.2.1", "-d", "192.0.2.2", "--port", "80", "--report", stdin=listed)
+    assert "\x1b" not in ended.out
+    assert "gone" not in ended.out or "\\x1b[2Jgone" in ended.out

@@ -1,0 +1,191 @@
+"""The commands that talk to a service, against a real one on a loopback port; and those that work on its database."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Ended, aclflow
+from served import Served, served
+
+from orchestrator.client import PointReport
+from orchestrator.store.records import Role
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80, "destination": "198.51.100.0/24"}
+LISTED = json.dumps({"rules": [WEB]})
+
+Run = Callable[..., Ended]
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service")) as here:
+        yield here
+
+
+@pytest.fixture
+def run(service: Served) -> Run:
+    def call(*arguments: str, stdin: str = "", token: str = service.token) -> Ended:
+        return aclflow(*arguments, stdin=stdin, environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": token})
+
+    return call
+
+
+@pytest.fixture
+def tenant(run: Run) -> Iterator[str]:
+    """A tenant in a domain of its own without hosts, so that everything is enforced at once."""
+    name = f"t-{next(_numbers)}"
+    assert run("domain", "create", f"d-{name}").code == 0
+    assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
+    yield name
+    run("tenant", "delete", name)
+
+
+def test_a_tenants_life(run: Run) -> None:
+    assert run("domain", "create", "life").code == 0
+    made = run("tenant", "create", "blue", "--domain", "life", "--prefix", "203.0.113.0/24", "--json")
+    assert (made.code, made.json()["prefixes"]) == (0, ["203.0.113.0/24"])
+    assert run("tenant", "add-prefix", "blue", "2001:db8::/32").code == 0
+    assert "2001:db8::/32" in run("tenant", "list").out
+    assert run("tenant", "remove-prefix", "blue", "2001:db8::/32").code == 0
+    assert [one["prefixes"] for one in run("tenant", "list", "--json").json() if one["id"] == "blue"] == [
+        ["203.0.113.0/24"]
+    ]
+    taken = run("tenant", "create", "red", "--domain", "life", "--prefix", "203.0.113.0/25")
+    assert taken.code == 1, "somebody owns it: the answer is no"
+    assert taken.err.startswith("aclflow: ")
+    assert run("tenant", "delete", "blue").code == 0
+    assert run("tenant", "delete", "blue").code == 1
+
+
+def test_apply_waits_until_it_is_enforced(run: Run, tenant: str) -> None:
+    ended = run("acl", "apply", "-", "--tenant", tenant, "--json", stdin=LISTED)
+    assert ended.code == 0
+    assert (ended.json()["enforced"], ended.json()["changed"]) == (True, True)
+    again = run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED)
+    assert (again.code, "as it was" in again.out) == (0, True)
+    shown = run("acl", "show", tenant)
+    assert "web\tingress\tpermit\ttcp\tany\t198.51.100.0/24\tdestination_ports 80" in shown.out
+    back = run("acl", "diff", "-", "/dev/null", "-f", "native", stdin=run("acl", "show", tenant, "--json").out)
+    assert back.code == 2, "an empty file is no list"
+    assert run("acl", "show", tenant, "--format", "iptables").out.count("--dport 80") == 1
+    assert run("acl", "versions", tenant, "--json").json()[0]["rules"] == 1
+    assert run("acl", "hits", tenant).out.splitlines()[1].startswith("web\t0\t0\t")
+
+
+def test_a_refused_list_changes_nothing(run: Run, tenant: str) -> None:
+    run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED)
+    foreign = json.dumps({"rules": [{**WEB, "destination": "192.0.2.0/24"}]})
+    ended = run("acl", "apply", "-", "--tenant", tenant, stdin=foreign)
+    assert ended.code == 1
+    assert "aclflow: rules[0].destination: 192.0.2.0/24 is not among the tenant's own prefixes" in ended.err
+    assert run("acl", "show", tenant, "--json").json()["rules"] == [{**WEB, "direction": "ingress"}]
+
+
+def test_review_changes_nothing_and_shows_all(run: Run, tenant: str) -> None:
+    run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED)
+    twice = json.dumps({"rules": [WEB, {**WEB, "id": "again"}]})
+    ended = run("acl", "review", "-", "--tenant", tenant, "--json", stdin=twice)
+    assert ended.code == 1
+    assert [(one["kind"], one["rules"]) for one in ended.json()["findings"]] == [("duplicate", ["again", "web"])]
+    assert ended.json()["difference"] == []
+    more = run("acl", "review", "-", "-t", tenant, stdin=LISTED.replace("80", "81"))
+    assert "+ ingress: tcp" in more.out
+    assert "- ingress: tcp" in more.out
+    assert run("acl", "review", "-", "-t", tenant, stdin=LISTED).code == 0
+    assert len(run("acl", "show", tenant, "--json").json()["rules"]) == 1
+
+
+def test_trace_asks_the_service(run: Run, tenant: str) -> None:
+    run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED)
+    packet = ("-s", "192.0.2.1", "-d", "198.51.100.7", "--port")
+    permitted = run("tenant", "trace", tenant, *packet, "80")
+    assert (permitted.code, "permit, by rule 'web'" in permitted.out) == (0, True)
+    denied = run("tenant", "trace", tenant, *packet, "22", "--json")
+    assert (denied.code, denied.json()["action"]) == (1, "deny")
+
+
+def test_hosts_that_lag_are_named_and_the_answer_is_no(run: Run, service: Served) -> None:
+    run("domain", "create", "slow")
+    run("tenant", "create", "waiting", "--domain", "slow", "--prefix", "192.0.2.0/24")
+    assert run("domain", "add-host", "slow", "h1", "--datapath-id", "00000000000000a1", "--uplink", "up0").code == 0
+    listed = '{"rules": [{"id": "all", "action": "permit"}]}'
+    ended = run("acl", "apply", "-", "-t", "waiting", "--timeout", "0.2", stdin=listed)
+    assert ended.code == 1
+    assert "generation" in ended.out, "it is the tenant's list all the same"
+    assert run("acl", "apply", "-", "-t", "waiting", "--no-wait", stdin=listed).code == 0
+    assert run("domain", "wait", "slow", "--timeout", "0.2").code == 1
+    assert "h1 is silent" in ended.err
+    assert "is not enforced after 0.2 s" in ended.err
+    token = run("domain", "invite", "slow").out.strip()
+    with service.client() as client:
+        who = client.enrol(token, name="c1", kind="openflow")
+        goal = client.domain("slow").generation
+    with service.client(who.token) as enforcer:
+        enforcer.report("slow", who.enforcer, points=[PointReport("h1", goal, b"\0" * 16, "enforced")])
+    shown = run("domain", "show", "slow", "--json").json()
+    assert ([one["name"] for one in shown["hosts"]], [one["name"] for one in shown["enforcers"]]) == (["h1"], ["c1"])
+    assert run("domain", "show", "slow").code == 0
+
+
+def test_endpoints_come_and_go(run: Run, tenant: str) -> None:
+    domain = f"d-{tenant}"
+    where = ("--tenant", tenant, "--port", "tap1", "--mac", "02:00:00:00:00:01")
+    assert run("domain", "add-endpoint", domain, "vm1", *where, "--prefix", "198.51.100.7/32").code == 0
+    (endpoint,) = run("domain", "show", domain, "--json").json()["endpoints"]
+    assert (endpoint["mac"], endpoint["prefixes"]) == ("02:00:00:00:00:01", ["198.51.100.7/32"])
+    assert run("domain", "remove-endpoint", domain, "vm1").code == 0
+    bad = run(
+        "domain", "add-endpoint", domain, "vm1", "-t", tenant, "--port", "x", "--mac", "nonsense", "--prefix", "::/0"
+    )
+    assert (bad.code, bad.err.startswith("aclflow: --mac: 'nonsense'")) == (2, True)
+
+
+def test_a_wrong_token_and_a_tenant_that_is_not_there_are_a_no(run: Run) -> None:
+    assert run("tenant", "list", token="aclflow_wrong").code == 1
+    assert run("acl", "show", "nobody").code == 1
+
+
+def test_a_reader_may_look_and_not_write(run: Run, service: Served, tenant: str) -> None:
+    reader = service.make_token(Role.READER, tenant)
+    assert run("acl", "show", tenant, token=reader).code == 0
+    assert run("acl", "apply", "-", "-t", tenant, stdin=LISTED, token=reader).code == 1
+
+
+def test_a_service_that_does_not_answer_is_not_there(service: Served) -> None:
+    environment = {"ACLFLOW_URL": "http://127.0.0.1:1", "ACLFLOW_TOKEN": "x"}
+    ended = aclflow("tenant", "list", environment=environment)
+    assert ended.code == 3
+    assert ended.err.startswith("aclflow: the service at http://127.0.0.1:1 does not answer")
+    assert aclflow("tenant", "list", "--url", service.url, environment={"ACLFLOW_TOKEN": service.token}).code == 0
+
+
+# ------------------------------------------------------------------------------------------------------- the database
+
+
+def test_the_database_is_made_once_and_tokens_come_from_it(tmp_path: Path) -> None:
+    environment = {"ACLFLOW_STATE_DIR": str(tmp_path)}
+    first = aclflow("db", "upgrade", environment=environment)
+    again = aclflow("db", "upgrade", environment=environment)
+    assert (first.code, again.code) == (0, 0)
+    assert "was none" in first.out
+    assert "as it was" in again.out
+    token = aclflow("token", "create", "--role", "admin", "--days", "1", "--json", environment=environment).json()
+    assert token["token"].startswith("aclflow_")
+    assert token["expires"] is not None
+    both = ("--days", "1", "--expires", "2030-01-01")
+    assert aclflow("token", "create", "--role", "admin", *both, environment=environment).code == 2
+    nobody = aclflow("token", "create", "--role", "member", "--tenant", "nobody", environment=environment)
+    assert (nobody.code, nobody.out) == (1, "")
+
+
+def test_a_state_directory_that_cannot_be_made_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = aclflow(
+        "token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path / "file" / "x")}
+    )
+    assert ended.code == 3
