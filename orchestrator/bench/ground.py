@@ -1,0 +1,110 @@
+"""Where the suites measure: a lab of its own, with plain bridges beside the hosts' for the baselines.
+
+The baselines run in the same Open vSwitch daemon as ours, on bridges without a controller, so that both meet the same
+machine at the same time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.enforce.drivers.openflow.channel import Channel
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.errors import Refused, Unreachable
+from orchestrator.lab import pop
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.spec import PopSpec
+
+PREFIX = "aclbench-"
+BASELINE_BRIDGES = ("base1", "base2")
+_PATIENCE_S = 10.0
+_SETTLE_S = 0.3
+"""After flows are removed, the daemon still frees them for a while."""
+
+
+@contextmanager
+def ground(spec: PopSpec) -> Iterator[Lab]:
+    """A lab that is up for as long as the block runs, with the baselines' bridges."""
+    layout = Layout(PREFIX)
+    pop.down(layout)
+    lab = pop.up(layout, spec)
+    try:
+        for bridge in BASELINE_BRIDGES:
+            lab.ovs.vsctl("add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev", "fail_mode=secure",
+                          "protocols=OpenFlow15")  # fmt: skip
+        yield lab
+    finally:
+        pop.down(layout)
+
+
+def clear(lab: Lab, bridges: Sequence[str]) -> None:
+    """Remove every flow of some bridges and let the daemon come to rest."""
+    for bridge in bridges:
+        lab.ovs.ofctl("del-flows", bridge)
+    time.sleep(_SETTLE_S)
+
+
+def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
+    """Seconds that `ovs-ofctl --bundle add-flows` takes, from the start of the process to its end."""
+    target = f"unix:{lab.ovs.run_dir / bridge}.mgmt"
+    command = ["ovs-ofctl", "-OOpenFlow15", "--bundle", "add-flows", target, str(flows)]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - started
+    if done.returncode:
+        raise Refused(f"ovs-ofctl: {done.stderr.strip()}")
+    return seconds
+
+
+def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
+    """Write what a bridge holds in the form that `ovs-ofctl add-flows` reads; returns how many flows."""
+    lines = lab.ovs.ofctl("dump-flows", bridge, options=["--no-stats", "--no-names"]).splitlines()
+    flows = [line.strip() for line in lines if "actions=" in line]
+    path.write_text("\n".join(flows) + "\n", encoding="utf-8")
+    return len(flows)
+
+
+class _Arrivals:
+    """Keeps the channels of switches that have connected."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, Channel] = {}
+        self.changed = threading.Condition()
+
+    def connected(self, channel: Channel) -> None:
+        with self.changed:
+            self.channels[channel.datapath_id] = channel
+            self.changed.notify_all()
+
+    def disconnected(self, channel: Channel) -> None:
+        """The suite's next exchange says so."""
+
+    def ports_changed(self, channel: Channel) -> None:
+        """No port changes while a suite runs."""
+
+    def demoted(self, channel: Channel) -> None:
+        """Nobody else commands the lab's switches."""
+
+
+@contextmanager
+def channels(lab: Lab) -> Iterator[dict[str, Channel]]:
+    """Connections to every host's switch, as the controller has them: by host name."""
+    address, port = lab.controller_address
+    arrivals = _Arrivals()
+    launcher = Launcher(Listen(address, port), arrivals)
+    launcher.start()
+    try:
+        wanted = {int(host.datapath_id, 16): host.name for host in lab.spec.hosts}
+        with arrivals.changed:
+            if not arrivals.changed.wait_for(lambda: wanted.keys() <= arrivals.channels.keys(), _PATIENCE_S):
+                raise Unreachable(f"the lab's switches did not connect within {_PATIENCE_S:.0f} s")
+            found = {wanted[number]: channel for number, channel in arrivals.channels.items() if number in wanted}
+        yield found
+    finally:
+        launcher.stop()

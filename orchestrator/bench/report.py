@@ -1,0 +1,78 @@
+"""Writing a suite's results: results.json, a plot for each set of series, report.md, and the table on the terminal."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.bench.results import Figure, Results, Series, machine
+from orchestrator.errors import Missing
+
+
+def write(results: Results, folder: Path) -> list[Path]:
+    """Write everything into `folder` (made if need be) and return the paths written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = folder / "results.json"
+    document.write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
+    plots = [_plot(list(lines), folder) for _, lines in groupby(results.series, key=lambda line: line.y_label)]
+    report = folder / "report.md"
+    report.write_text(_markdown(results, plots), encoding="utf-8")
+    return [document, *plots, report]
+
+
+def show(results: Results, console: Console) -> None:
+    """Print the figures beside their targets."""
+    table = Table(title=f"suite {results.suite}")
+    for heading in ("figure", "median", "95 % interval", "runs", "unit", "target", ""):
+        table.add_column(heading, justify="right" if heading in {"median", "runs"} else "left")
+    for name, figure in results.figures.items():
+        table.add_row(name, *_cells(figure))
+    for name, reason in results.absent.items():
+        table.add_row(name, "-", reason)
+    console.print(table)
+    for note in results.notes:
+        console.print(f"  {note}")
+
+
+def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
+    verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "MISSED")
+    spread = f"{figure.low:.4g} .. {figure.high:.4g}"
+    return f"{figure.median:.4g}", spread, str(figure.runs), figure.unit, str(figure.target or ""), verdict
+
+
+def _plot(lines: list[Series], folder: Path) -> Path:
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  (a second of import that only plots need)
+
+        mpl.use("svg")
+        from matplotlib import pyplot  # noqa: PLC0415
+    except ImportError:
+        raise Missing("matplotlib draws the plots: install aclflow with its extra 'bench'") from None
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for line in lines:
+        axes.plot(line.x, line.y, marker="o", label=line.name)
+    axes.set_xlabel(lines[0].x_label)
+    axes.set_ylabel(lines[0].y_label)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    axes.grid(visible=True, alpha=0.3)
+    path = folder / (lines[0].y_label.split(" (")[0].lower().replace(" ", "-").replace("/", "-") + ".svg")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path
+
+
+def _markdown(results: Results, plots: list[Path]) -> str:
+    headings = "| figure | median | 95 % interval | runs | unit | target | |"
+    lines = [f"# {results.suite}", "", headings, "|" + " --- |" * 7]
+    lines += [f"| `{name}` | " + " | ".join(_cells(figure)) + " |" for name, figure in results.figures.items()]
+    lines += [f"| `{name}` | absent | {reason} | | | | |" for name, reason in results.absent.items()]
+    lines += ["", *(f"![{plot.stem}]({plot.name})" for plot in plots), ""]
+    lines += [f"- {note}" for note in results.notes]
+    about = ", ".join(f"{key} {value}" for key, value in {**machine(), **results.settings}.items())
+    return "\n".join([*lines, "", f"Measured on: {about}.", ""])

@@ -1,0 +1,112 @@
+"""What a suite found: series for plots, figures with their targets, and the reasons for figures that are absent."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure must reach: at most or at least a value."""
+
+    bound: float
+    at_most: bool = True
+
+    def met(self, value: float) -> bool:
+        return value <= self.bound if self.at_most else value >= self.bound
+
+    def __str__(self) -> str:
+        return f"{'<=' if self.at_most else '>='} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number with its spread: the median of `runs` values and the 95 % confidence interval of that median."""
+
+    median: float
+    low: float
+    high: float
+    runs: int
+    unit: str
+    target: Target | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float], unit: str, target: Target | None = None) -> Figure:
+        """The figure of some measured values; the interval is of order statistics (no distribution is assumed)."""
+        ordered = sorted(values)
+        low, high = _median_interval(len(ordered))
+        return cls(statistics.median(ordered), ordered[low], ordered[high], len(ordered), unit, target)
+
+
+def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
+    """Indices of the order statistics between which the median lies with the given confidence (the ends if too few)."""
+    best = (0, runs - 1)
+    for low in range(runs // 2):
+        outside = 2 * sum(math.comb(runs, hits) for hits in range(low + 1)) / 2**runs
+        if 1 - outside < confidence:
+            break
+        best = (low, runs - 1 - low)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one line in a plot: `x` and `y` of equal length, with what they are called."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    x_label: str
+    y_label: str
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything one run of a suite found."""
+
+    suite: str
+    settings: Mapping[str, object]
+    figures: dict[str, Figure] = field(default_factory=dict)
+    series: list[Series] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, object]:
+        """The form of results.json."""
+        return {
+            "suite": self.suite,
+            "machine": machine(),
+            "settings": dict(self.settings),
+            "series": [
+                {"name": s.name, "x": s.x, "y": s.y, "x_label": s.x_label, "y_label": s.y_label} for s in self.series
+            ],
+            "figures": {
+                name: {"median": f.median, "low": f.low, "high": f.high, "runs": f.runs, "unit": f.unit}
+                for name, f in self.figures.items()
+            },
+            "absent": self.absent,
+            "notes": self.notes,
+        }
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,55 @@
+"""Figures: the median, and an interval that is as sure as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from orchestrator.bench import report
+from orchestrator.bench.results import Figure, Results, Series, Target
+
+
+def test_few_runs_give_the_whole_range() -> None:
+    figure = Figure.of([3.0, 1.0, 2.0], "s")
+    assert (figure.median, figure.low, figure.high, figure.runs) == (2.0, 1.0, 3.0, 3)
+
+
+@pytest.mark.parametrize("runs", [6, 9, 15, 40])
+def test_the_interval_holds_the_true_median_95_times_of_100(runs: int) -> None:
+    random = np.random.default_rng(7)
+    hits = 0
+    for _ in range(400):
+        figure = Figure.of(random.exponential(1.0, runs).tolist(), "s")
+        hits += figure.low <= np.log(2) <= figure.high
+    assert hits >= 0.93 * 400
+
+
+def test_the_interval_of_many_runs_is_narrower_than_the_range() -> None:
+    figure = Figure.of([float(value) for value in range(40)], "s")
+    assert 0 < figure.low < figure.median < figure.high < 39
+
+
+@pytest.mark.parametrize(("at_most", "value", "met"), [(True, 0.6, True), (True, 0.61, False), (False, 0.6, True)])
+def test_a_target_has_a_side(at_most: bool, value: float, met: bool) -> None:
+    assert Target(0.6, at_most).met(value) is met
+
+
+def test_a_report_says_what_was_measured_what_was_missed_and_what_is_absent(tmp_path: Path) -> None:
+    results = Results("demo", {"rules": 20})
+    results.figures["fast"] = Figure.of([1.0, 2.0, 3.0], "s", Target(1.5))
+    results.absent["slow"] = "no second switch here"
+    results.series.append(Series("ours", (1, 2), (3, 4), "rules", "seconds (s)"))
+    written = report.write(results, tmp_path / "new")
+    assert {path.name for path in written} == {"results.json", "seconds.svg", "report.md"}
+    document = json.loads((tmp_path / "new" / "results.json").read_text(encoding="utf-8"))
+    assert document["figures"]["fast"] == {"median": 2.0, "low": 1.0, "high": 3.0, "runs": 3, "unit": "s"}
+    text = (tmp_path / "new" / "report.md").read_text(encoding="utf-8")
+    assert "MISSED" in text
+    assert "no second switch here" in text
+    console = Console(record=True, width=160)
+    report.show(results, console)
+    assert "MISSED" in console.export_text()
