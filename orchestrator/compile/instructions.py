@@ -18,7 +18,7 @@ DROP = b""
 
 _OUTPUT, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 25, 28, 0xFFFF
 _GOTO_TABLE, _APPLY_ACTIONS = 1, 4
-_NICIRA, _OUTPUT_REGISTER = 0x00002320, 15
+_NICIRA, _OUTPUT_REGISTER, _CONJUNCTION = 0x00002320, 15, 34
 
 
 def output(port: int) -> bytes:
@@ -43,6 +43,14 @@ def copy_field(source: Field, destination: Field) -> bytes:
     bits = 8 * source.size
     headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
     return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, 0, 0) + headers)
+
+
+def conjunction(number: int, clause: int, clauses: int) -> bytes:
+    """The packet meets clause `clause` (from 0) of the `clauses` (2..64) of a conjunctive match (a Nicira extension).
+
+    A packet that meets them all, at one priority, is looked up again with the conjunction's number as its `conj_id`.
+    """
+    return struct.pack(">HHIHBBI", _EXPERIMENTER, 16, _NICIRA, _CONJUNCTION, clause, clauses, number)
 
 
 def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> bytes:

@@ -59,6 +59,7 @@ class Field:
         return (1 << 8 * self.size) - 1
 
 
+CONJ_ID = Field("conj_id", _NICIRA_1, 37, 4)
 IN_PORT = Field("in_port", _BASIC, 0, 4)
 ETH_SRC = Field("eth_src", _BASIC, 4, 6)
 ETH_DST = Field("eth_dst", _BASIC, 3, 6)
@@ -100,6 +101,7 @@ ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)
 """These two are only ever set, to make a neighbour advertisement."""
 
 FIELDS = (
+    CONJ_ID,
     IN_PORT,
     ETH_SRC,
     ETH_DST,

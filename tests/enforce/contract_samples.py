@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import IN_PORT, copy_field, instructions, output, output_register, set_field
+from orchestrator.compile.instructions import (
+    IN_PORT,
+    conjunction,
+    copy_field,
+    instructions,
+    output,
+    output_register,
+    set_field,
+)
 from orchestrator.compile.oxm import Term
 from orchestrator.enforce.drivers.openflow.frames import (
     ADVERTISEMENT,
@@ -340,6 +348,16 @@ ACTIONS = (
             _flow([], instructions([output_register(oxm.REGISTERS[4])]), table=60),
         ],
         _tcp4(), _v6(6, b""), ("vm2", _tcp4()),
+    ),
+    _doing(
+        "conjunction",
+        [
+            _flow([IS4, Term(oxm.IPV4_SRC, A4 & ~0xFF, 0xFFFFFF00)], instructions([conjunction(7, 0, 2)])),
+            _flow([IS4, Term(oxm.IPV4_SRC, B4)], instructions([conjunction(7, 0, 2), conjunction(8, 0, 2)])),
+            _flow([*TCP4, Term(oxm.TCP_DST, 80)], instructions([conjunction(7, 1, 2)])),
+            _flow([Term(oxm.CONJ_ID, 7), IS4]),
+        ],
+        _tcp4(), _tcp4(destination=81), ("vm2", _tcp4()),
     ),
     _doing(
         "choose-port", [

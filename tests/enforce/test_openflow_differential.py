@@ -12,14 +12,26 @@ from enforce.contract_samples import MATCHES, SAMPLES, SYMBOLS, VM1, VM2
 from enforce.real_switch import RealSwitch, SocketLink
 
 from orchestrator.compile import oxm
-from orchestrator.compile.instructions import IN_PORT, copy_field, instructions, output, output_register, set_field
+from orchestrator.compile.instructions import (
+    IN_PORT,
+    conjunction,
+    copy_field,
+    instructions,
+    output,
+    output_register,
+    set_field,
+)
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.drivers.openflow.fake.fields import BY_NAME, Field
+from orchestrator.enforce.drivers.openflow.frames import frame as frame_of
 from orchestrator.enforce.drivers.openflow.frames import vlan
 from orchestrator.enforce.drivers.openflow.messages import Fragments, SwitchConfig, Type
 from orchestrator.enforce.drivers.openflow.resolve import resolve
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 
 pytestmark = pytest.mark.system
@@ -70,8 +82,10 @@ class Pair:
         counted = []
         for answers in self.ask([flowdesc.request(0)]):
             stats = flowdesc.decode(messages.multipart_replies(answers, range(1)))
-            pairs = zip(stats.flows.cookie.tolist(), stats.packets.tolist(), strict=True)
-            counted.append(Counter({cookie: packets for cookie, packets in pairs if packets}))
+            by_cookie: Counter[int] = Counter()
+            for cookie, packets in zip(stats.flows.cookie.tolist(), stats.packets.tolist(), strict=True):
+                by_cookie[cookie] += packets
+            counted.append(+by_cookie)
         return counted
 
 
@@ -135,7 +149,7 @@ def some_match(rng: random.Random) -> bytes:
     )  # fmt: skip
     names = ["eth_type"] if version and rng.random() < 0.97 else []
     names += [name for name in family if rng.random() < (0.95 if name in ("ip_proto", "icmpv6_type") else 0.6)]
-    names += [name for name in ("in_port", "eth_src", "reg1", "packet_reg0") if rng.random() < 0.15]
+    names += [name for name in ("in_port", "eth_src", "reg1", "packet_reg0", "conj_id") if rng.random() < 0.15]
     if rng.random() < 0.1:
         rng.shuffle(names)
     if names and rng.random() < 0.05:
@@ -180,6 +194,10 @@ def some_instructions(rng: random.Random) -> bytes:
                 )
             )
         )
+    if rng.random() < 0.1:
+        actions = actions[: rng.choice((0, 0, 0, 1))]
+        for _ in range(rng.randrange(1, 3)):
+            actions.append(conjunction(rng.getrandbits(32), rng.randrange(3), rng.choice((0, 1, 2, 2, 3, 64, 65))))
     raw = instructions(actions, goto=rng.choice((None, None, 5, 253, 254, 255, 0)))
     if rng.random() < 0.05 and raw:
         raw = raw[: rng.randrange(0, len(raw), 4)]
@@ -293,6 +311,44 @@ def test_frames_go_the_same_ways(pair: Pair, seed: int) -> None:
     set_fragments(pair, Fragments.NX_MATCH if seed % 4 else Fragments.NORMAL)
     pair.load(some_program(rng))
     meet_alike(pair, [some_frame(rng) for _ in range(250)])
+
+
+def some_conjunctions(rng: random.Random) -> list[Flow]:
+    """Conjunctive matches over sources, destinations and ports that share clauses, and plain flows between them."""
+    is_tcp = [oxm.Term(oxm.ETH_TYPE, oxm.IPV4), oxm.Term(oxm.IP_PROTO, 6)]
+    addresses = [
+        [is_tcp[0], oxm.Term(field, 0x0A000000 | rng.randrange(4) << at, 0xFF000000 | 3 << at)]
+        for field in (oxm.IPV4_SRC, oxm.IPV4_DST)
+        for at in (0, 1)
+    ]
+    ports = [[*is_tcp, oxm.Term(oxm.TCP_DST, rng.randrange(4) & mask, mask)] for mask in (1, 2, 3)]
+    clauses: dict[tuple[int, bytes], list[bytes]] = {}
+    flows = []
+    for number in range(1, 8):
+        priority = 100 + number // 2 * 4
+        sides = [addresses[:2], addresses[2:], ports][: rng.choice((2, 3, 3))]
+        for clause, side in enumerate(sides):
+            for terms in rng.sample(side, rng.randrange(1, len(side) + 1)):
+                named = conjunction(number, clause, len(sides))
+                clauses.setdefault((priority, oxm.pack(terms)), []).append(named)
+        if number > 1 or rng.random() < 0.5:  # it has its priority for itself, and nobody may ask for it
+            match = oxm.pack([oxm.Term(oxm.CONJ_ID, number), is_tcp[0]])
+            flows.append(Flow(0, priority, match, instructions([output(2)]), priority))
+        above = priority + 1 + number % 2
+        flows.append(Flow(0, above, oxm.pack(rng.choice(addresses)), instructions([output(3)]), 50 + number))
+    flows += [Flow(0, *key, instructions(named), 100 + number) for number, (key, named) in enumerate(clauses.items())]
+    return list({flow.key: flow for flow in flows}.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_conjunctive_matches_are_met_alike(pair: Pair, seed: int) -> None:
+    rng = random.Random(400 + seed)
+    pair.load(some_conjunctions(rng))
+    packets = [
+        Packet(Family.IPV4, 0x0A000000 | rng.randrange(8), 0x0A000000 | rng.randrange(8), TCP, 9, rng.randrange(4))
+        for _ in range(250)
+    ]
+    meet_alike(pair, [frame_of(packet, src_mac=0x020000000001, dst_mac=0x020000000002) for packet in packets])
 
 
 @pytest.mark.parametrize("name", ["answer-arp", "answer-solicitation", "readdress"])

@@ -7,7 +7,7 @@ there are several mistakes, that decides which one is complained about.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.enforce.drivers.openflow.fake import fields
@@ -20,14 +20,16 @@ IN_PORT, LOCAL, PORTS_END = 0xFFFFFFF8, 0xFFFFFFFE, 0xFF00
 
 GOTO_TABLE, APPLY_ACTIONS = 1, 4
 OUTPUT, SET_FIELD, COPY_FIELD, EXPERIMENTER = 0, 25, 28, 0xFFFF
-NICIRA_VENDOR, OUTPUT_REGISTER = 0x00002320, 15
+NICIRA_VENDOR, OUTPUT_REGISTER, CONJUNCTION = 0x00002320, 15, 34
+CLAUSES = range(2, 65)
+"""How many clauses a conjunction may have."""
 
 _UNKNOWN_INSTRUCTIONS = {
     EXPERIMENTER: Reason.UNKNOWN_EXPERIMENTER_INSTRUCTION,
     **dict.fromkeys((2, 3, 5, 6), Reason.UNSUPPORTED_INSTRUCTION),
 }
 
-READ_ONLY = frozenset({"eth_type", "ip_frag", "ip_proto", "tcp_flags"})
+READ_ONLY = frozenset({"conj_id", "eth_type", "ip_frag", "ip_proto", "tcp_flags"})
 """Fields that no action can change."""
 
 
@@ -65,16 +67,29 @@ class CopyField:
     bits: int
 
 
-Action = Output | OutputRegister | SetField | CopyField
+@dataclass(frozen=True, slots=True)
+class Conjunction:
+    """The packet meets clause `clause`, counted from 0, of the `clauses` of conjunction `number`."""
+
+    number: int
+    clause: int
+    clauses: int
+
+
+Action = Output | OutputRegister | SetField | CopyField | Conjunction
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What to do with a packet; `octets` is how the switch describes it."""
+    """What to do with a packet; `octets` is how the switch describes it.
+
+    `conjunctions` are the clauses that it meets: who has some does nothing else.
+    """
 
     actions: tuple[Action, ...]
     goto: int | None
     octets: bytes
+    conjunctions: tuple[Conjunction, ...] = ()
 
 
 def read_instructions(octets: bytes, *, match: Match, table: int) -> Instructions:
@@ -89,18 +104,23 @@ def read_instructions(octets: bytes, *, match: Match, table: int) -> Instruction
             raise Complaint(Reason.DUPLICATE_INSTRUCTION)
         found[kind] = whole
     applied = found.get(APPLY_ACTIONS, b"")
-    listed = tuple(_structures(applied[8:], Reason.BAD_ACTION_LENGTH))
-    actions = tuple(_read_action(kind, whole) for kind, whole in listed)
+    listed, actions = [], []
+    for kind, whole in _structures(applied[8:], Reason.BAD_ACTION_LENGTH):
+        actions.append(_read_action(kind, whole))
+        listed.append((kind, whole))
+    conjunctions = tuple(action for action in actions if isinstance(action, Conjunction))
+    if conjunctions and (len(conjunctions) < len(actions) or GOTO_TABLE in found):
+        raise Complaint(Reason.BAD_CONJUNCTION)
     values = {name: bits.value for name, bits in match.items()}
     if not all(is_possible(action, values) for action in actions):
         raise Complaint(Reason.ACTION_CONTRADICTS_MATCH)
     goto = found[GOTO_TABLE][4] if GOTO_TABLE in found else None
     if goto is not None and goto <= table:
         raise Complaint(Reason.BAD_GOTO)
-    return Instructions(actions, goto, _described(listed, goto))
+    return Instructions(tuple(actions), goto, _described(listed, goto), conjunctions)
 
 
-def _described(actions: tuple[tuple[int, bytes], ...], goto: int | None) -> bytes:
+def _described(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
     """The instructions as the switch writes them: actions first, and padding that is zero."""
     body = b"".join(whole[:10] + bytes(6) if kind == OUTPUT else whole for kind, whole in actions)
     applied = struct.pack("!HH4x", APPLY_ACTIONS, 8 + len(body)) + body if body else b""
@@ -158,12 +178,28 @@ def _read_copy_field(whole: bytes) -> CopyField:
     return CopyField(source[0].name, source_at, target[0].name, target_at, bits)
 
 
-def _read_experimenter(whole: bytes) -> OutputRegister:
-    vendor, subtype, bit_range = struct.unpack_from("!IHH", whole, 4)
+def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction:
+    vendor, subtype = struct.unpack_from("!IH", whole, 4)
     if vendor != NICIRA_VENDOR:
         raise Complaint(Reason.BAD_EXPERIMENTER)
-    if subtype != OUTPUT_REGISTER or len(whole) != 24:
-        raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+    if subtype == OUTPUT_REGISTER and len(whole) == 24:
+        return _read_output_register(whole)
+    if subtype == CONJUNCTION:
+        return _read_conjunction(whole)
+    raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+
+
+def _read_conjunction(whole: bytes) -> Conjunction:
+    if len(whole) != 16:
+        raise Complaint(Reason.BAD_ACTION_LENGTH)
+    clause, clauses, number = struct.unpack_from("!BBI", whole, 10)
+    if clauses not in CLAUSES or clause >= clauses:
+        raise Complaint(Reason.BAD_CONJUNCTION)
+    return Conjunction(number, clause, clauses)
+
+
+def _read_output_register(whole: bytes) -> OutputRegister:
+    (bit_range,) = struct.unpack_from("!H", whole, 10)
     known = fields.read_header(whole[12:])
     if known is None or known[0] not in fields.REGISTERS or bit_range != fields.REGISTER_BITS - 1:
         raise Complaint(Reason.BAD_SET_ARGUMENT)

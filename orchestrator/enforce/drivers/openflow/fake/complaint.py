@@ -59,3 +59,5 @@ class Reason(enum.Enum):
     BAD_BUNDLED_XID = (17, 9)
     UNBUNDLED_TYPE = (17, 10)
     BUNDLED_FAILED = (17, 13)
+    BAD_CONJUNCTION = (0xFFFF, 15)
+    """One of Nicira's own errors."""

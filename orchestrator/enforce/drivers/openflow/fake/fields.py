@@ -87,6 +87,7 @@ _SOLICITED = (*_ND, _need("icmpv6_type", 135))
 _ADVERTISED = (*_ND, _need("icmpv6_type", 136))
 
 FIELDS = (
+    Field("conj_id", NICIRA, 37, 4, 32),
     Field("in_port", OPENFLOW, 0, 4, 32),
     Field("eth_src", OPENFLOW, 4, 6, 48, True),
     Field("eth_dst", OPENFLOW, 3, 6, 48, True),

@@ -62,7 +62,7 @@ class Journey:
             self._send(self._values.get(action.register, 0))
         elif isinstance(action, SetField):
             self._values[action.field] = self._values.get(action.field, 0) & ~action.mask | action.value & action.mask
-        else:
+        elif isinstance(action, CopyField):
             self._copy(action)
 
     def _copy(self, action: CopyField) -> None:

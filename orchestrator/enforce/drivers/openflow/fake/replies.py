@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER
+from orchestrator.enforce.drivers.openflow.fake.actions import NICIRA_VENDOR
 from orchestrator.enforce.drivers.openflow.fake.complaint import Reason
 from orchestrator.enforce.drivers.openflow.fake.table import Entry
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Multipart, Type
@@ -18,6 +19,7 @@ SHOWN_OF_REQUEST = 64
 """How much of a refused message comes back with the error."""
 
 _STATISTICS = 0x8002
+_EXPERIMENTER_ERROR = 0xFFFF
 _DURATION, _IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 0, 1, 4, 5
 
 
@@ -28,7 +30,8 @@ def answer(request: bytes, kind: Type, body: bytes = b"") -> bytes:
 
 def error(request: bytes, reason: Reason) -> bytes:
     """The refusal of a request."""
-    return answer(request, Type.ERROR, struct.pack("!HH", *reason.value) + request[:SHOWN_OF_REQUEST])
+    vendor = struct.pack("!I", NICIRA_VENDOR) if reason.value[0] == _EXPERIMENTER_ERROR else b""
+    return answer(request, Type.ERROR, struct.pack("!HH", *reason.value) + vendor + request[:SHOWN_OF_REQUEST])
 
 
 def bundle(request: bytes, number: int, kind: BundleControl) -> bytes:

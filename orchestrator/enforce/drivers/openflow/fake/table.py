@@ -4,13 +4,17 @@ Entries that look at the same bits have the same *shape*. Under one shape a pack
 equals the packet's own bits, so that a dictionary answers; a look-up asks shape after shape, those with the highest
 priority first, until no shape left can hold a higher one than was found.
 
+An entry may say that a packet meets a clause of a conjunctive match instead of deciding it. When entries of one
+priority say so for all clauses of a conjunction, the packet is looked up once more with the conjunction's number as
+its `conj_id`; an entry that asks for this number then decides (ovs-actions(7), "conjunction").
+
 A real switch may choose as it likes between entries of equal priority. This one refuses to guess: such a packet raises
 `Ambiguous`, so that a program whose outcome depends on luck does not pass a test by luck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.openflow.fake import fields
@@ -124,20 +128,36 @@ class FlowTable:
 
     def look_up(self, packet: Mapping[str, int]) -> Entry | None:
         """The entry that decides a packet. Raises Ambiguous."""
+        best, clauses = self._matching(packet)
+        for priority in sorted({entry.priority for entry in clauses}, reverse=True):
+            if best is not None and priority < best.priority:
+                break
+            for number in _met([entry for entry in clauses if entry.priority == priority]):
+                found, _ = self._matching({**packet, "conj_id": number})
+                best = _the_one(best, found, packet) if best is not None and priority == best.priority else found
+            if best is not None and best.priority >= priority:
+                break
+        return best
+
+    def _matching(self, packet: Mapping[str, int]) -> tuple[Entry | None, list[Entry]]:
+        """The entry that decides by itself, and those from its priority upwards that name clauses. Raises Ambiguous."""
         best: Entry | None = None
         rival: Entry | None = None
+        clauses: list[Entry] = []
         for group in self._groups_by_priority():
             if best is not None and group.top < best.priority:
                 break
             values = tuple([packet.get(name, 0) & mask for name, mask in group.shape])
             for priority, entry in group.by_values.get(values, {}).items():
-                if best is None or priority > best.priority:
+                if entry.instructions.conjunctions:
+                    clauses.append(entry)
+                elif best is None or priority > best.priority:
                     best, rival = entry, None
                 elif priority == best.priority and entry.instructions.octets != best.instructions.octets:
                     rival = entry
         if best is not None and rival is not None:
             raise Ambiguous(f"{best} and cookie {rival.cookie:#018x} both match {dict(packet)}")
-        return best
+        return best, clauses
 
     def _groups_by_priority(self) -> list[_Group]:
         if self._order is None:
@@ -145,6 +165,24 @@ class FlowTable:
                 group.renew()
             self._order = sorted(self._groups.values(), key=lambda group: -group.top)
         return self._order
+
+
+def _met(entries: Iterable[Entry]) -> list[int]:
+    """The conjunctions all of whose clauses are among those that the entries name."""
+    clauses: dict[tuple[int, int], set[int]] = {}
+    for entry in entries:
+        for each in entry.instructions.conjunctions:
+            clauses.setdefault((each.number, each.clauses), set()).add(each.clause)
+    return sorted({number for (number, needed), met in clauses.items() if len(met) == needed})
+
+
+def _the_one(best: Entry, other: Entry | None, packet: Mapping[str, int]) -> Entry:
+    """Which of two entries of one priority decides: either, if they do the same. Raises Ambiguous."""
+    if other is None or other.priority < best.priority:
+        return best
+    if other.instructions.octets != best.instructions.octets:
+        raise Ambiguous(f"{best} and cookie {other.cookie:#018x} both match {dict(packet)}")
+    return best
 
 
 def covers(wide: Match, narrow: Match) -> bool:
