@@ -24,6 +24,7 @@ _BASIC = {
 }  # fmt: skip
 _NAMES = {(0x8000, number): name for number, name in _BASIC.items()}
 _NAMES |= {(0x0001, number): f"reg{number}" for number in range(8)} | {(0x0001, 26): "ip_frag"}
+_NAMES |= {(0x0001, 37): "conj_id"}
 _NAMES |= {(0x1000, 1): "nd_reserved", (0x1000, 2): "nd_options_type"}
 _L4 = {6: "tcp", 17: "udp", 132: "sctp"}
 
@@ -43,15 +44,20 @@ class Test(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A flow entry taken apart."""
+    """A flow entry taken apart. One with `clauses` (conjunction, clause, of how many) decides nothing by itself."""
 
     priority: int
     tests: tuple[Test, ...]
     instructions: bytes
     cookie: int
+    clauses: tuple[tuple[int, int, int], ...] = ()
 
     def matches(self, fields: Fields) -> bool:
         return all(name in fields and fields[name] & mask == value for name, value, mask in self.tests)
+
+    def asks_for(self, conjunction: int, fields: Fields) -> bool:
+        """Whether it decides what meets all clauses of a conjunction."""
+        return any(test.name == "conj_id" for test in self.tests) and self.matches(fields | {"conj_id": conjunction})
 
 
 @dataclass
@@ -90,13 +96,14 @@ class Switch:
         return journey
 
     def _hit(self, table: int, fields: Fields) -> Row | None:
-        rows = self._tables.get(table, [])
-        best = next((row for row in rows if row.matches(fields)), None)
-        if best is None:
-            return None
-        equal = [row for row in rows if row.priority == best.priority and row.matches(fields)]
-        assert len(equal) == 1, f"table {table}: {len(equal)} rows match at priority {best.priority}: {equal}"
-        return best
+        rows = [row for row in self._tables.get(table, []) if row.matches(fields | {"conj_id": 0})]
+        met = {(row.priority, number) for row in rows for number, _, _ in row.clauses}
+        whole = {number for priority, number in met if _is_whole(number, [r for r in rows if r.priority == priority])}
+        rows += [row for number in whole for row in self._tables[table] if row.asks_for(number, fields)]
+        deciding = sorted((row for row in rows if not row.clauses), key=lambda row: -row.priority)
+        equal = [row for row in deciding if row.priority == deciding[0].priority]
+        assert len(equal) < 2, f"table {table}: {len(equal)} rows match at priority {equal[0].priority}: {equal}"
+        return equal[0] if equal else None
 
 
 def fields_of(packet: Packet, in_port: int, eth_src: int, eth_dst: int, *, first: bool = False) -> Fields:
@@ -122,7 +129,31 @@ def fields_of(packet: Packet, in_port: int, eth_src: int, eth_dst: int, *, first
 
 
 def _row(flow: Flow) -> Row:
-    return Row(flow.priority, tuple(_tests(flow.match)), flow.instructions, flow.cookie)
+    clauses = _clauses(flow.instructions)
+    return Row(flow.priority, tuple(_tests(flow.match)), flow.instructions, flow.cookie, clauses)
+
+
+def _clauses(instructions: bytes) -> tuple[tuple[int, int, int], ...]:
+    """The conjunction actions of a row; they stand alone."""
+    found = []
+    named = struct.pack(">HHIH", 0xFFFF, 16, 0x2320, 34)
+    if instructions[:2] == b"\0\4" and instructions[8:18] == named:
+        assert len(instructions) == int.from_bytes(instructions[2:4], "big"), "a clause goes nowhere"
+        for at in range(8, len(instructions), 16):
+            assert instructions[at : at + 10] == named, "clauses stand alone"
+            clause, clauses, number = struct.unpack_from(">BBI", instructions, at + 10)
+            assert clause < clauses
+            assert clauses >= 2
+            found.append((number, clause, clauses))
+    return tuple(found)
+
+
+def _is_whole(conjunction: int, rows: list[Row]) -> bool:
+    """Whether rows of one priority name all clauses of a conjunction."""
+    named = {(clause, of) for row in rows for number, clause, of in row.clauses if number == conjunction}
+    needed = {of for _, of in named}
+    assert len(needed) < 2, "a conjunction has one number of clauses"
+    return len(named) in needed
 
 
 def _tests(match: bytes) -> list[Test]:

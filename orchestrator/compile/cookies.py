@@ -48,6 +48,8 @@ class Kind(enum.IntEnum):
     """Return traffic in a tenant's ingress list; the tenant's number."""
     EGRESS_RETURN = 6
     """Return traffic in a tenant's egress list; the tenant's number."""
+    CLAUSE = 7
+    """A clause of conjunctive matches, which decides and counts nothing; a hash of its priority and match."""
     STAMP = 15
     """The flow that says what the switch holds; the low 40 bits of the generation."""
 
