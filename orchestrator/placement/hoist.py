@@ -1,0 +1,137 @@
+"""Moving a rule above the others without changing what the list means.
+
+A popular rule is asked late because others stand before it. Above all of them it would also decide packets that were
+theirs. There are two forms in which it may stand there:
+
+    alone       nothing before it overlaps it: the rule as it is
+    narrowed    only the packets that it decides: its box without those of the rules before it, as a few disjoint boxes
+    together    its box, and above it the parts within its box of every rule before it, in list order
+
+        list                         narrowed                     together
+        1  deny   tcp 10.9/16 ->     2  permit tcp 10/8 minus     1  deny   tcp 10.9/16 -> web
+        2  permit tcp 10/8 -> web       10.9/16 -> web            2  permit tcp 10/8 -> web
+
+Every entry keeps the number of its row, so counters stay with the rule that decides, and any set of hoisted rules
+stands together when its entries are sorted by row. Let a packet be held by an entry, and f be the first row of the list
+that holds it. No entry of a row before f holds it, for an entry is a part of its row. And there is one of f that does:
+an entry of a rule that is alone or narrowed holds only packets that this rule decides, so the rule is f; where rules
+stand together, the part of f within the box is an entry. So f decides, as before.
+
+`proof` checks just that, with no regard to how the entries were found.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import AclflowError
+from orchestrator.policy.model import RuleId
+from orchestrator.policy.rulelist import RuleList
+from orchestrator.policy.space import Box
+
+
+class Form(enum.Enum):
+    """How a rule is lifted."""
+
+    ALONE = "alone"
+    NARROWED = "narrowed"
+    TOGETHER = "together"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Packets that are decided above the list as row `row` of it decides them."""
+
+    row: int
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Hoisted:
+    """A rule and what is lifted for it, in the order in which it must be asked."""
+
+    rule: RuleId
+    form: Form
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """A rule that is not moved, and why."""
+
+    rule: RuleId
+    because: str
+
+
+def hoist(rows: RuleList, row: int, *, most_entries: int) -> Hoisted | Stays:
+    """Lift row `row` of a list, in the form that takes the fewest entries; narrowed, if both take as many."""
+    target = rows.rows[row]
+    above = rows.overlapping(target.box, stop=row)
+    if not above:
+        return _if_small(Hoisted(target.id, Form.ALONE, (Entry(row, target.box),)), most_entries)
+    pieces = _pieces(target.box, [rows.rows[each].box for each in above], most_entries)
+    if pieces is not None and not pieces:
+        return Stays(target.id, "the rules before it decide all its packets")
+    if pieces is not None and len(pieces) <= len(above) + 1:
+        return Hoisted(target.id, Form.NARROWED, tuple(Entry(row, piece) for piece in pieces))
+    parts = ((each, rows.rows[each].box.intersect(target.box)) for each in above)
+    companions = tuple(Entry(each, part) for each, part in parts if part is not None)
+    return _if_small(Hoisted(target.id, Form.TOGETHER, (*companions, Entry(row, target.box))), most_entries)
+
+
+def arranged(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
+    """The entries of several hoisted rules of one list, in the order in which they must be asked; each once."""
+    entries = dict.fromkeys(entry for each in hoisted for entry in each.entries)
+    return tuple(sorted(entries, key=lambda entry: entry.row))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was shown: so many packet sets, one for each entry that still holds packets, are decided as in the list."""
+
+    entries: int
+    sets: int
+
+
+class NotTheSame(AclflowError):
+    """Entries that would decide some packets otherwise than the list does: a defect, and nothing is lifted."""
+
+
+def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:
+    """Show that every packet that an entry decides is decided by the same row of the list. Raises NotTheSame."""
+    sets = 0
+    for number, entry in enumerate(entries):
+        asked_before = [other.box for other in entries[:number] if other.box.overlaps(entry.box)]
+        for decided in _without(entry.box, asked_before):
+            deciders = rows.deciders(decided)
+            if deciders != [entry.row]:
+                other = next(each for each in deciders if each != entry.row)
+                raise NotTheSame(
+                    f"'{rows.rows[entry.row].id}' would decide packets that '{rows.rows[other].id}' decides"
+                )
+            sets += 1
+    return Proof(len(entries), sets)
+
+
+def _pieces(box: Box, others: Sequence[Box], at_most: int) -> tuple[Box, ...] | None:
+    """The box without the others; None if that takes more boxes than allowed."""
+    pieces = [box]
+    for other in others:
+        pieces = [part for piece in pieces for part in (piece.minus(other) if piece.overlaps(other) else (piece,))]
+        if len(pieces) > at_most:
+            return None
+    return tuple(pieces)
+
+
+def _without(box: Box, others: Sequence[Box]) -> tuple[Box, ...]:
+    return _pieces(box, others, 1 << 62) or ()
+
+
+def _if_small(hoisted: Hoisted, most_entries: int) -> Hoisted | Stays:
+    if len(hoisted.entries) <= most_entries:
+        return hoisted
+    return Stays(
+        hoisted.rule, f"{len(hoisted.entries)} entries would have to stand above the list, over {most_entries}"
+    )
