@@ -1,0 +1,72 @@
+"""A policy compiled for packet filters, and the law that they must obey.
+
+The law: whatever the oracle decides for a packet, iptables and nftables do; and what the packet was counted under are,
+one by one, the comments of the rules, defaults and return-traffic rules that the oracle names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import iptables_interpreter
+import nft_interpreter
+
+from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.nftables import nftables_script
+from orchestrator.errors import NotExpressible
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.formats.express import NO_PACKETS
+from orchestrator.policy.model import RETURN_RULE_ID, Direction, Packet, Policy
+from orchestrator.policy.oracle import Decision, Step, decide
+
+TCP, UDP = 6, 17
+
+
+def carried(packet: Packet) -> bool:
+    """Whether a packet can be: no IPv6 packet's upper layer is an extension header."""
+    return packet.family is Family.IPV4 or packet.protocol not in NO_PACKETS[Family.IPV6]
+
+
+def check_nftables(policy: Policy, packets: Iterable[Packet] | None = None) -> None:
+    ruleset = nft_interpreter.Ruleset(nftables_script(policy))
+    for packet in filter(carried, policy_packets(policy) if packets is None else packets):
+        for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
+            journey = ruleset.send(packet, hidden)
+            _check(policy, packet, journey.accepted, journey.comments)
+
+
+def check_iptables(policy: Policy, packets: Iterable[Packet] | None = None) -> None:
+    """The law; policies that cannot be expressed are refused, which is right, and not looked at."""
+    try:
+        texts = iptables_texts(policy)
+    except NotExpressible:
+        return
+    rulesets = {family: iptables_interpreter.Ruleset(text) for family, text in texts.items()}
+    for packet in filter(carried, policy_packets(policy) if packets is None else packets):
+        for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
+            journey = rulesets[packet.family].send(packet, hidden)
+            _check(policy, packet, journey.accepted, journey.comments)
+
+
+def _check(policy: Policy, packet: Packet, accepted: bool, comments: list[str]) -> None:
+    decision = decide(policy, packet)
+    assert (accepted, comments) == (decision.permitted, counted_under(policy, decision)), f"{packet}: {decision}"
+
+
+def counted_under(policy: Policy, decision: Decision) -> list[str]:
+    """The comments that a decision's steps have."""
+    return [_comment(policy, step) for step in decision.steps]
+
+
+def _comment(policy: Policy, step: Step) -> str:
+    if step.tenant is None:
+        assert step.rule is not None
+        return f"operator-rule {policy.operator_numbers[step.rule]}"
+    tenant = next(each for each in policy.tenants if each.id == step.tenant)
+    side = "ingress" if step.direction is Direction.INGRESS else "egress"
+    if step.rule is None:
+        return f"{side}-default {tenant.number}"
+    if step.rule == RETURN_RULE_ID:
+        return f"{side}-return {tenant.number}"
+    return f"rule {tenant.rule_numbers[step.rule]}"
