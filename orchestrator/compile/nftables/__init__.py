@@ -1,0 +1,13 @@
+"""The nftables compiler: a policy as one `nft -f` script, in which a packet finds its rule by few look-ups.
+
+space.py    a list's rows as boxes of ranks
+waves.py    in what order classes of rows can be asked
+plan.py     maps, cuts and sequences: how a packet finds its rule
+write.py    a plan as chains, maps and rules
+script.py   all lists of a policy, dispatched by tenant: `nftables_script`
+"""
+
+from orchestrator.compile.nftables.plan import row_by_row
+from orchestrator.compile.nftables.script import nftables_script
+
+__all__ = ["nftables_script", "row_by_row"]

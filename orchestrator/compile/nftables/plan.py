@@ -1,0 +1,285 @@
+"""How a packet finds its rule among thousands: the plan of a list, before it is written as chains and maps.
+
+The problem
+    nftables has no tuple-space search of its own: a list is asked rule by rule (about 10 ns each), or the compiler says
+    which maps to look into. One masked, concatenated verdict map for each level and shape (a shape: which bits are
+    looked at) is right but slow, for real lists have hundreds of shapes, most of them with few rules, and every packet
+    would look into all of them.
+
+The plan
+    `Rules`     a few rows, asked one after the other
+    `Table`     many rows of one shape: one look-up in a hash map, whatever their number
+    `Cut`       one axis is divided where rows begin and end; a look-up leads to the rows that are left there
+    `Sequence`  parts that are asked one after the other
+
+         list ─ Cut protocol ─ tcp ─ Sequence ─┬─ Table (host, host, port)         8,000 rows
+                                               ├─ Cut destination ─┬─ Rules        rows narrow in the destination
+                                               │                   └─ Cut source ─ Rules
+                                               └─ Cut source ─ ...                 rows wide in the destination
+
+    A cut copies a row into every part that it reaches into, so an axis is cut only when few rows are wide on it;
+    otherwise the narrow rows and the wide ones become parts of a sequence (`waves` says in what order), and the wide
+    ones are cut elsewhere. What would still need more than `MOST_COPIES` copies a row is asked row by row.
+
+Invariants: along any way through a plan, of two rows that share a packet the earlier is asked first; a way that
+misses a row differs from it on an axis that was cut. So the first row that matches is the first of the list, and every
+hit is counted for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from orchestrator.compile.nftables.space import Axis, Bits, Rows, Space
+from orchestrator.compile.nftables.waves import Wave, waves
+
+FEW_ROWS = 8
+"""So many rows are asked one after the other rather than divided."""
+TABLE_ROWS = 512
+"""A shape gets a map of its own from so many rows on."""
+MOST_TABLES = 4
+"""Each costs every packet a look-up."""
+LOOKUP = 10
+"""What a look-up costs, in rows that could be asked in the same time."""
+SPLIT_ROWS = 64
+"""Fewer rows are not split into narrow and wide ones."""
+MOST_COPIES = 40
+"""How many rows and elements a list may become for each of its rows, beside the first `FREE_COPIES`."""
+FREE_COPIES = 20_000
+_NARROW = 1 / 50
+"""A row is narrow on an axis if it takes at most this share of the ranges there."""
+_WORTH = 0.9
+"""A cut that leaves more than this share of the rows in one part is not worth a look-up."""
+_REPLICATION = 2.0
+"""Copies a row that a cut makes before splitting is tried instead."""
+
+
+class Shape(NamedTuple):
+    """The bits that a table looks at: prefix lengths, whether ports (or ICMP type and code) count, TCP flags."""
+
+    source: int
+    destination: int
+    source_port: bool
+    destination_port: bool
+    flags: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """Rows one after the other; `cut` are the axes that need no looking at any more."""
+
+    rows: tuple[int, ...]
+    cut: frozenset[Axis]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows of one shape, no two alike."""
+
+    shape: Shape
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An interval of values on a cut axis and what is asked there."""
+
+    low: int
+    high: int
+    then: Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """An axis divided; values of no span match no row."""
+
+    axis: Axis
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence:
+    """Parts to be asked in order."""
+
+    parts: tuple[Plan, ...]
+
+
+Plan: TypeAlias = Rules | Table | Cut | Sequence
+
+
+def plan(space: Space) -> Plan:
+    """The plan of a list. Equal parts of it are the same object, to be written once.
+
+    The last rows of a list that look at nothing but protocol and flags (return traffic, most of all) are asked last by
+    everybody, rather than copied into every part.
+    """
+    rows = np.arange(len(space.lines))
+    narrow = np.flatnonzero(~space.unbounded[Axis.SOURCE :].all(axis=0))
+    end = max(int(narrow[-1]) + 1 if len(narrow) else 0, len(rows) - FEW_ROWS)
+    found = _Planner(space).plan(rows[:end], frozenset())
+    return Sequence((found, Rules(tuple(rows[end:].tolist()), frozenset()))) if end < len(rows) else found
+
+
+def row_by_row(space: Space) -> Plan:
+    """The plan that looks nothing up: what others are measured against."""
+    return Rules(tuple(range(len(space.lines))), frozenset())
+
+
+class _Division(NamedTuple):
+    """An axis divided at the ends of some rows: the first rank of every part; the parts of each row, end not included.
+
+    `sizes` says how many rows each part has.
+    """
+
+    axis: Axis
+    ranks: Rows
+    begin: Rows
+    end: Rows
+    sizes: Rows
+
+    @property
+    def largest(self) -> int:
+        return int(self.sizes.max())
+
+    @property
+    def copies(self) -> int:
+        return int(self.sizes.sum())
+
+
+class _Planner:
+    """Plans the parts of one list; what was planned once is not planned again."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._known: dict[tuple[bytes, frozenset[Axis]], Plan] = {}
+        self._left = FREE_COPIES + MOST_COPIES * len(space.lines)
+
+    def plan(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
+        rows = self._up_to_certain(rows, cut)
+        key = rows.tobytes(), cut
+        if key not in self._known:
+            self._known[key] = self._fresh(rows, cut)
+        return self._known[key]
+
+    def _fresh(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
+        if len(rows) > FEW_ROWS:
+            if Axis.PROTOCOL not in cut and not self._space.unbounded[Axis.PROTOCOL, rows].all():
+                return self._cut(self._division(Axis.PROTOCOL, rows), rows, cut)
+            found = (self._tables(rows) if cut <= {Axis.PROTOCOL} else None) or self._divided(rows, cut)
+            if found is not None:
+                return found
+        return Rules(tuple(rows.tolist()), cut)
+
+    def _up_to_certain(self, rows: Rows, cut: frozenset[Axis]) -> Rows:
+        """Leave out what comes behind a row that every packet here matches."""
+        certain = self._space.flags[rows, 1] == 0
+        for axis in Axis:
+            if axis not in cut:
+                certain &= self._space.unbounded[axis, rows]
+        first = np.flatnonzero(certain)
+        return rows[: int(first[0]) + 1] if len(first) else rows
+
+    def _tables(self, rows: Rows) -> Plan | None:
+        """Maps for the shapes that many rows have, and the others in between and behind as their order asks."""
+        shapes = [shape_of(self._space, int(row)) for row in rows]
+        counts: dict[Shape, int] = {}
+        for shape in shapes:
+            if shape is not None:
+                counts[shape] = counts.get(shape, 0) + 1
+        many = sorted((shape for shape, count in counts.items() if count >= TABLE_ROWS), key=lambda s: -counts[s])
+        if not many:
+            return None
+        kind = {shape: number for number, shape in enumerate(sorted(many[:MOST_TABLES], reverse=True))}
+        kinds = np.array([len(kind) if shape is None else kind.get(shape, len(kind)) for shape in shapes])
+        turns = waves(self._space, rows, kinds)
+        if len(turns) * LOOKUP > len(rows):
+            return None
+        known = list(kind)
+        parts: list[Plan] = []
+        for number, members in turns:
+            if number < len(known):
+                parts.append(self._table(known[number], members))
+            else:
+                parts.append(self._divided(members, frozenset({Axis.PROTOCOL})) or self._rules(members))
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _rules(self, rows: Rows) -> Rules:
+        return Rules(tuple(rows.tolist()), frozenset({Axis.PROTOCOL}))
+
+    def _table(self, shape: Shape, rows: Rows) -> Table:
+        """The first of the rows that match the same packets; the others never match."""
+        first: dict[tuple[object, ...], int] = {}
+        for row in rows.tolist():
+            key = (*self._space.low[Axis.SOURCE :, row].tolist(), int(self._space.flags[row, 0]))
+            first.setdefault(key, row)
+        return Table(shape, tuple(first.values()))
+
+    def _divided(self, rows: Rows, cut: frozenset[Axis]) -> Plan | None:
+        """A cut on the best axis, or the rows split so that one pays; None where asking row by row is better."""
+        if len(rows) <= FEW_ROWS:
+            return None
+        axes = [axis for axis in Axis if axis not in cut and not self._space.unbounded[axis, rows].all()]
+        divisions = [self._division(axis, rows) for axis in axes]
+        if not divisions:
+            return None
+        best = min(divisions, key=lambda each: (each.largest + each.copies / len(rows), each.axis))
+        if best.copies > _REPLICATION * len(rows) and len(rows) >= SPLIT_ROWS:
+            found = self._split(divisions, rows, cut)
+            if found is not None:
+                return found
+        if best.largest > _WORTH * len(rows) or best.copies > self._left:
+            return None
+        return self._cut(best, rows, cut)
+
+    def _division(self, axis: Axis, rows: Rows) -> _Division:
+        low, high = self._space.low[axis, rows], self._space.high[axis, rows]
+        ranks = np.unique(np.concatenate(([0], low, high + 1)))
+        ranks = ranks[ranks < len(self._space.starts[axis]) - 1]
+        begin, end = np.searchsorted(ranks, low), np.searchsorted(ranks, high, "right")
+        change = np.bincount(begin, minlength=len(ranks) + 1) - np.bincount(end, minlength=len(ranks) + 1)
+        return _Division(axis, ranks, begin, end, np.cumsum(change)[:-1])
+
+    def _split(self, divisions: list[_Division], rows: Rows, cut: frozenset[Axis]) -> Plan | None:
+        """The rows narrow on an axis and those wide there, taking turns, where that beats asking row by row."""
+        best: list[Wave] = []
+        least = len(rows)
+        for division in divisions:
+            wide: Bits = division.end - division.begin > max(1.0, _NARROW * len(division.ranks))
+            if division.axis in (Axis.SOURCE, Axis.DESTINATION) and wide.any() and not wide.all():
+                turns = waves(self._space, rows, wide.astype(np.int64))
+                rough = sum(min(len(each.rows), FEW_ROWS + LOOKUP) for each in turns)
+                if rough < least:
+                    best, least = turns, rough
+        if not best:
+            return None
+        return Sequence(tuple(self._divided(each.rows, cut) or self.plan(each.rows, cut) for each in best))
+
+    def _cut(self, division: _Division, rows: Rows, cut: frozenset[Axis]) -> Cut:
+        self._left -= division.copies
+        axis = division.axis
+        spans: list[Span] = []
+        ends = [*division.ranks[1:].tolist(), len(self._space.starts[axis]) - 1]
+        for part in np.flatnonzero(division.sizes).tolist():
+            inside = rows[(division.begin <= part) & (part < division.end)]
+            then = self.plan(inside, cut | {axis})
+            low, high = self._space.values(axis, int(division.ranks[part]), ends[part] - 1)
+            if spans and spans[-1].then is then and spans[-1].high + 1 == low:
+                low = spans.pop().low
+            spans.append(Span(low, high, then))
+        return Cut(axis, tuple(spans))
+
+
+def shape_of(space: Space, row: int) -> Shape | None:
+    """The shape of a row, protocol aside; None if it looks at nothing, or at a range of ports, which no mask says."""
+    line = space.lines[row]
+    ports = []
+    for axis in (Axis.SOURCE_PORTS, Axis.DESTINATION_PORTS):
+        low, high = space.values(axis, int(space.low[axis, row]), int(space.high[axis, row]))
+        if low != high and not space.unbounded[axis, row]:
+            return None
+        ports.append(not space.unbounded[axis, row])
+    shape = Shape(line.source.length, line.destination.length, ports[0], ports[1], line.flags_mask)
+    return shape if any(shape) else None

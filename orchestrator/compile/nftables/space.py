@@ -1,0 +1,96 @@
+"""The rows of a filter list as boxes of ranks: what the planner compares and cuts.
+
+Every axis is cut into the ranges of values that no row tells apart; a *rank* numbers them in ascending order. A row is
+then an interval of ranks on each axis, whatever the axis is made of, plus the TCP flags it asks for:
+
+    source address   0.0.0.0 ... 9.255.255.255 | 10.0.0.0 ... 10.255.255.255 | 11.0.0.0 ... 255.255.255.255
+    rank                       0               |              1              |              2
+
+ICMP types and codes stand where other protocols have ports.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.filterlists import Line
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.ports import HIGHEST_PORT
+
+Rows = npt.NDArray[np.int64]
+Ranks = npt.NDArray[np.int32]
+Bits = npt.NDArray[np.bool_]
+
+
+class Axis(enum.IntEnum):
+    """What a packet is looked at, in the order of `Space.low` and `Space.high`."""
+
+    PROTOCOL = 0
+    SOURCE = 1
+    DESTINATION = 2
+    SOURCE_PORTS = 3
+    DESTINATION_PORTS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """`low` and `high`: (5, rows) first and last rank; `starts`: the first value of every rank, by axis.
+
+    `unbounded`: (5, rows) whether the row takes every value; `flags`: (rows, 2) value and mask.
+    """
+
+    lines: tuple[Line, ...]
+    family: Family
+    low: Ranks
+    high: Ranks
+    unbounded: Bits
+    flags: npt.NDArray[np.uint8]
+    starts: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, lines: Sequence[Line], family: Family) -> Space:
+        """The space of a list's rows of one IP version."""
+        spans = [
+            [(0, 255) if line.protocol < 0 else (line.protocol, line.protocol) for line in lines],
+            [(line.source.network, line.source.last) for line in lines],
+            [(line.destination.network, line.destination.last) for line in lines],
+            [line.source_ports if line.icmp_type < 0 else (line.icmp_type, line.icmp_type) for line in lines],
+            [line.destination_ports if line.icmp_code < 0 else (line.icmp_code, line.icmp_code) for line in lines],
+        ]
+        tops = (255, (1 << family.bits) - 1, (1 << family.bits) - 1, HIGHEST_PORT, HIGHEST_PORT)
+        starts, low, high = [], [], []
+        for pairs, top in zip(spans, tops, strict=True):
+            first = sorted({0, *(a for a, _ in pairs), *(b + 1 for _, b in pairs if b < top)})
+            rank = {value: number for number, value in enumerate(first)} | {top + 1: len(first)}
+            starts.append((*first, top + 1))
+            low.append([rank[a] for a, _ in pairs])
+            high.append([rank[b + 1] - 1 for _, b in pairs])
+        lows, highs = np.array(low, np.int32), np.array(high, np.int32)
+        last = np.array([len(each) - 2 for each in starts], np.int32)
+        flags = np.array([(line.flags_value, line.flags_mask) for line in lines], np.uint8).reshape(-1, 2)
+        unbounded = (lows == 0) & (highs == last[:, None])
+        return cls(tuple(lines), family, lows, highs, unbounded, flags, tuple(starts))
+
+    def values(self, axis: Axis, first: int, last: int) -> tuple[int, int]:
+        """The lowest and the highest value of an interval of ranks."""
+        return self.starts[axis][first], self.starts[axis][last + 1] - 1
+
+    def meeting(self, row: int, others: Rows) -> Rows:
+        """Those of some rows that share a packet with a row."""
+        value, mask = self.flags[row]
+        for axis in _MOST_TELLING_FIRST:
+            low, high = self.low[axis], self.high[axis]
+            others = others[(low[others] <= high[row]) & (high[others] >= low[row])]
+        if mask and len(others):
+            theirs = self.flags[others]
+            others = others[(theirs[:, 0] ^ value) & theirs[:, 1] & mask == 0]
+        return others
+
+
+_MOST_TELLING_FIRST = (Axis.SOURCE, Axis.DESTINATION, Axis.DESTINATION_PORTS, Axis.SOURCE_PORTS, Axis.PROTOCOL)
+"""Two rows are mostly apart in their addresses."""

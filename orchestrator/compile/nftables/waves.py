@@ -1,0 +1,48 @@
+"""In what order rows may be asked when they are sorted into classes: as few turns of the classes as their order allows.
+
+Rows of one class can be asked together (by one map, or one tree). Of two rows that share a packet the earlier must be
+asked first, or together with the later: that is all the order there is. Classes take turns, 0 1 .. k-1, 0 1 .. k-1, and
+each row goes into the earliest turn of its class that is not before any earlier row it meets:
+
+    rows 0a 1b 2a, where 2 meets 1:     a first  turn 0: 0     turn 1: 1     turn 2: 2
+                                        b first  turn 0: 1     turn 1: 0 2
+
+Turns that nobody takes are left out. Law: of two rows that share a packet, the later is never in an earlier turn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.compile.nftables.space import Rows, Space
+
+
+class Wave(NamedTuple):
+    """Rows that are asked together, in list order, and their class."""
+
+    kind: int
+    rows: Rows
+
+
+def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
+    """The turns that some rows of a list take; `kinds` are their classes, from 0 upwards.
+
+    The first turn is the first class's or the last one's, whichever makes fewer turns.
+    """
+    classes = int(kinds.max()) + 1
+    first, last = (_turns(space, rows, (kinds + shift) % classes, classes) for shift in (0, 1))
+    shift, turn = (1, last) if len(np.unique(last)) < len(np.unique(first)) else (0, first)
+    return [Wave((int(number) - shift) % classes, rows[turn == number]) for number in np.unique(turn)]
+
+
+def _turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
+    """The turn of every row, where class i has the turns i, i + classes, i + 2 classes, ..."""
+    turn = np.zeros(len(space.lines), np.int64)
+    for place, (row, kind) in enumerate(zip(rows.tolist(), kinds.tolist(), strict=True)):
+        before = rows[:place]
+        met = space.meeting(row, before[turn[before] > kind])
+        after = int(turn[met].max(initial=kind))
+        turn[row] = after + (kind - after) % classes
+    return turn[rows]

@@ -1,0 +1,100 @@
+"""nft's words for what a packet is looked at and for values, by IP version."""
+
+from __future__ import annotations
+
+from orchestrator.compile.filterlists import Line
+from orchestrator.compile.nftables.plan import Shape
+from orchestrator.compile.nftables.space import Axis
+from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.ports import HIGHEST_PORT
+
+IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+ICMP_NAME = {Family.IPV4: "icmp", Family.IPV6: "icmpv6"}
+_HIGHEST_BYTE = 255
+
+
+def field(axis: Axis, family: Family, *, icmp: bool = False) -> str:
+    """The field of an axis. ICMP types and codes stand where others have ports."""
+    if axis is Axis.PROTOCOL:
+        return "meta l4proto"
+    if axis in (Axis.SOURCE, Axis.DESTINATION):
+        return f"{IP[family]} {'saddr' if axis is Axis.SOURCE else 'daddr'}"
+    source = axis is Axis.SOURCE_PORTS
+    if icmp:
+        return f"{ICMP_NAME[family]} {'type' if source else 'code'}"
+    return f"th {'sport' if source else 'dport'}"
+
+
+def interval(axis: Axis, family: Family, low: int, high: int) -> str:
+    """Some neighbouring values of an axis, as a prefix where they are one."""
+    if axis in (Axis.SOURCE, Axis.DESTINATION):
+        size = high - low + 1
+        if size > 1 and size & (size - 1) == 0 and low % size == 0:
+            return str(Prefix(family, low, family.bits - size.bit_length() + 1))
+        ends = format_address(family, low), format_address(family, high)
+    else:
+        ends = str(low), str(high)
+    return ends[0] if low == high else "-".join(ends)
+
+
+def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | None:
+    """The part of an interval that the field can hold: ICMP types are bytes where others have 16-bit ports."""
+    if icmp and axis in (Axis.SOURCE_PORTS, Axis.DESTINATION_PORTS):
+        return (low, min(high, _HIGHEST_BYTE)) if low <= _HIGHEST_BYTE else None
+    return low, high
+
+
+def conditions(line: Line, family: Family, cut: frozenset[Axis]) -> list[str]:
+    """What a rule has to look at, axes that were cut left out."""
+    found = []
+    for axis, prefix in ((Axis.SOURCE, line.source), (Axis.DESTINATION, line.destination)):
+        if axis not in cut and prefix.length:
+            found.append(f"{field(axis, family)} {interval(axis, family, prefix.network, prefix.last)}")
+    if Axis.PROTOCOL not in cut and line.protocol >= 0:
+        found.append(f"meta l4proto {line.protocol}")
+    for axis, ports, number in (
+        (Axis.SOURCE_PORTS, line.source_ports, line.icmp_type),
+        (Axis.DESTINATION_PORTS, line.destination_ports, line.icmp_code),
+    ):
+        if axis not in cut and number >= 0:
+            found.append(f"{field(axis, family, icmp=True)} {number}")
+        elif axis not in cut and ports != (0, HIGHEST_PORT):
+            found.append(f"{field(axis, family)} {interval(axis, family, *ports)}")
+    if line.flags_mask:
+        found.append(f"tcp flags & {line.flags_mask:#04x} == {line.flags_value:#04x}")
+    return found
+
+
+def shape_fields(shape: Shape, family: Family, *, icmp: bool) -> tuple[list[str], list[str]]:
+    """The fields of a table's key, and the same under their masks."""
+    fields, masked = [], []
+    for axis, length in ((Axis.SOURCE, shape.source), (Axis.DESTINATION, shape.destination)):
+        if length:
+            name = field(axis, family)
+            fields.append(name)
+            mask = ((1 << length) - 1) << (family.bits - length)
+            masked.append(name if length == family.bits else f"{name} & {format_address(family, mask)}")
+    for axis, looked_at in ((Axis.SOURCE_PORTS, shape.source_port), (Axis.DESTINATION_PORTS, shape.destination_port)):
+        if looked_at:
+            fields.append(field(axis, family, icmp=icmp))
+            masked.append(fields[-1])
+    if shape.flags:
+        fields.append("tcp flags")
+        masked.append(f"tcp flags & {shape.flags:#04x}")
+    return fields, masked
+
+
+def shape_key(shape: Shape, line: Line, family: Family) -> str:
+    """The element that a row is in its shape's table."""
+    parts = []
+    if shape.source:
+        parts.append(format_address(family, line.source.network))
+    if shape.destination:
+        parts.append(format_address(family, line.destination.network))
+    if shape.source_port:
+        parts.append(str(line.source_ports[0] if line.icmp_type < 0 else line.icmp_type))
+    if shape.destination_port:
+        parts.append(str(line.destination_ports[0] if line.icmp_code < 0 else line.icmp_code))
+    if shape.flags:
+        parts.append(f"{line.flags_value:#04x}")
+    return " . ".join(parts)

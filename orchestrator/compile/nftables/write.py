@@ -1,0 +1,136 @@
+"""A plan as chains, maps and rules.
+
+A chain holds the rules of its plan in order. A part that several ways lead to is one chain, which `jump` leads to and
+which returns where nothing in it matched; a way that ends at a single row with nothing left to look at carries the
+verdict in the map itself. Every verdict has a counter beside it and the row's comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from orchestrator.compile.filterlists import Line
+from orchestrator.compile.nftables import words
+from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
+from orchestrator.compile.nftables.space import Axis, Space
+from orchestrator.policy.addresses import Family
+
+
+@dataclass(slots=True)
+class Declarations:
+    """The inside of a table, each map and chain as its lines."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def map(self, name: str, fields: Iterable[str], elements: Iterable[str], *flags: str) -> None:
+        """A verdict map; `flags` are further statements of its declaration."""
+        self._block(
+            f"map {name}",
+            [f"typeof {' . '.join(fields)} : verdict", *flags, *_elements(elements)],
+        )
+
+    def set(self, name: str, fields: Iterable[str], elements: Iterable[str]) -> None:
+        """A set of intervals."""
+        self._block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_elements(elements)])
+
+    def chain(self, name: str, rules: Iterable[str]) -> None:
+        self._block(f"chain {name}", rules)
+
+    def _block(self, head: str, body: Iterable[str]) -> None:
+        self.lines += [f"\t{head} {{", *(f"\t\t{line}" for line in body), "\t}", ""]
+
+
+def _elements(elements: Iterable[str]) -> list[str]:
+    found = [f"\t{each}," for each in elements]
+    return ["elements = {", *found, "}"] if found else []
+
+
+@dataclass(slots=True)
+class PlanWriter:
+    """Writes the plan of one list. `counted`: whether its verdicts have counters and comments."""
+
+    declarations: Declarations
+    name: str
+    space: Space
+    counted: bool = True
+    _chains: dict[int, str] = field(default_factory=dict)
+    _maps: int = 0
+
+    def rules(self, plan: Plan) -> list[str]:
+        """The rules of a plan, to stand in a chain; what they lead to is declared on the way."""
+        if isinstance(plan, Rules):
+            return [self._rule(row, plan.cut) for row in plan.rows]
+        if isinstance(plan, Sequence):
+            return [rule for part in plan.parts for rule in self.rules(part)]
+        return [self._table(plan) if isinstance(plan, Table) else self._cut(plan)]
+
+    @property
+    def _family(self) -> Family:
+        return self.space.family
+
+    def _rule(self, row: int, cut: frozenset[Axis]) -> str:
+        line = self.space.lines[row]
+        start = words.conditions(line, self._family, cut)
+        counter, comment = (["counter"], [f'comment "{line.comment}"']) if self.counted else ([], [])
+        return " ".join([*start, *counter, _verdict(line), *comment])
+
+    def _table(self, plan: Table) -> str:
+        lines = [self.space.lines[row] for row in plan.rows]
+        fields, masked = words.shape_fields(plan.shape, self._family, icmp=lines[0].icmp_type >= 0)
+        elements = [self._element(words.shape_key(plan.shape, line, self._family), line) for line in lines]
+        name = self._new_map()
+        self.declarations.map(name, fields, elements, *(["counter"] if self.counted else []))
+        return f"{' . '.join(masked)} vmap @{name}"
+
+    def _element(self, key: str, line: Line) -> str:
+        return f'{key} comment "{line.comment}" : {_verdict(line)}' if self.counted else f"{key} : {_verdict(line)}"
+
+    def _cut(self, plan: Cut) -> str:
+        icmp = any(self._about_icmp(span.then) for span in plan.spans)
+        elements, single, verdicts = [], True, False
+        for span in plan.spans:
+            values = words.within(plan.axis, span.low, span.high, icmp=icmp)
+            if values is None:
+                continue
+            key = words.interval(plan.axis, self._family, *values)
+            certain = self._certain(span.then)
+            single &= values[0] == values[1]
+            verdicts |= certain is not None
+            elements.append(
+                f"{key} : jump {self._chain(span.then)}" if certain is None else self._element(key, certain)
+            )
+        name = self._new_map()
+        flags = [*([] if single else ["flags interval"]), *(["counter"] if verdicts and self.counted else [])]
+        looked_at = words.field(plan.axis, self._family, icmp=icmp)
+        self.declarations.map(name, [looked_at], elements, *flags)
+        return f"{looked_at} vmap @{name}"
+
+    def _about_icmp(self, plan: Plan) -> bool:
+        """Whether a part asks for an ICMP type; parts behind a cut of the protocol are all about one protocol."""
+        if isinstance(plan, Sequence):
+            return any(map(self._about_icmp, plan.parts))
+        if isinstance(plan, Cut):
+            return any(self._about_icmp(span.then) for span in plan.spans)
+        return any(self.space.lines[row].icmp_type >= 0 for row in plan.rows)
+
+    def _certain(self, plan: Plan) -> Line | None:
+        """The row that decides every packet that gets here; None if there is something left to look at."""
+        if not isinstance(plan, Rules) or len(plan.rows) != 1:
+            return None
+        line = self.space.lines[plan.rows[0]]
+        return None if words.conditions(line, self._family, plan.cut) else line
+
+    def _chain(self, plan: Plan) -> str:
+        if id(plan) not in self._chains:
+            name = self._chains[id(plan)] = f"{self.name}_c{len(self._chains) + 1}"
+            self.declarations.chain(name, self.rules(plan))
+        return self._chains[id(plan)]
+
+    def _new_map(self) -> str:
+        self._maps += 1
+        return f"{self.name}_m{self._maps}"
+
+
+def _verdict(line: Line) -> str:
+    return "accept" if line.permit else "drop"
