@@ -137,7 +137,7 @@ class _Port:
         self.name = node.name
         self._mac = node.mac
         self.address = next((p.network for p in node.addresses if p.family is Family.IPV4), None)
-        self.socket = lab.inside(node.name, _raw_socket)
+        self.socket = lab.inside(node.name, raw_socket)
         self.fenced = True
         self._asked = 0
         self.waiting = False
@@ -206,7 +206,8 @@ def _quotes(frame: bytes, at: int) -> bool:
     return frame[12:14] == b"\x86\xdd" and frame[20] == ICMPV6 and frame[54] < 128 and at >= 54 + 8 + 40
 
 
-def _raw_socket() -> socket.socket:
+def raw_socket() -> socket.socket:
+    """A socket for every frame of the interface. Called inside a node's namespace."""
     raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_EVERY_PROTOCOL))
     raw.setsockopt(socket.SOL_SOCKET, 33, _RECEIVE_BUFFER)  # SO_RCVBUFFORCE
     raw.bind((INTERFACE, _EVERY_PROTOCOL))

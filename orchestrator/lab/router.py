@@ -1,0 +1,179 @@
+"""A router between two ends, in three namespaces: where packet filters are loaded and tried.
+
+    left ── eth0 ══ left ─ router ─ right ══ eth0 ── right
+
+The kernel of `router` forwards whatever comes from `left` to `right`, whoever it is addressed to; the ends have raw
+sockets and nobody speaks by himself. What does not come out was dropped by the filter (or is what no router forwards).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+from pyroute2 import IPRoute, netns
+
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.errors import Missing, Refused
+from orchestrator.lab import namespaces
+from orchestrator.lab.network import INTERFACE
+from orchestrator.lab.spec import format_mac
+from orchestrator.lab.wire import raw_socket
+from orchestrator.policy.model import Packet
+
+Result = TypeVar("Result")
+
+LEFT, ROUTER, RIGHT = "left", "router", "right"
+_MACS = {LEFT: 0x02AC1F000001, RIGHT: 0x02AC1F000002}
+_ROUTER_MACS = {LEFT: 0x02AC1F000011, RIGHT: 0x02AC1F000012}
+_NEXT_HOPS = {socket.AF_INET: "169.254.1.2", socket.AF_INET6: "fe80::2"}
+_BATCH = 64
+_QUIET_S = 0.1
+_MAGIC = b"aclfw\xf1"
+_FORWARDING = {
+    "net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1",
+    "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/conf/all/send_redirects": "0", "net/ipv6/conf/default/dad_transmits": "0",
+    "net/ipv6/conf/default/accept_ra": "0", "net/ipv4/icmp_ratelimit": "0",
+}  # fmt: skip
+
+
+class Router:
+    """The three namespaces, up for as long as the `with` block runs. Needs root."""
+
+    def __init__(self, prefix: str) -> None:
+        self._names = {role: f"{prefix}{role}" for role in (LEFT, ROUTER, RIGHT)}
+        self._sockets: dict[str, socket.socket] = {}
+        self._sent = 0
+        self._run = os.urandom(4)
+
+    def __enter__(self) -> Router:
+        self._remove()
+        try:
+            for name in self._names.values():
+                namespaces.create(name)
+            self.inside(ROUTER, self._link)
+            self._sockets = {role: self.inside(role, raw_socket) for role in (LEFT, RIGHT)}
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._sockets.values():
+            each.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        for name in self._names.values():
+            namespaces.remove(name)
+
+    def _link(self) -> None:
+        """Both links, and routes for everything to the right. Called inside the router."""
+        namespaces.set_kernel(_FORWARDING)
+        with IPRoute() as routes:
+            routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")  # routes need some local address
+            for role in (LEFT, RIGHT):
+                descriptor = netns.getnsfd(self._names[role])
+                try:
+                    peer = {"ifname": INTERFACE, "net_ns_fd": descriptor, "address": format_mac(_MACS[role])}
+                    routes.link("add", ifname=role, kind="veth", address=format_mac(_ROUTER_MACS[role]), peer=peer)
+                finally:
+                    os.close(descriptor)
+                routes.link("set", index=routes.link_lookup(ifname=role)[0], state="up")
+                self.inside(role, _up)
+            right = routes.link_lookup(ifname=RIGHT)[0]
+            for family, gateway in _NEXT_HOPS.items():
+                routes.neigh("add", dst=gateway, lladdr=format_mac(_MACS[RIGHT]), ifindex=right, state="permanent",
+                             family=family)  # fmt: skip
+                everywhere = "::/0" if family == socket.AF_INET6 else "0.0.0.0/0"
+                routes.route("add", dst=everywhere, gateway=gateway, oif=right, flags=["onlink"], family=family)
+
+    def inside(self, role: str, call: Callable[[], Result]) -> Result:
+        """What `call` returns when run inside one of the namespaces."""
+        return namespaces.inside(self._names[role], call)
+
+    def run(self, *command: str, text: str = "") -> str:
+        """Run a command in the router's namespace; its output. Raises Missing, or Refused with its complaint."""
+        try:
+            done = self.inside(
+                ROUTER, lambda: subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            )
+        except FileNotFoundError:
+            raise Missing(f"there is no program '{command[0]}' here") from None
+        if done.returncode:
+            raise Refused(f"{command[0]}: {done.stderr.strip()[:2000]}")
+        return done.stdout
+
+    def fire(self, packets: Sequence[Packet]) -> list[bool]:
+        """Send each packet once from the left; which of them came out on the right."""
+        return self.fire_frames([partial(_frame, packet) for packet in packets])
+
+    def fire_frames(self, crafts: Sequence[Callable[[bytes], bytes]]) -> list[bool]:
+        """The same for frames (from `ethernet`), each made around the marker it is given."""
+        first, self._sent = self._sent, self._sent + len(crafts)
+        seen = [False] * len(crafts)
+        for start in range(0, len(crafts), _BATCH):
+            for index, craft in enumerate(crafts[start : start + _BATCH], start):
+                self._sockets[LEFT].send(craft(_MAGIC + self._run + struct.pack("!I", first + index)))
+            self._collect(seen, first, 0.0)
+        while self._collect(seen, first, _QUIET_S):
+            pass
+        return seen
+
+    def cpu_ns(self, packets: Sequence[Packet]) -> float:
+        """CPU time a packet from the left to the right, the sending system call included, in nanoseconds.
+
+        The kernel does all of the forwarding in the thread that sends, so that thread's clock is read.
+        """
+        crafted = [_frame(packet, _MAGIC) for packet in packets]
+        left, spent = self._sockets[LEFT], 0
+        for start in range(0, len(crafted), _BATCH):
+            batch = crafted[start : start + _BATCH]
+            before = time.thread_time_ns()
+            for frame in batch:
+                left.send(frame)
+            spent += time.thread_time_ns() - before
+            self._collect([], 0, 0.0)
+        return spent / len(crafted)
+
+    def _collect(self, seen: list[bool], first: int, patience_s: float) -> bool:
+        """Take what has arrived on the right; whether there was anything."""
+        stem = _MAGIC + self._run
+        arrived = False
+        while select.select([self._sockets[RIGHT]], [], [], patience_s)[0]:
+            frame = self._sockets[RIGHT].recv(2048)
+            at = frame.find(stem)
+            if at < 0:
+                continue
+            index = struct.unpack_from("!I", frame, at + len(stem))[0] - first
+            if 0 <= index < len(seen):
+                seen[index] = arrived = True
+            patience_s = 0.0
+        return arrived
+
+
+def ethernet(kind: int, octets: bytes) -> bytes:
+    """A frame from the left to the router around what it carries."""
+    return frames.ethernet(_MACS[LEFT], _ROUTER_MACS[LEFT], kind, octets)
+
+
+def _frame(packet: Packet, payload: bytes) -> bytes:
+    return frames.frame(packet, src_mac=_MACS[LEFT], dst_mac=_ROUTER_MACS[LEFT], payload=payload)
+
+
+def _up() -> None:
+    """An end of a link, without a word of its own. Called inside the end's namespace."""
+    namespaces.set_kernel({"net/ipv6/conf/all/disable_ipv6": "1"})
+    with IPRoute() as end:
+        end.link("set", index=end.link_lookup(ifname=INTERFACE)[0], state="up")
