@@ -22,11 +22,12 @@ from orchestrator.cli.options import AsJson, Reading, Report, taking
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native_text import write_native
-from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import Loss
 from orchestrator.policy.model import Direction
 
 _ANSWER_IS_NO = 1
+WRITABLE = tuple(found.name for found in FORMATS.values() if found.write is not None)
 
 
 @taking
@@ -52,7 +53,7 @@ def import_lists(
 @taking
 def export_list(
     name: File,
-    to: Annotated[str, typer.Option("--format", "-f", help="To write: native, cisco, iptables, ip6tables.")],
+    to: Annotated[str, typer.Option("--format", "-f", help=f"To write: {', '.join(WRITABLE)}.")],
     source: Annotated[str | None, typer.Option("--from", help="Format of FILE; told by sight otherwise.")] = None,
     approximate: Annotated[bool, typer.Option("--approximate", help="Go on where something is lost.")] = False,
     output: Output = None,

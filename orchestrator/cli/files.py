@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,13 @@ import typer
 
 from orchestrator.cli.options import Reading
 from orchestrator.cli.terminal import complain, remark
-from orchestrator.errors import BadInput, Missing, NotExpressible
+from orchestrator.errors import BadInput, Missing, NotExpressible, TooLarge
 from orchestrator.policy.formats.registry import decode, guess, named, read_all
 from orchestrator.policy.formats.registry import read as read_text
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss
 from orchestrator.policy.model import Acl
 
 STDIN = "-"
-CISCO = "cisco"
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Access lists; - is standard input.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="An access list; - is standard input.")]
@@ -56,8 +56,8 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
     found: list[Read] = []
     for name in names:
         shown, text, chosen = _opened(name, reading)
-        if chosen == CISCO and not reading.access_list:
-            lists = read_all(text, name=shown, options=reading.options())
+        if named(chosen).read_all is not None and not reading.access_list:
+            lists = read_all(text, chosen, name=shown, options=reading.options())
             if len(lists) > 1:
                 found += [Read(f"{shown}, list {each}", chosen, imported) for each, imported in lists.items()]
                 continue
@@ -107,13 +107,18 @@ def write_output(text: str, output: str | None) -> None:
 
 
 def _bytes_of(name: str) -> bytes:
-    """The content, at most one byte more than is allowed, so that an endless file is found out."""
-    most = DEFAULT_OPTIONS.max_bytes + 1
+    """The content. A file that is too large is not read; of one without a size (a pipe) one byte more than is allowed.
+
+    Raises TooLarge, Missing, BadInput.
+    """
+    most = DEFAULT_OPTIONS.max_bytes
     if name == STDIN:
-        return sys.stdin.buffer.read(most)
+        return sys.stdin.buffer.read(most + 1)
     try:
         with Path(name).open("rb") as file:
-            return file.read(most)
+            if os.fstat(file.fileno()).st_size > most:
+                raise TooLarge(f"it is larger than {most} bytes", place=name)
+            return file.read(most + 1)
     except IsADirectoryError:
         raise BadInput("it is a directory", place=name) from None
     except (OSError, ValueError) as error:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from orchestrator.cli import complete
+from orchestrator.cli.folders import texts_under
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.results import Options
@@ -79,37 +81,68 @@ class Reading:
     """How files are read."""
 
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="Of the files; by default it is told by sight.")
+        str | None,
+        typer.Option(
+            "--format", "-f", help="Of the files; by default it is told by sight.", autocompletion=complete.formats
+        ),
     ] = None
     approximate: Annotated[
         bool,
         typer.Option("--approximate", help="Go on where something cannot be carried over: permit less, deny more."),
     ] = False
     direction: Annotated[
-        Direction, typer.Option("--direction", help="Of Cisco and ClassBench lists that do not say.")
+        Direction, typer.Option("--direction", help="Of lists that do not say, as Cisco's and ClassBench's.")
     ] = Direction.INGRESS
     chain: Annotated[
-        list[str] | None, typer.Option("--chain", help="iptables: a chain to read, as NAME=ingress or NAME=egress.")
+        list[str] | None,
+        typer.Option("--chain", help="iptables, nftables: a chain to read, as NAME=ingress or NAME=egress."),
     ] = None
     stateless: Annotated[
-        bool, typer.Option("--stateless", help="iptables: read state matches as what a stateless list can say.")
+        bool,
+        typer.Option("--stateless", help="iptables, nftables: read state matches as what a stateless list can say."),
     ] = False
     access_list: Annotated[
-        list[str] | None, typer.Option("--list", "--acl", help="Cisco: an access list to read, as NAME or NAME=egress.")
+        list[str] | None,
+        typer.Option("--list", "--acl", help="Of several lists in a file, one to read, as NAME or NAME=egress."),
+    ] = None
+    address: Annotated[
+        list[str] | None,
+        typer.Option("--address", help="What a name of the file stands for, as NAME=PREFIX,PREFIX."),
+    ] = None
+    definitions: Annotated[
+        str | None, typer.Option("--definitions", help="Aerleon: the folder of its networks and services.")
+    ] = None
+    includes: Annotated[
+        str | None, typer.Option("--includes", help="Aerleon: the folder that the includes of policies are in.")
     ] = None
     action: Annotated[
         SetAction, typer.Option("--action", help="ClassBench: what its rules do, for sets have no actions.")
     ] = SetAction.PERMIT
 
     def options(self) -> Options:
-        """As the readers want them."""
+        """As the readers want them. Raises BadInput, Missing and TooLarge that name the option."""
         return Options(
             chains=tuple(self.chain or ()),
             stateless=self.stateless,
-            acls=tuple(self.access_list or ()),
+            lists=tuple(self.access_list or ()),
             direction=self.direction,
+            addresses=_addresses(self.address or ()),
+            definitions=texts_under(self.definitions, (".net", ".svc", ".yaml", ".yml"), "--definitions"),
+            includes=texts_under(self.includes, (".inc", ".yaml", ".yml"), "--includes"),
             classbench_action=None if self.action is SetAction.ALTERNATE else Action(self.action.value),
         )
+
+
+def _addresses(given: Iterable[str]) -> Mapping[str, tuple[Prefix, ...]]:
+    """What names stand for; a name that is given twice stands for both. Raises BadInput that names the option."""
+    found: dict[str, tuple[Prefix, ...]] = {}
+    for text in given:
+        name, equals, prefixes = text.rpartition("=")
+        if not equals or not name:
+            raise BadInput(f"'{text}' does not say what a name stands for: NAME=PREFIX,PREFIX", place="--address")
+        added = tuple(prefix_of(prefix, "--address") for prefix in prefixes.split(",") if prefix)
+        found[name] = (*found.get(name, ()), *added)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ SHIPPED: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The files that ship and the lists to read in them, by tenant of the default point of presence."""
 
 MOST_TRIALS = 40
-_CONFIGURATION = "cisco"
 """The format whose files hold many lists."""
 
 
@@ -84,10 +83,10 @@ def read_file(path: Path, format_name: str | None = None, lists: tuple[str, ...]
         text = path.read_bytes()
     except OSError as error:
         raise Missing(f"cannot read the access list: {error.strerror}", place=str(path)) from None
-    options = Options(acls=lists, chains=lists, stateless=True)
+    options = Options(lists=lists, chains=lists, stateless=True)
     known = registry.named(format_name) if format_name else registry.guess(text.decode(errors="replace"), path.name)
-    if known.name == _CONFIGURATION and not lists:
-        return _longest(registry.read_all(text, name=path.name, options=options))
+    if known.read_all is not None and not lists:
+        return _longest(registry.read_all(text, known.name, name=path.name, options=options))
     return registry.read(text, known.name, name=path.name, options=options)
 
 

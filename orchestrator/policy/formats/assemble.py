@@ -13,6 +13,7 @@ clause surely holds for that packet, and no deny before it can, for our denies c
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import itertools
 import math
@@ -34,6 +35,7 @@ _FRAGMENTS_REASON = "only its whole packets and first fragments are meant, and t
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
 _LONGEST_LABEL = 40
 _LONGEST_TEXT = 200
+_LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Clause:
     marker: str | None = None
     description: str = ""
     log: bool = False
+    expires: dt.datetime | None = None
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -115,7 +118,7 @@ class Assembler:
         found = []
         for (doubt, effect), count in self._blamed.items():
             reason = doubt.reason if count == 1 else f"{doubt.reason} ({count} rules hang on it)"
-            found.append(Loss(self._file, doubt.line, shown(doubt.text), reason, effect))
+            found.append(Loss(self._file, doubt.line, shown(doubt.text), shown(reason, _LONGEST_REASON), effect))
         return tuple(sorted(found, key=lambda loss: (loss.line, loss.effect.value)))
 
     def _blame(self, doubts: Iterable[Doubt], action: Action) -> None:
@@ -180,6 +183,7 @@ class Assembler:
                 fragments=match.fragments,
                 description=clause.description,
                 log=clause.log,
+                expires=clause.expires,
             )
         )
 
@@ -216,10 +220,10 @@ def with_marker(rule: Rule) -> str:
     return f"[{rule.id}] {rule.description}".rstrip()
 
 
-def shown(text: str) -> str:
+def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
     """A line as a report quotes it."""
-    clean = "".join(character if character.isprintable() else "?" for character in text.strip())
-    return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 3] + "..."
+    clean = "".join(character if character.isprintable() else "?" for character in text.strip()[: longest + 1])
+    return clean if len(clean) <= longest else clean[: longest - 3] + "..."
 
 
 def plain(text: str, longest: int = 1024) -> str:
@@ -241,7 +245,8 @@ def _joint(clause: Clause) -> tuple[object, ...]:
     """What neighbours have in common that may be one rule; lines of different keys are never joined."""
     joinable = clause.marker is not None and all(doubt.only for doubt in clause.doubts)
     family = clause.maybe[0].family if clause.maybe else None
-    return clause.marker if joinable else id(clause), clause.action, family, clause.description, clause.log
+    said = clause.description, clause.log, clause.expires
+    return clause.marker if joinable else id(clause), clause.action, family, *said
 
 
 def _as_one(members: list[Clause]) -> list[Clause]:

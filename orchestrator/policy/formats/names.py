@@ -16,6 +16,7 @@ MOST_BLOCKS = 256
 _BOTH = {
     "discard": 9, "domain": 53, "echo": 7, "pim-auto-rp": 496, "sunrpc": 111, "syslog": 514, "tacacs": 49, "talk": 517,
     "time": 37, "sip": 5060, "ntp": 123, "snmp": 161, "radius": 1812, "ldap": 389, "kerberos": 88,
+    "microsoft-ds": 445, "mlag": 4432,
 }  # fmt: skip
 _TCP = _BOTH | {
     "bgp": 179, "chargen": 19, "cmd": 514, "daytime": 13, "drip": 3949, "exec": 512, "finger": 79, "ftp": 21,
@@ -25,12 +26,16 @@ _TCP = _BOTH | {
     "pop3s": 995, "ldaps": 636,
 }  # fmt: skip
 _UDP = _BOTH | {
+    "bfd": 3784, "bfd-echo": 3785,
     "biff": 512, "bootpc": 68, "bootps": 67, "dnsix": 195, "isakmp": 500, "mobile-ip": 434, "nameserver": 42,
     "netbios-dgm": 138, "netbios-ns": 137, "netbios-ss": 139, "non500-isakmp": 4500, "rip": 520, "ripv6": 521,
     "snmptrap": 162, "tftp": 69, "who": 513, "xdmcp": 177,
 }  # fmt: skip
-PORTS: Mapping[int, Mapping[str, int]] = MappingProxyType({6: _TCP, 17: _UDP, 132: _TCP})
+PortNames = Mapping[int, Mapping[str, int]]
 """Port names by protocol number."""
+
+PORTS: PortNames = MappingProxyType({6: _TCP, 17: _UDP, 132: _TCP})
+"""As iptables and the routers' lists have them."""
 
 IcmpKind = tuple[int, int | None]
 """An ICMP type, and its code unless all codes are meant."""
@@ -95,11 +100,11 @@ CISCO_ICMP: Mapping[Family, Mapping[str, IcmpKind]] = MappingProxyType(
 """ICMP types by the names of IOS."""
 
 
-def port_number(word: str, protocol: int) -> int:
+def port_number(word: str, protocol: int, names: PortNames = PORTS) -> int:
     """A port by number, or by its name under tcp, udp or sctp. Raises BadInput."""
     if word.isascii() and word.isdigit() and len(word) <= 6 and int(word) <= HIGHEST_PORT:
         return int(word)
-    number = PORTS.get(protocol, {}).get(word.lower())
+    number = names.get(protocol, {}).get(word.lower())
     if number is None:
         raise BadInput(f"'{word}' is not a port")
     return number

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
+from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quoted
 from orchestrator.policy.model import (
     Acl,
     Action,
@@ -43,7 +44,6 @@ from orchestrator.policy.protocols import format_protocol, parse_protocol
 VERSION = 1
 
 _CACHED_TEXTS = 1 << 16
-_LONGEST_SHOWN = 80
 
 _ACTIONS = {action.value: action for action in Action}
 _DIRECTIONS = {direction.value: direction for direction in Direction}
@@ -59,7 +59,7 @@ def acl_from_json(document: object) -> Acl:
     top = _an_object(document, "an access list")
     unknown = next((key for key in top if key not in _TOP_KEYS), None)
     if unknown is not None:
-        raise BadInput(f"{_shown(unknown)} is no key of an access list: {', '.join(_TOP_KEYS)}")
+        raise BadInput(f"{quoted(unknown)} is no key of an access list: {', '.join(_TOP_KEYS)}")
     if "rules" not in top:
         raise BadInput("an access list needs its `rules` (an empty list has none)", place="rules")
     if "version" in top:
@@ -80,7 +80,7 @@ def rule_from_json(document: object, place: str = "") -> Rule:
     for key, value in at(place, _an_object, document, "a rule").items():
         reader = _RULE_READERS.get(key)
         if reader is None:
-            raise BadInput(f"{_shown(key)} is no key of a rule: {', '.join(_RULE_READERS)}", place=place or None)
+            raise BadInput(f"{quoted(key)} is no key of a rule: {', '.join(_RULE_READERS)}", place=place or None)
         try:
             fields[key] = reader(value)
         except AclflowError as error:
@@ -100,7 +100,7 @@ def group_from_json(name: str, document: object, place: str = "") -> AddressGrou
         fields = _an_object(document, "an address group")
         unknown = next((key for key in fields if key not in ("prefixes", "description")), None)
         if unknown is not None:
-            raise BadInput(f"{_shown(unknown)} is no key of an address group: prefixes, description")
+            raise BadInput(f"{quoted(unknown)} is no key of an address group: prefixes, description")
         if "prefixes" not in fields:
             raise BadInput("an address group needs its `prefixes` (an empty list has none)")
         texts = at("prefixes", _a_list, fields["prefixes"])
@@ -133,63 +133,54 @@ def _inside(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-def _shown(value: object) -> str:
-    """A value as an error may quote it: short, and never a nested one, whose text could be endless."""
-    if isinstance(value, (str, int, float)):
-        text = repr(value)
-        return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
-    kinds: tuple[tuple[type, str], ...] = ((dict, "an object"), (list, "a list"), (type(None), "null"))
-    return next((name for kind, name in kinds if isinstance(value, kind)), type(value).__name__)
-
-
 def _an_object(value: object, what: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise BadInput(f"{_shown(value)} cannot be {what}: it must be an object")
+        raise BadInput(f"{quoted(value)} cannot be {what}: it must be an object")
     return value
 
 
 def _a_list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise BadInput(f"{_shown(value)} is not a list")
+        raise BadInput(f"{quoted(value)} is not a list")
     return value
 
 
 def _a_string(value: object) -> str:
     if not isinstance(value, str):
-        raise BadInput(f"{_shown(value)} is not a string")
+        raise BadInput(f"{quoted(value)} is not a string")
     return value
 
 
 def _a_word(value: object) -> str:
     """A string short enough for an error to quote whole."""
     word = _a_string(value)
-    if len(word) > _LONGEST_SHOWN:
-        raise BadInput(f"{_shown(word)} cannot be read: it is {len(word)} characters long")
+    if len(word) > LONGEST_QUOTED:
+        raise BadInput(f"{quoted(word)} cannot be read: it is {len(word)} characters long")
     return word
 
 
 def _a_truth(value: object) -> bool:
     if value is not True and value is not False:
-        raise BadInput(f"{_shown(value)} is not true or false")
+        raise BadInput(f"{quoted(value)} is not true or false")
     return value is True
 
 
 def _a_number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f"{_shown(value)} is not a whole number")
+        raise BadInput(f"{quoted(value)} is not a whole number")
     return value
 
 
 def _a_port(value: object) -> int:
     port = _a_number(value)
     if not 0 <= port <= HIGHEST_PORT:
-        raise BadInput(f"port {_shown(port)} is not in 0..{HIGHEST_PORT}")
+        raise BadInput(f"port {quoted(port)} is not in 0..{HIGHEST_PORT}")
     return port
 
 
 def _version(value: object) -> None:
     if value != VERSION or isinstance(value, bool):
-        raise BadInput(f"{_shown(value)} is not a version of this format: the only one is {VERSION}")
+        raise BadInput(f"{quoted(value)} is not a version of this format: the only one is {VERSION}")
 
 
 def _groups(value: object) -> Mapping[str, AddressGroup]:
@@ -200,14 +191,14 @@ def _groups(value: object) -> Mapping[str, AddressGroup]:
 def _action(value: object) -> Action:
     found = _ACTIONS.get(value) if isinstance(value, str) else None
     if found is None:
-        raise BadInput(f"{_shown(value)} is not an action: permit or deny")
+        raise BadInput(f"{quoted(value)} is not an action: permit or deny")
     return found
 
 
 def _direction(value: object) -> Direction:
     found = _DIRECTIONS.get(value) if isinstance(value, str) else None
     if found is None:
-        raise BadInput(f"{_shown(value)} is not a direction: ingress or egress")
+        raise BadInput(f"{quoted(value)} is not a direction: ingress or egress")
     return found
 
 
@@ -220,7 +211,7 @@ def _protocol(value: object) -> int | None:
         return _protocol_from_text(_a_word(value))
     number = _a_number(value)
     if not 0 <= number <= 255:
-        raise BadInput(f"protocol {_shown(number)} is not in 0..255")
+        raise BadInput(f"protocol {quoted(number)} is not in 0..255")
     return number
 
 
@@ -242,7 +233,7 @@ def _addresses(value: object) -> Addresses:
     if isinstance(value, str):
         return _addresses_from_text(_a_word(value))
     if not isinstance(value, list):
-        raise BadInput(f"{_shown(value)} is not any, a prefix, @group, or a list of the last two")
+        raise BadInput(f"{quoted(value)} is not any, a prefix, @group, or a list of the last two")
     if not value:
         raise BadInput("an empty list matches nothing; leave it out, or write any, to match every address")
     parts = [at(f"[{index}]", _addresses_of_list, item) for index, item in enumerate(value)]
@@ -296,7 +287,7 @@ def _tcp_flags(value: object) -> FlagMatch:
     fields = _an_object(value, "a match of TCP flags")
     unknown = next((key for key in fields if key not in ("set", "clear")), None)
     if unknown is not None:
-        raise BadInput(f"{_shown(unknown)} is no key of a match of TCP flags: set, clear")
+        raise BadInput(f"{quoted(unknown)} is no key of a match of TCP flags: set, clear")
     wanted = at("set", _flags, fields.get("set", []))
     unwanted = at("clear", _flags, fields.get("clear", []))
     if wanted & unwanted:
@@ -311,7 +302,7 @@ def _flags(value: object) -> int:
     for item in _a_list(value):
         name = _a_string(item)
         if name.upper() not in TcpFlag.__members__:
-            raise BadInput(f"{_shown(name)} is not a TCP flag: {', '.join(_flag_names(0xFF))}")
+            raise BadInput(f"{quoted(name)} is not a TCP flag: {', '.join(_flag_names(0xFF))}")
         flags |= TcpFlag[name.upper()].value
     return flags
 
@@ -321,7 +312,7 @@ def _expires(value: object) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"{_shown(text)} is not a time such as 2030-01-31T12:00:00Z") from None
+        raise BadInput(f"{quoted(text)} is not a time such as 2030-01-31T12:00:00Z") from None
 
 
 _TOP_KEYS = ("version", "ingress_default", "egress_default", "groups", "rules")
@@ -411,9 +402,8 @@ def _add_remarks(rule: Rule, body: dict[str, object]) -> None:
         body["log"] = True
 
 
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
 def _addresses_to_json(addresses: Addresses) -> str | list[str]:
-    parts = [*map(str, addresses.prefixes), *("@" + name for name in addresses.groups)]
+    parts = [*map(_prefix_to_text, addresses.prefixes), *("@" + name for name in addresses.groups)]
     return parts[0] if len(parts) == 1 else parts
 
 
@@ -422,7 +412,6 @@ def _prefix_to_text(prefix: Prefix) -> str:
     return str(prefix)
 
 
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
 def _ports_to_json(ports: tuple[PortRange, ...]) -> int | str | list[int | str]:
     parts = [item.low if item.low == item.high else str(item) for item in ports]
     return parts[0] if len(parts) == 1 else parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from orchestrator.errors import BadInput
+from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.native import VERSION, acl_from_json, group_to_json, rule_to_json
 from orchestrator.policy.formats.results import Exported, Imported, Options
 from orchestrator.policy.model import Acl
@@ -12,15 +12,7 @@ from orchestrator.policy.model import Acl
 
 def read_native(text: str, name: str, options: Options) -> Imported:  # noqa: ARG001 - the shape that all readers have
     """Read a list. Raises BadInput for text that is not JSON, and what `acl_from_json` raises."""
-    try:
-        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"it is not JSON: {error.msg}", place=f"line {error.lineno}") from None
-    except RecursionError:
-        raise BadInput("it is nested too deep") from None
-    except ValueError:  # a number of thousands of digits
-        raise BadInput("it holds a number that is too long") from None
-    return Imported(acl_from_json(document))
+    return Imported(acl_from_json(load_json(text)))
 
 
 def write_native(acl: Acl) -> Exported:
@@ -49,16 +41,3 @@ def _block(key: str, lines: list[str], ends: str, after: str) -> list[str]:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadInput(f"the key {twice[:80]!r} stands twice in one object")
-    return found
-
-
-def _refuse_constant(text: str) -> object:
-    raise BadInput(f"{text} is not JSON")

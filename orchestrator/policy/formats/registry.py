@@ -13,87 +13,233 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from orchestrator.errors import AclflowError, BadInput, TooLarge
+from orchestrator.policy.formats.aerleon.read import read_aerleon, read_all_aerleon
+from orchestrator.policy.formats.aerleon.source import looks_like_pol
+from orchestrator.policy.formats.aerleon.write import write_aerleon
+from orchestrator.policy.formats.assemble import shown
+from orchestrator.policy.formats.aws.acls import read_all_network_acls, read_network_acl
+from orchestrator.policy.formats.aws.groups import read_all_security_groups, read_security_groups
+from orchestrator.policy.formats.aws.write import write_network_acl, write_security_group
+from orchestrator.policy.formats.azure.read import read_all_azure, read_azure
+from orchestrator.policy.formats.azure.write import write_azure
+from orchestrator.policy.formats.cisco.asa_write import write_asa
 from orchestrator.policy.formats.cisco.read import read_all_cisco, read_cisco
 from orchestrator.policy.formats.cisco.write import write_cisco
 from orchestrator.policy.formats.classbench import looks_like_classbench, read_classbench
 from orchestrator.policy.formats.iptables.read import read_ip6tables, read_iptables
 from orchestrator.policy.formats.iptables.write import write_ip6tables, write_iptables
+from orchestrator.policy.formats.kubernetes.read import read_all_kubernetes, read_kubernetes
+from orchestrator.policy.formats.kubernetes.write import write_kubernetes
 from orchestrator.policy.formats.native_text import read_native, write_native
+from orchestrator.policy.formats.native_yaml import read_native_yaml, write_native_yaml
+from orchestrator.policy.formats.nftables.read import read_nftables
+from orchestrator.policy.formats.nftables.write import write_nftables
+from orchestrator.policy.formats.openstack import groups as openstack_groups
+from orchestrator.policy.formats.openstack import write as openstack_write
+from orchestrator.policy.formats.openstack.firewalls import read_all_firewalls, read_firewalls
 from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Exported, Imported, Options
+from orchestrator.policy.formats.sight import Sight, sight_of
 from orchestrator.policy.model import Acl
 
 _T = TypeVar("_T")
 Reader = Callable[[str, str, Options], Imported]
+ListsReader = Callable[[str, str, Options], Mapping[str, Imported]]
 Writer = Callable[[Acl], Exported]
 
+_LONGEST_REASON = 2500
+
 _ACCESS_LIST = re.compile(
-    r"^\s*(ip access-list (standard|extended) \S|ipv6 access-list \S|access-list \d+ )", re.MULTILINE
+    r"^[ \t]*(ip access-list (standard|extended) \S|ipv6 access-list \S|access-list \d+ )", re.MULTILINE
 )
-_OTHER_ACCESS_LIST = re.compile(r"^\s*(ip|ipv4|mac)?\s?access-list \S", re.MULTILINE)
+_OTHER_ACCESS_LIST = re.compile(r"^[ \t]*(ip|ipv4|mac)?\s?access-list \S", re.MULTILINE)
+_ASA = re.compile(r"^(ASA Version \d|access-list \S+ (line \d+ )?extended (permit|deny) )", re.MULTILINE)
 _TABLE = re.compile(r"^\*(filter|nat|mangle|raw|security)\s*$", re.MULTILINE)
 _IPV6_ADDRESS = re.compile(r"^-A .*(-[sd] [0-9a-f]*:[0-9a-f:]|-p (ipv6-icmp|icmpv6))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: its name, what it is, how its files usually end, its functions. `write` is None: only read."""
+    """A format: its name, what it is, how its files usually end, how it is known by sight, its functions.
+
+    `options`   the fields of `Options` that its reader looks at
+    `write`     None: it is only read
+    `read_all`  reads every list of a text by itself, by name; None: a text is one list
+    """
 
     name: str
     summary: str
     suffixes: tuple[str, ...]
-    looks_like: Callable[[str], bool]
+    looks_like: Callable[[Sight], bool]
     read: Reader
     write: Writer | None
+    options: tuple[str, ...] = ()
+    read_all: ListsReader | None = None
 
 
-def _looks_like_ip6tables(text: str) -> bool:
-    return _TABLE.search(text) is not None and ("ip6tables" in text[:400] or _IPV6_ADDRESS.search(text) is not None)
+def _looks_like_iptables(sight: Sight) -> bool:
+    return _TABLE.search(sight.text) is not None
+
+
+def _looks_like_ip6tables(sight: Sight) -> bool:
+    text = sight.text
+    return _looks_like_iptables(sight) and ("ip6tables" in text[:400] or _IPV6_ADDRESS.search(text) is not None)
+
+
+def _looks_like_cisco(sight: Sight) -> bool:
+    return (_ACCESS_LIST.search(sight.text) or _OTHER_ACCESS_LIST.search(sight.text)) is not None
+
+
+def _looks_like_security_groups(sight: Sight) -> bool:
+    keys = ("security_groups", "security_group", "security_group_rules", "ethertype", "ether_type")
+    return sight.json and any(sight.has(key) for key in keys)
 
 
 _FORMATS = (
     Format(
-        "native",
-        "JSON, as the REST interface speaks it; carries everything",
-        (".json",),
-        lambda text: text.lstrip()[:1] == "{",
-        read_native,
-        write_native,
+        name="ip6tables",
+        summary="ip6tables-save: IPv6 only",
+        suffixes=(".ip6tables", ".v6"),
+        looks_like=_looks_like_ip6tables,
+        read=read_ip6tables,
+        write=write_ip6tables,
+        options=("chains", "stateless"),
     ),
     Format(
-        "ip6tables",
-        "ip6tables-save: IPv6 only",
-        (".ip6tables", ".v6"),
-        _looks_like_ip6tables,
-        read_ip6tables,
-        write_ip6tables,
+        name="iptables",
+        summary="iptables-save: IPv4 only; chains are followed",
+        suffixes=(".iptables", ".v4"),
+        looks_like=_looks_like_iptables,
+        read=read_iptables,
+        write=write_iptables,
+        options=("chains", "stateless"),
     ),
     Format(
-        "iptables",
-        "iptables-save: IPv4 only; chains are followed",
-        (".iptables", ".v4"),
-        lambda text: _TABLE.search(text) is not None,
-        read_iptables,
-        write_iptables,
+        name="classbench",
+        summary="ClassBench filter sets: IPv4, no actions",
+        suffixes=(".rules",),
+        looks_like=lambda sight: looks_like_classbench(sight.text.lstrip().split("\n", 1)[0]),
+        read=read_classbench,
+        write=None,
+        options=("direction", "classbench_action"),
     ),
     Format(
-        "classbench",
-        "ClassBench filter sets: IPv4, no actions",
-        (".rules",),
-        lambda text: looks_like_classbench(text.lstrip().split("\n", 1)[0]),
-        read_classbench,
-        None,
+        name="aerleon",
+        summary="Aerleon (Capirca) policies, `.pol` or YAML, with the networks and services that they name",
+        suffixes=(".pol", ".aerleon"),
+        looks_like=lambda sight: not sight.json and (sight.has("filters") or looks_like_pol(sight.text)),
+        read=read_aerleon,
+        write=write_aerleon,
+        options=("lists", "direction", "stateless", "definitions", "includes"),
+        read_all=read_all_aerleon,
     ),
     Format(
-        "cisco",
-        "Cisco IOS access lists, alone or in a router's configuration",
-        (".cisco", ".ios", ".cfg"),
-        lambda text: (_ACCESS_LIST.search(text) or _OTHER_ACCESS_LIST.search(text)) is not None,
-        read_cisco,
-        write_cisco,
+        name="aws-sg",
+        summary="AWS security groups, as `aws ec2 describe-security-groups` gives them: permits only",
+        suffixes=(".aws-sg",),
+        looks_like=lambda sight: sight.json and (sight.has("SecurityGroups") or sight.has("GroupId", "IpPermissions")),
+        read=read_security_groups,
+        write=write_security_group,
+        options=("lists", "addresses"),
+        read_all=read_all_security_groups,
+    ),
+    Format(
+        name="aws-nacl",
+        summary="AWS network ACLs, as `aws ec2 describe-network-acls` gives them",
+        suffixes=(".aws-nacl",),
+        looks_like=lambda sight: sight.json and (sight.has("NetworkAcls") or sight.has("NetworkAclId", "Entries")),
+        read=read_network_acl,
+        write=write_network_acl,
+        options=("lists",),
+        read_all=read_all_network_acls,
+    ),
+    Format(
+        name="azure-nsg",
+        summary="Azure network security groups, as `az network nsg show`, REST and ARM templates give them",
+        suffixes=(".azure-nsg",),
+        looks_like=lambda sight: sight.json and '"securityRules"' in sight.text,
+        read=read_azure,
+        write=write_azure,
+        options=("lists", "addresses"),
+        read_all=read_all_azure,
+    ),
+    Format(
+        name="asa",
+        summary="Cisco ASA access lists with their objects, alone or in a firewall's configuration",
+        suffixes=(".asa",),
+        looks_like=lambda sight: _ASA.search(sight.text) is not None,
+        read=read_cisco,
+        write=write_asa,
+        options=("lists", "direction"),
+        read_all=read_all_cisco,
+    ),
+    Format(
+        name="cisco",
+        summary="Cisco IOS, IOS-XR, NX-OS and Arista EOS access lists, alone or in a configuration; written for IOS",
+        suffixes=(".cisco", ".ios", ".cfg"),
+        looks_like=_looks_like_cisco,
+        read=read_cisco,
+        write=write_cisco,
+        options=("lists", "direction"),
+        read_all=read_all_cisco,
+    ),
+    Format(
+        name="openstack-sg",
+        summary="OpenStack security groups, as Neutron and openstacksdk give them: permits only",
+        suffixes=(".openstack-sg",),
+        looks_like=_looks_like_security_groups,
+        read=openstack_groups.read_security_groups,
+        write=openstack_write.write_security_group,
+        options=("lists", "addresses"),
+        read_all=openstack_groups.read_all_security_groups,
+    ),
+    Format(
+        name="openstack-fwaas",
+        summary="OpenStack FWaaS v2 groups, policies and rules",
+        suffixes=(".openstack-fwaas",),
+        looks_like=lambda sight: sight.json and (sight.has("firewall_rules") or sight.has("action", "ip_version")),
+        read=read_firewalls,
+        write=openstack_write.write_firewalls,
+        options=("lists", "direction"),
+        read_all=read_all_firewalls,
+    ),
+    Format(
+        name="kubernetes",
+        summary="Kubernetes NetworkPolicy, YAML or JSON: permits only",
+        suffixes=(".k8s.yaml", ".k8s.yml"),
+        looks_like=lambda sight: sight.has("apiVersion", "kind"),
+        read=read_kubernetes,
+        write=write_kubernetes,
+        options=("lists", "addresses"),
+        read_all=read_all_kubernetes,
+    ),
+    Format(
+        name="nftables",
+        summary="nftables rulesets as JSON, `nft -j list ruleset`; chains, sets and maps are followed",
+        suffixes=(".nft.json",),
+        looks_like=lambda sight: sight.json and sight.has("nftables"),
+        read=read_nftables,
+        write=write_nftables,
+        options=("chains", "stateless"),
+    ),
+    Format(
+        name="native",
+        summary="JSON, as the REST interface speaks it; carries everything",
+        suffixes=(".json",),
+        looks_like=lambda sight: sight.json and sight.text.lstrip()[:1] == "{",
+        read=read_native,
+        write=write_native,
+    ),
+    Format(
+        name="native-yaml",
+        summary="YAML with the keys and values of `native`; carries everything",
+        suffixes=(".yaml", ".yml"),
+        looks_like=lambda sight: not sight.json and sight.has("rules"),
+        read=read_native_yaml,
+        write=write_native_yaml,
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({found.name: found for found in _FORMATS})
-"""Every format, in the order in which a text is tried against them."""
+"""Every format, in the order in which a text is tried against them: what could be taken for another comes before it."""
 
 
 def read(
@@ -109,10 +255,16 @@ def read(
     return _in_file(name, lambda: found.read(whole, name, options))
 
 
-def read_all(text: str | bytes, *, name: str = "-", options: Options = DEFAULT_OPTIONS) -> Mapping[str, Imported]:
-    """Read every access list of a Cisco configuration by itself, by name. Raises as `read` does."""
+def read_all(
+    text: str | bytes, format_name: str | None = None, *, name: str = "-", options: Options = DEFAULT_OPTIONS
+) -> Mapping[str, Imported]:
+    """Read every list of a text by itself, by name; a text that is one list gives it under "". Raises as `read`."""
     whole = decode(text, name=name, max_bytes=options.max_bytes)
-    return _in_file(name, lambda: read_all_cisco(whole, name, options))
+    found = named(format_name) if format_name else guess(whole, name)
+    reader = found.read_all
+    if reader is None:
+        return {"": _in_file(name, lambda: found.read(whole, name, options))}
+    return _in_file(name, lambda: reader(whole, name, options))
 
 
 def write(acl: Acl, format_name: str) -> Exported:
@@ -134,7 +286,8 @@ def named(format_name: str) -> Format:
 
 def guess(text: str, name: str) -> Format:
     """The format of a text: by what it looks like, else by its file's name. Raises BadInput."""
-    by_sight = next((found for found in _FORMATS if found.looks_like(text)), None)
+    sight = sight_of(text)
+    by_sight = next((found for found in _FORMATS if found.looks_like(sight)), None)
     by_name = next((found for found in _FORMATS if name.endswith(found.suffixes)), None)
     found = by_sight or by_name
     if found is None:
@@ -148,8 +301,7 @@ def decode(text: str | bytes, *, name: str, max_bytes: int) -> str:
     """The text of a file. Raises TooLarge, or BadInput for what is no text, before anything else looks at it."""
     if len(text) > max_bytes:
         raise TooLarge(f"it is larger than {max_bytes} bytes", place=name)
-    if isinstance(text, bytes):
-        text = _utf8(text, name)
+    text = _utf8(text, name) if isinstance(text, bytes) else _whole_characters(text, name)
     zero = text.find("\0")
     if zero >= 0:
         raise BadInput("a byte of zero is no text", place=f"{name}, line {text.count(chr(10), 0, zero) + 1}")
@@ -164,9 +316,19 @@ def _utf8(data: bytes, name: str) -> str:
         raise BadInput(f"the byte 0x{data[error.start]:02x} is not UTF-8 text", place=f"{name}, line {line}") from None
 
 
+def _whole_characters(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise BadInput("half of a surrogate pair is no text", place=f"{name}, line {line}") from None
+    return text
+
+
 def _in_file(name: str, work: Callable[[], _T]) -> _T:
     try:
         return work()
     except AclflowError as error:
-        error.place = f"{name}, {error.place}" if error.place else name
+        error.place = f"{name}, {shown(error.place)}" if error.place else name
+        error.reason = shown(error.reason, _LONGEST_REASON)  # it may quote what the text holds
         raise

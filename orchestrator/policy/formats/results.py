@@ -14,8 +14,11 @@ that REJECT became deny), or what an option that the caller gave has changed.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Direction
 
 MEBIBYTE = 1 << 20
@@ -74,19 +77,25 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a caller may choose when a text is read. Each format looks at its own options only.
+    """What a caller may choose when a text is read. Each format looks at its own options only (`Format.options`).
 
-    chains              iptables: the chains to read, as `NAME=ingress` or `NAME=egress`; empty: see docs/formats.md
-    stateless           iptables: read state matches as what a stateless list can say, with a note for each
-    acls                Cisco: the access lists to read, as `NAME`, `NAME=ingress` or `NAME=egress`
-    direction           Cisco, ClassBench: the direction of a list that does not say
+    lists               the lists to read of a text that holds several, as `NAME`, `NAME=ingress` or `NAME=egress`
+    chains              iptables, nftables: the chains to read, as `NAME=ingress` or `NAME=egress`
+    stateless           iptables, nftables: read state matches as what a stateless list can say, with a note for each
+    direction           of a list that does not say
+    addresses           what names stand for that the text uses and does not explain: selectors, groups, service tags
+    definitions         Aerleon: the files that define its networks and services, texts by name
+    includes            Aerleon: the files that policies include, texts by the names that they are included by
     classbench_action   ClassBench: the action of every rule, for its sets have none; None alternates permit and deny
     """
 
+    lists: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
     stateless: bool = False
-    acls: tuple[str, ...] = ()
     direction: Direction = Direction.INGRESS
+    addresses: Mapping[str, tuple[Prefix, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    definitions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    includes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     classbench_action: Action | None = Action.PERMIT
     max_bytes: int = 64 * MEBIBYTE
     max_rules: int = 250_000

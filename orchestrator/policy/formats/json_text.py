@@ -1,0 +1,46 @@
+"""JSON as every format that is JSON reads it: each key once in an object, numbers as JSON has them, faults by line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from orchestrator.errors import BadInput
+
+LONGEST_QUOTED = 80
+"""Characters of a value that an error quotes."""
+
+
+def load_json(text: str) -> object:
+    """Parse a text. Raises BadInput, with the line as its place where the parser tells it."""
+    try:
+        document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"it is not JSON: {error.msg}", place=f"line {error.lineno}") from None
+    except RecursionError:
+        raise BadInput("it is nested too deep") from None
+    except ValueError:  # a number of thousands of digits
+        raise BadInput("it holds a number that is too long") from None
+    return document
+
+
+def quoted(value: object) -> str:
+    """A value as an error may quote it: short, and never a nested one, whose text could be endless."""
+    if isinstance(value, (str, int, float)):
+        text = repr(value)
+        return text if len(text) <= LONGEST_QUOTED else text[: LONGEST_QUOTED - 3] + "..."
+    kinds: tuple[tuple[type, str], ...] = ((dict, "an object"), (list, "a list"), (type(None), "null"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), type(value).__name__)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise BadInput(f"the key {twice[:80]!r} stands twice in one object")
+    return found
+
+
+def _refuse_constant(text: str) -> object:
+    raise BadInput(f"{text} is not JSON")
