@@ -218,7 +218,7 @@ def test_texts_with_quotes_and_counters() -> None:
 @pytest.mark.system
 @pytest.mark.parametrize("name", ["web.iptables", "web.ip6tables", "web.cisco"])
 def test_real_iptables_takes_what_is_written(name: str) -> None:
-    options = Options(acls=("shop-in", "shop-in6", "shop-out=egress")) if name == "web.cisco" else Options()
+    options = Options(lists=("shop-in", "shop-in6", "shop-out=egress")) if name == "web.cisco" else Options()
     acl = read(fixture(name), options=options).acl
     for program in ("iptables", "ip6tables"):
         text = write(acl, program).text

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import LATER, WHOLE, Box, everything
 from orchestrator.policy.spans import Spans
@@ -33,11 +34,19 @@ def narrow(axes: Axes, axis: str, members: int | Spans) -> None:
 
 def boxes_of_axes(axes: Axes, family: Family) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     """The boxes that surely match, and those that may match besides (later fragments of IPv6)."""
-    if family is Family.IPV4 or "protocols" not in axes or axes.get("fragments") == WHOLE:
+    if family is Family.IPV4 or not _may_be_hidden(axes) or axes.get("fragments") == WHOLE:
         return _boxes(axes, family), ()
     addresses = {axis: members for axis, members in axes.items() if axis in ("source", "destination")}
     later = _boxes({**addresses, "protocols": 1 << IPV6_FRAGMENT, "fragments": LATER}, family)
     return (() if axes.get("fragments") == LATER else _boxes({**axes, "fragments": WHOLE}, family)), later
+
+
+def _may_be_hidden(axes: Axes) -> bool:
+    """Whether the axes ask for a protocol that a later IPv6 fragment can hide."""
+    named = axes.get("protocols")
+    return isinstance(named, int) and any(
+        named >> number & 1 for number in range(256) if number not in NO_PACKETS[Family.IPV6]
+    )
 
 
 def _boxes(axes: Axes, family: Family) -> tuple[Box, ...]:

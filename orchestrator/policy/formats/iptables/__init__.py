@@ -1,5 +1,5 @@
 """iptables-save and ip6tables-save, read and written.
 
-Read in the order words, matches (one line), parse (the file), chains (jumps followed), read (the whole); write stands
-alone.
+Read in the order words, matches (one line), parse (the file), read (the whole; jumps are followed by `formats/chains`);
+write stands alone.
 """

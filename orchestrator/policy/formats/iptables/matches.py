@@ -6,38 +6,13 @@ depends on where the line stands and what it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, marker_in, plain
-from orchestrator.policy.formats.iptables.draft import Draft, boxes_of_draft
+from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
 from orchestrator.policy.formats.iptables.words import Quoted
-from orchestrator.policy.space import Box
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What a line matches: any of `boxes` and perhaps of `hidden`, in any of `states`, if all `doubts` are true."""
-
-    boxes: tuple[Box, ...]
-    hidden: tuple[Box, ...]
-    states: frozenset[str] | None
-    doubts: tuple[Doubt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One `-A` line. `target` is empty for a line that only counts; `goto`: `-g` was used."""
-
-    number: int
-    text: str
-    match: Match
-    target: str = ""
-    goto: bool = False
-    marker: str | None = None
-    description: str = ""
+from orchestrator.policy.formats.tables import Line, Match
 
 
 def read_line(words: list[str], number: int, text: str, family: Family) -> Line:

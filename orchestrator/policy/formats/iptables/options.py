@@ -16,7 +16,7 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.assemble import plain
 from orchestrator.policy.formats.axes import Axes
-from orchestrator.policy.formats.iptables.draft import Draft
+from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.names import IPTABLES_ICMP, icmp_kind, port_number, prefix_spans
 from orchestrator.policy.model import TcpFlag
 from orchestrator.policy.ports import HIGHEST_PORT

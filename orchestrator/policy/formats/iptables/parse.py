@@ -10,23 +10,14 @@ from types import MappingProxyType
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, shown
-from orchestrator.policy.formats.iptables.matches import Line, read_line
+from orchestrator.policy.formats.iptables.matches import read_line
 from orchestrator.policy.formats.iptables.words import words_of
 from orchestrator.policy.formats.results import Notes
+from orchestrator.policy.formats.tables import Chain, Line
 
 _CHAIN = re.compile(r":(\S+)\s+(\S+)(?:\s+\[\d+:\d+\])?\s*\Z")
 _COUNTERS = re.compile(r"\[\d+:\d+\]\s+")
 _POLICIES = frozenset({"ACCEPT", "DROP"})
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A chain: its lines in order, and its policy if it is one of the kernel's own (else None)."""
-
-    name: str
-    number: int
-    policy: str | None
-    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +107,7 @@ def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], note
 
 def _chains(table: _Table) -> Mapping[str, Chain]:
     chains = {
-        name: Chain(name, number, policy, tuple(table.lines.get(name, ())))
+        name: Chain(name, name, number, policy, tuple(table.lines.get(name, ())))
         for name, (number, policy) in table.declared.items()
     }
     return MappingProxyType(chains)

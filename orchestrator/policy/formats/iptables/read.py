@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, shown
-from orchestrator.policy.formats.iptables.chains import decides, follow
-from orchestrator.policy.formats.iptables.parse import Chain, parse
+from orchestrator.policy.formats.chains import follow
+from orchestrator.policy.formats.iptables.parse import parse
 from orchestrator.policy.formats.results import Effect, Imported, Loss, Notes, Options
+from orchestrator.policy.formats.tables import Chain, decides
 from orchestrator.policy.model import Acl, Action, Direction
 
 
@@ -35,7 +36,7 @@ def _read(text: str, name: str, options: Options, family: Family) -> Imported:
     assembler = Assembler(name, notes, max_rules=options.max_rules)
     for direction, chain in chosen.items():
         notes.add(f"{direction.value} is the chain {chain.name}")
-        clauses = follow(table.chains, chain, family, notes, stateless=options.stateless)
+        clauses = follow(table.chains, [chain], family, notes, stateless=options.stateless)
         assembler.add(clauses, direction)
     if Direction.EGRESS not in chosen:
         notes.add("no chain was read for egress: everything may leave")

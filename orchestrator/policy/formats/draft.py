@@ -1,9 +1,10 @@
-"""A line of iptables-save while it is read: the axes that its options have narrowed so far, and what that comes to."""
+"""A line of a packet filter while it is read: the axes that it has narrowed so far, and what that comes to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.axes import Axes, boxes_of_axes, narrow
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS
@@ -11,6 +12,10 @@ from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
 from orchestrator.policy.spans import Spans
 
 _TRANSPORT_AXES = frozenset({"source_ports", "destination_ports", "tcp_flags", "icmp_types", "icmp_codes"})
+_PORTED = sum(1 << protocol for protocol in WITH_PORTS)
+
+MOST_ALTERNATIVES = 65_536
+"""A line that asks for either of some things may come to so many combinations."""
 
 
 @dataclass(slots=True)
@@ -34,7 +39,7 @@ class Draft:
 def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     """The boxes that a draft surely matches and those it may match besides.
 
-    Narrowings that its protocol does not have are taken back and become doubts.
+    Narrowings that its protocol does not have are taken back and become doubts. Raises TooLarge.
     """
     axes = dict(draft.axes)
     protocols = axes.get("protocols", ALL_BYTES)
@@ -45,6 +50,8 @@ def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     allowed = _allowed_axes(protocols, draft.family)
     alternatives = [axes]
     for choices in draft.either:
+        if len(alternatives) * len(choices) > MOST_ALTERNATIVES:
+            raise TooLarge(f"a line stands for more than {MOST_ALTERNATIVES} combinations of what it lists")
         alternatives = [_merged(first, second) for first in alternatives for second in choices]
     if any(axis in _TRANSPORT_AXES - allowed for chosen in alternatives for axis in chosen):
         draft.reasons.append("this protocol's header cannot be looked into here")
@@ -57,10 +64,10 @@ def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
 
 def _allowed_axes(protocols: int | Spans, family: Family) -> frozenset[str]:
     """The axes past the IP header that a box of these protocols may narrow."""
-    one = isinstance(protocols, int) and protocols.bit_count() == 1
-    single = protocols.bit_length() - 1 if one and isinstance(protocols, int) else None
+    named = protocols if isinstance(protocols, int) else ALL_BYTES
+    single = named.bit_length() - 1 if named.bit_count() == 1 else None
     allowed: set[str] = set()
-    if single in WITH_PORTS:
+    if named and not named & ~_PORTED:
         allowed |= {"source_ports", "destination_ports"}
     if single == TCP:
         allowed.add("tcp_flags")

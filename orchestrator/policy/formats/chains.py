@@ -11,13 +11,16 @@ match put before each of its lines:
 RETURN, and falling off the end of a chain reached by goto, leave a chain early: what left is subtracted from the
 rest of that chain. At the bottom, a packet that leaves the kernel's own chain meets its policy.
 
+Where several chains of the kernel's own stand one after the other (nftables: base chains of one hook), a packet that
+one accepts goes on to the next; the last one's answer is the answer.
+
 All of this happens twice at once, for what surely matches and for what may (see `assemble`): a line that asks for
 something unseen matches nothing surely, and what may leave a chain is not surely in the rest of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.errors import BadInput, TooLarge
@@ -25,102 +28,74 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt
 from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS
 from orchestrator.policy.formats.express import ESTABLISHED_SET
-from orchestrator.policy.formats.iptables.matches import Line, Match
-from orchestrator.policy.formats.iptables.parse import Chain
 from orchestrator.policy.formats.results import Notes
+from orchestrator.policy.formats.tables import ACTIONS, LOGGING, PASSING, Chain, Line, Match, refuse_circles
+from orchestrator.policy.formats.ways import NOWHERE, Way, both, cross, without, work
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import WHOLE, Box, everything
-
-Region = tuple[Box, ...]
-
-ACTIONS: Mapping[str, Action] = {"ACCEPT": Action.PERMIT, "DROP": Action.DENY, "REJECT": Action.DENY}
-
-PASSING = frozenset(
-    {
-        "LOG", "ULOG", "NFLOG", "MARK", "CONNMARK", "CONNSECMARK", "SECMARK", "TCPMSS", "CLASSIFY", "SET", "TRACE",
-        "DSCP", "TOS", "TTL", "HL", "CHECKSUM", "AUDIT", "CT",
-    }
-)  # fmt: skip
-"""Targets that do something to a packet and let it go on to the next line."""
-
-LOGGING = frozenset({"LOG", "ULOG", "NFLOG"})
 
 DEEPEST = 200
 """Chains may jump so many levels deep."""
 
 MOST_STEPS = 2_000_000
-"""Comparisons of boxes that following the chains of one file may take; beyond that it is refused."""
-
+"""Comparisons of boxes that following the chains of one file may take (`ways.work`); beyond that it is refused."""
 
 MOST_PIECES = 4096
 """What is left of a chain may fall into so many boxes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """The packets that come to a place, surely and perhaps, and why the two differ."""
-
-    sure: Region
-    maybe: Region
-    doubts: tuple[Doubt, ...] = ()
-
-    @property
-    def exact(self) -> bool:
-        return self.sure is self.maybe or self.sure == self.maybe
-
-
 def follow(
-    chains: Mapping[str, Chain], base: Chain, family: Family, notes: Notes, *, stateless: bool
+    chains: Mapping[str, Chain], bases: Sequence[Chain], family: Family, notes: Notes, *, stateless: bool
 ) -> tuple[Clause, ...]:
-    """All that a packet may meet from `base` on, in order; what no clause decides is denied.
+    """All that a packet may meet on its way through `bases`, in order; what no clause decides is denied.
 
     Raises BadInput for jumps that come back to their own chain, TooLarge beyond DEEPEST, MOST_STEPS or MOST_PIECES.
     """
-    _refuse_circles(chains, base)
-    walk = _Walk(chains, base, notes, stateless)
+    for base in bases:
+        refuse_circles(chains, base)
+    walk = _Walk(chains, bases, notes, stateless)
     all_of_it = (everything(family),)
-    walk.chain(base, Way(all_of_it, all_of_it), 0)
-    if base.policy == "ACCEPT":
-        walk.clauses.append(_policy_clause(base, all_of_it))
+    walk.base(0, Way(all_of_it, all_of_it), 0)
+    if walk.clauses and walk.clauses[-1].action is Action.DENY and walk.clauses[-1].marker == _policy_marker(bases[0]):
+        walk.clauses.pop()  # the list denies by itself what is left
     return tuple(walk.clauses)
-
-
-def decides(chains: Mapping[str, Chain], base: Chain) -> bool:
-    """Whether some line that can be reached from a chain decides about packets."""
-    return any(
-        line.target and line.target not in PASSING and line.target != "RETURN" and line.target not in chains
-        for chain in _reachable(chains, base)
-        for line in chain.lines
-    )
-
-
-def _policy_clause(base: Chain, region: Region) -> Clause:
-    return Clause(
-        action=Action.PERMIT,
-        sure=region,
-        maybe=region,
-        doubts=(),
-        line=base.number,
-        text=f":{base.name} ACCEPT",
-        label=base.name,
-        marker=f"{base.name}.policy",
-        description=f"the policy of the chain {base.name}",
-    )
 
 
 @dataclass(slots=True)
 class _Walk:
     chains: Mapping[str, Chain]
-    base: Chain
+    bases: Sequence[Chain]
     notes: Notes
     stateless: bool
     clauses: list[Clause] = field(default_factory=list)
     established: list[Box] = field(default_factory=list)
     steps: int = 0
 
-    def chain(self, chain: Chain, way: Way, depth: int) -> None:
-        """Walk a chain with the packets of `way`."""
+    def base(self, at: int, way: Way, depth: int) -> None:
+        """Walk the kernel's chain number `at`, and those after it, with the packets of `way`."""
+        base = self.bases[at]
+        self.chain(base, way, depth, at)
+        if base.policy == "ACCEPT" and at + 1 < len(self.bases):
+            self.base(at + 1, way, depth + 1)
+            return
+        action = Action.PERMIT if base.policy == "ACCEPT" else Action.DENY
+        self.clauses.append(
+            Clause(
+                action=action,
+                sure=way.sure,
+                maybe=way.maybe,
+                doubts=way.doubts,
+                line=base.number,
+                text=f":{base.name} {base.policy or 'DROP'}",
+                label=base.label,
+                marker=_policy_marker(base),
+                description=f"the policy of the chain {base.label}",
+            )
+        )
+
+    def chain(self, chain: Chain, way: Way, depth: int, at: int) -> None:
+        """Walk a chain with the packets of `way`, on behalf of the kernel's chain number `at`."""
         if depth > DEEPEST:
             raise TooLarge(f"chains jump more than {DEEPEST} levels deep", place=f"line {chain.number}")
         left: list[Way] = []
@@ -129,34 +104,40 @@ class _Walk:
                 self._pass(chain, index)
                 continue
             own = self._own(line, way)
-            here = self._both(way, own, line) if own is not None else _NOWHERE
-            if line.target != "RETURN" or chain is self.base:
+            here = self._both(way, own, line) if own is not None else NOWHERE
+            at_the_bottom = chain is self.bases[at]
+            if line.target != "RETURN" or at_the_bottom:
                 here = self._without(here, left, line)
             if not here.maybe:
                 continue
             if line.target in self.chains:
-                self._jump(line, here, depth)
+                self._jump(line, here, depth, at)
+            elif line.target == "ACCEPT" and at + 1 < len(self.bases):
+                self.base(at + 1, here, depth + 1)
             elif line.target != "RETURN":
                 self._decide(chain, index, here)
             if line.target == "RETURN" or line.goto:
-                self._leave(line, here, left, at_the_bottom=chain is self.base)
+                if at_the_bottom:
+                    self._leave_base(line, here, depth, at)
+                else:  # for what is left, permits lose as well
+                    left.append(replace(here, doubts=tuple(replace(doubt, only=None) for doubt in here.doubts)))
 
-    def _jump(self, line: Line, here: Way, depth: int) -> None:
+    def _jump(self, line: Line, here: Way, depth: int, at: int) -> None:
         target = self.chains[line.target]
         if target.policy is not None:
             raise BadInput(
                 f"{target.name} is a chain of the kernel: no rule can jump there", place=f"line {line.number}"
             )
-        self.chain(target, here, depth + 1)
+        self.chain(target, here, depth + 1, at)
 
-    def _leave(self, line: Line, here: Way, left: list[Way], *, at_the_bottom: bool) -> None:
-        """A packet leaves its chain early: it goes back to where it came from, or meets the policy."""
-        if not at_the_bottom:
-            doubts = tuple(replace(doubt, only=None) for doubt in here.doubts)  # for what is left, permits lose as well
-            left.append(replace(here, doubts=doubts))
-            return
-        action = Action.PERMIT if self.base.policy == "ACCEPT" else Action.DENY
-        self._add(action, here, line, self.base.name, log=False)
+    def _leave_base(self, line: Line, here: Way, depth: int, at: int) -> None:
+        """A packet leaves the kernel's own chain early: it meets the policy."""
+        base = self.bases[at]
+        if base.policy == "ACCEPT" and at + 1 < len(self.bases):
+            self.base(at + 1, here, depth + 1)
+        else:
+            action = Action.PERMIT if base.policy == "ACCEPT" else Action.DENY
+            self._add(action, here, line, base.label, log=False)
 
     def _decide(self, chain: Chain, index: int, here: Way) -> None:
         line = chain.lines[index]
@@ -174,7 +155,7 @@ class _Walk:
             and not line.match.doubts
         ):
             self.established += here.maybe
-        self._add(action, here, line, chain.name, log=_logged_before(chain, index))
+        self._add(action, here, line, chain.label, log=_logged_before(chain, index))
 
     def _add(self, action: Action, here: Way, line: Line, label: str, *, log: bool) -> None:
         self.clauses.append(
@@ -244,31 +225,22 @@ class _Walk:
         return Way(() if match.doubts else replies, match.boxes + match.hidden, (*match.doubts, excuse))
 
     def _follows_established(self, way: Way, match: Match) -> bool:
-        asked = _cross(way.maybe, match.boxes)
-        self._count(len(asked) * len(self.established), 0)
+        asked = cross(way.maybe, match.boxes)
+        self._count(work(asked, tuple(self.established)), 0)
         return all(any(accepted.contains(box) for accepted in self.established) for box in asked)
 
     def _both(self, way: Way, own: Way, line: Line) -> Way:
         """The packets on a way that a line speaks of."""
-        self._count(len(way.maybe) * len(own.maybe), line.number)
-        maybe = _cross(way.maybe, own.maybe)
-        if way.exact and own.exact:
-            return Way(maybe, maybe)
-        sure = _cross(way.sure, own.sure)
-        return Way(maybe, maybe) if sure == maybe else Way(sure, maybe, _each_once(way.doubts, own.doubts))
+        self._count(work(way.maybe, own.maybe), line.number)
+        return both(way, own)
 
     def _without(self, here: Way, left: list[Way], line: Line) -> Way:
         """The packets that have not left the chain before."""
         for gone in left:
-            self._count(len(here.maybe) * len(gone.maybe), line.number)
+            self._count(work(here.maybe, gone.maybe), line.number)
             if not any(box.overlaps(other) for box in here.maybe for other in gone.maybe):
                 continue
-            if here.exact and gone.exact:
-                maybe = _minus(here.maybe, gone.maybe)
-                here = Way(maybe, maybe)
-            else:
-                doubts = here.doubts if gone.exact else _each_once(here.doubts, gone.doubts)
-                here = Way(_minus(here.sure, gone.maybe), _minus(here.maybe, gone.sure), doubts)
+            here = without(here, gone)
             if len(here.maybe) > MOST_PIECES or len(here.sure) > MOST_PIECES:
                 raise TooLarge("what is left of this chain falls into too many pieces", place=f"line {line.number}")
         return here
@@ -279,7 +251,8 @@ class _Walk:
             raise TooLarge("its chains jump to one another too often to be followed", place=f"line {number}")
 
 
-_NOWHERE = Way((), ())
+def _policy_marker(base: Chain) -> str:
+    return f"{base.label}.policy"
 
 
 def _of_match(line: Line) -> Way:
@@ -296,22 +269,6 @@ def _doubted(line: Line, reason: str) -> Way:
     return Way((), match.boxes + match.hidden, (*match.doubts, Doubt(line.number, line.text, reason)))
 
 
-def _cross(left: Region, right: Region) -> Region:
-    pieces = (one.intersect(other) for one in left for other in right)
-    return tuple(piece for piece in pieces if piece is not None)
-
-
-def _minus(left: Region, right: Region) -> Region:
-    pieces = list(left)
-    for other in right:
-        pieces = [piece for whole in pieces for piece in whole.minus(other)]
-    return tuple(pieces)
-
-
-def _each_once(first: tuple[Doubt, ...], second: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
-
-
 def _logged_before(chain: Chain, index: int) -> bool:
     """Whether the line before logs just what this line decides about."""
     if index == 0:
@@ -319,35 +276,3 @@ def _logged_before(chain: Chain, index: int) -> bool:
     before, line = chain.lines[index - 1], chain.lines[index]
     same = (before.match.boxes, before.match.states) == (line.match.boxes, line.match.states)
     return before.target in LOGGING and line.target in ACTIONS and same
-
-
-def _reachable(chains: Mapping[str, Chain], base: Chain) -> list[Chain]:
-    found = {base.name: base}
-    waiting = [base]
-    while waiting:
-        for line in waiting.pop().lines:
-            target = chains.get(line.target)
-            if target is not None and target.name not in found:
-                found[target.name] = target
-                waiting.append(target)
-    return list(found.values())
-
-
-def _refuse_circles(chains: Mapping[str, Chain], base: Chain) -> None:
-    """Refuse jumps that come back to a chain on the way: depth first, with a stack of our own."""
-    finished: set[str] = set()
-    on_the_way: dict[str, int] = {base.name: base.number}
-    stack = [(base.name, iter(base.lines))]
-    while stack:
-        name, lines = stack[-1]
-        line = next((line for line in lines if line.target in chains and line.target not in finished), None)
-        if line is None:
-            stack.pop()
-            finished.add(name)
-            del on_the_way[name]
-        elif line.target in on_the_way:
-            circle = " -> ".join([*list(on_the_way)[list(on_the_way).index(line.target) :], line.target])
-            raise BadInput(f"the chains jump in a circle: {circle[:200]}", place=f"line {line.number}")
-        else:
-            on_the_way[line.target] = line.number
-            stack.append((line.target, iter(chains[line.target].lines)))
