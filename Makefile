@@ -6,9 +6,10 @@ BIN    := $(VENV)/bin
 ACL    ?=
 SUITE  ?= control-plane
 
-# What the machine must have: the switch, a compiler for the fast parts, and what the tests ask (a database, certificates).
-DEBIAN := ca-certificates gcc iproute2 iputils-ping libc6-dev openssl openvswitch-switch postgresql procps python3-dev \
-          python3-venv
+# What the machine must have: the switch, a compiler for the fast parts, and what the tests ask (a database, certificates,
+# the kernel's own packet filter).
+DEBIAN := ca-certificates gcc iproute2 iptables iputils-ping libc6-dev nftables openssl openvswitch-switch postgresql procps \
+          python3-dev python3-venv
 
 .PHONY: help demo test test-long test-ryu search lint format bench docs packages clean
 
@@ -57,7 +58,7 @@ packages:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
 
-$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/compile/_native/*.c) | packages
+$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.c) | packages
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -1,0 +1,210 @@
+"""One rule as lines of a chain: its matches, what else must hold, and its verdict.
+
+A rule is a list of statements, each of one member. Matches narrow; counters, logs and the like pass on; limits, quotas
+and whatever is not known make the rule one that may hold or not. A verdict map becomes one line for each of its
+elements, which exclude one another.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.assemble import Doubt, marker_in, plain, shown
+from orchestrator.policy.formats.draft import Draft, boxes_of_draft
+from orchestrator.policy.formats.nftables.document import RawChain, RawRule, TableKey, single
+from orchestrator.policy.formats.nftables.fields import VERSION, field_of, narrow_field, universe_of
+from orchestrator.policy.formats.nftables.matches import STATES, combinations, is_state, narrow_states, read_match
+from orchestrator.policy.formats.nftables.values import Scope, value_of
+from orchestrator.policy.formats.tables import Line, Match
+from orchestrator.policy.spans import Spans
+
+_VERDICTS: Mapping[str, str] = MappingProxyType(
+    {"accept": "ACCEPT", "drop": "DROP", "reject": "REJECT", "return": "RETURN", "continue": ""}
+)
+_PASSING = frozenset({"counter", "comment", "last", "notrack", "ct helper", "ct timeout", "ct expectation", "flow"})
+"""Statements that decide nothing and change nothing that a later match looks at."""
+
+_UNSEEN: Mapping[str, str] = MappingProxyType(
+    {
+        "limit": "rates are not counted here",
+        "quota": "bytes are not counted here",
+        "ct count": "connections are not counted here",
+        "set": "a set that rules fill is not in the file",
+        "map": "a map that rules fill is not in the file",
+        "meter": "rates are not counted here",
+        "xt": "what an extension of iptables looks at is not in the file",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule does with a packet: a target in the words of `formats/tables`, and whether there is no way back."""
+
+    target: str
+    goto: bool = False
+
+
+def chain_name(table: TableKey, name: str) -> str:
+    """How lines call a chain; no target is called so."""
+    return f"{table}/{name}"
+
+
+def lines_of(rule: RawRule, chain: RawChain, family: Family, scope: Scope) -> Iterator[Line]:
+    """The lines of a rule for one IP version. Raises BadInput, or TooLarge, with the rule's statement as its place."""
+    reader = _Rule(rule, chain, Draft(family), scope)
+    try:
+        for index, statement in enumerate(rule.statements):
+            reader.take(*single(statement, f"expr[{index}]"), f"expr[{index}]")
+        yield from reader.lines()
+    except AclflowError as error:
+        raise error.within(f"nftables[{rule.number - 1}].rule") from None
+
+
+class _Rule:
+    """A rule as far as it has been read."""
+
+    def __init__(self, rule: RawRule, chain: RawChain, draft: Draft, scope: Scope) -> None:
+        self._number = rule.number
+        self._text = shown(f"{chain.table} {chain.name}: {_text_of(rule.statements)}")
+        self._marker, self._description = marker_in(plain(rule.comment))
+        self._table = chain.table
+        self._draft = draft
+        self._scope = scope
+        self._logs = False
+        self._outcomes: list[tuple[Draft, Verdict]] | None = None
+
+    def take(self, kind: str, body: object, place: str) -> None:
+        """Read one statement."""
+        if self._outcomes is not None:
+            raise BadInput("nothing can follow a verdict", place=place)
+        if kind == "match":
+            self._try(lambda: read_match(self._draft, body, self._scope))
+        elif kind == "vmap":
+            self._outcomes = self._map(body, place)
+        elif kind in _VERDICTS or kind in ("jump", "goto"):
+            self._outcomes = [(self._draft, self._verdict(kind, body, place))]
+        elif kind == "log":
+            self._logs = True
+        elif kind in _UNSEEN:
+            self._draft.reasons.append(_UNSEEN[kind])
+        elif kind == "mangle" and _changes_no_header(body):
+            return
+        elif kind not in _PASSING:
+            self._outcomes = [(self._draft, Verdict(kind[:40]))]
+
+    def lines(self) -> Iterator[Line]:
+        """The lines that the statements come to."""
+        for draft, verdict in self._outcomes or [(self._draft, Verdict(""))]:
+            match = self._match(draft)
+            if not match.boxes and not match.hidden:
+                continue
+            if self._logs:
+                yield self._line(match, Verdict("LOG"))
+            if verdict.target:
+                yield self._line(match, verdict)
+
+    def _try(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BadInput as error:
+            self._draft.reasons.append(error.reason)
+
+    def _line(self, match: Match, verdict: Verdict) -> Line:
+        return Line(self._number, self._text, match, verdict.target, verdict.goto, self._marker, self._description)
+
+    def _match(self, draft: Draft) -> Match:
+        boxes, hidden = boxes_of_draft(draft)
+        return Match(
+            boxes=boxes,
+            hidden=hidden,
+            states=None if draft.states == STATES else draft.states,
+            doubts=tuple(Doubt(self._number, self._text, reason) for reason in dict.fromkeys(draft.reasons)),
+        )
+
+    def _verdict(self, kind: str, body: object, place: str) -> Verdict:
+        if kind in _VERDICTS:
+            return Verdict(_VERDICTS[kind])
+        target = body.get("target") if isinstance(body, dict) else None
+        if not isinstance(target, str):
+            raise BadInput("a jump names its target", place=place)
+        return Verdict(chain_name(self._table, target), goto=kind == "goto")
+
+    def _map(self, body: object, place: str) -> list[tuple[Draft, Verdict]]:
+        """The outcomes of a verdict map. Raises BadInput for one that is malformed."""
+        key = body.get("key") if isinstance(body, dict) else None
+        pairs: list[tuple[object, Verdict]] = []
+        try:
+            elements = self._scope.elements(body.get("data")) if isinstance(body, dict) else None
+        except BadInput as error:
+            self._draft.reasons.append(error.reason)
+            return [(self._draft, Verdict("vmap"))]
+        for element in elements or []:
+            if not isinstance(element, list) or len(element) != 2:
+                raise BadInput("an element of a verdict map is a key and a verdict", place=place)
+            kind, verdict = single(element[1], place)
+            if kind not in _VERDICTS and kind not in ("jump", "goto"):
+                raise BadInput(f"'{kind[:40]}' is no verdict", place=place)
+            pairs.append((element[0], self._verdict(kind, verdict, place)))
+        try:
+            return list(self._of_pairs(key, pairs))
+        except BadInput as error:  # any of the verdicts, or none
+            self._draft.reasons.append(error.reason)
+            return [(self._draft, Verdict("vmap"))]
+
+    def _of_pairs(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
+        kind, inner = single(key, "vmap.key")
+        if is_state(key):
+            for verdict in dict.fromkeys(verdict for _, verdict in pairs):  # states of one verdict are one line
+                yield self._in_states([value for value, other in pairs if other == verdict]), verdict
+            return
+        if kind == "concat":
+            axes = combinations(self._draft, inner, [value for value, _ in pairs])
+            for chosen, (_, verdict) in zip(axes, pairs, strict=True):
+                draft = self._copy()
+                draft.either.append((chosen,))
+                yield draft, verdict
+            return
+        found = field_of(key, self._draft)
+        universe = universe_of(found.axis, self._draft.family)
+        if found.axis == VERSION:
+            raise BadInput("a map of IP versions is not followed here")
+        named = [None if value == "*" else self._scope.spans(value_of(value), found.number) for value, _ in pairs]
+        rest: Spans = spans.minus(universe, spans.union(span for one in named if one is not None for span in one))
+        for wanted, (_, verdict) in zip(named, pairs, strict=True):
+            draft = self._copy()
+            narrow_field(draft, found, spans.intersect(universe, rest if wanted is None else wanted))
+            yield draft, verdict
+
+    def _in_states(self, values: list[object]) -> Draft:
+        words = [word.upper() if isinstance(word, str) else "" for word in map(value_of, values)]
+        if not STATES.issuperset(words):
+            raise BadInput("a connection state that is not known here")
+        draft = self._copy()
+        narrow_states(draft, frozenset(words))
+        return draft
+
+    def _copy(self) -> Draft:
+        draft = copy.copy(self._draft)
+        draft.axes, draft.either, draft.reasons = dict(draft.axes), list(draft.either), list(draft.reasons)
+        return draft
+
+
+def _changes_no_header(body: object) -> bool:
+    """Whether a mangle statement sets a mark or the like, not a field of the packet."""
+    key = body.get("key") if isinstance(body, dict) else None
+    return isinstance(key, dict) and len(key) == 1 and next(iter(key)) in ("meta", "ct")
+
+
+def _text_of(statements: object) -> str:
+    try:
+        return json.dumps(statements, ensure_ascii=False)
+    except RecursionError:
+        return "..."

@@ -1,0 +1,188 @@
+"""An access list as a ruleset that `nft -j -f` loads: one table of the family inet, ingress at the hook forward, egress
+at output.
+
+One rule becomes one rule for each IP version in which it can match. Its comment carries the rule's id, ``[web-in] front
+ends``. The file replaces the table as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, format_address
+from orchestrator.policy.formats.assemble import plain, with_marker
+from orchestrator.policy.formats.nftables.matches import OFFSET_IPV4, OFFSET_IPV6, TRANSPORT_HEADER
+from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailored, versions
+from orchestrator.policy.model import Acl, Action, Direction, Rule
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
+
+TABLE = {"family": "inet", "name": "aclflow"}
+CHAINS = {Direction.INGRESS: "forward", Direction.EGRESS: "output"}
+
+_VERDICTS = {Action.PERMIT: "accept", Action.DENY: "drop"}
+_PROTOCOLS = {ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPV6: "icmpv6", SCTP: "sctp"}
+_VERSIONS = {Family.IPV4: "ipv4", Family.IPV6: "ipv6"}
+_HEADERS = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+_LONGEST_COMMENT = 120
+_ANY_FLAG_OF_ESTABLISHED = ["rst", "ack"]
+
+Statement = dict[str, object]
+
+_HIDDEN = Limit(
+    "in IPv6 a deny by this protocol covers its later fragments as well",
+    lambda rule: (
+        rule.action is Action.DENY
+        and rule.protocol not in (None, TCP, UDP, SCTP, ICMP, ICMPV6, IPV6_FRAGMENT)
+        and not rule.fragments
+    ),
+    lambda rule: rule,
+)
+
+
+def write_nftables(acl: Acl) -> Exported:
+    """A list as JSON for `nft -j -f`."""
+    return _Writer(acl).write()
+
+
+@dataclass(slots=True)
+class _Writer:
+    acl: Acl
+    losses: list[Loss] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    def write(self) -> Exported:
+        rules: list[str] = []
+        for number, rule in enumerate(self.acl.rules, 1):
+            families = versions(rule, self.acl)
+            if not families:
+                self.notes.add("they match no packet and are left out", number)
+                continue
+            limits = (EXPIRES, _HIDDEN) if Family.IPV6 in families else (EXPIRES,)
+            kept = tailored(rule, number, limits, self.losses, "nftables")
+            if kept is not None:
+                self._note(kept, number)
+                add_lines(rules, self._lines_of(kept, sorted(families)), f"rules[{number - 1}]")
+        commands = [
+            {"metainfo": {"json_schema_version": 1}},
+            {"add": {"table": TABLE}},
+            {"delete": {"table": TABLE}},
+            {"add": {"table": TABLE}},
+            *({"add": {"chain": self._chain(direction)}} for direction in Direction if self._decides(direction)),
+        ]
+        lines = ",\n".join([*map(_text, commands), *rules])
+        return Exported(f'{{"nftables": [\n{lines}\n]}}\n', tuple(self.losses), self.notes.taken())
+
+    def _decides(self, direction: Direction) -> bool:
+        """Whether there is something to decide; a ruleset without a chain at output says that everything may leave."""
+        ruled = any(rule.direction is direction for rule in self.acl.rules)
+        return ruled or direction is Direction.INGRESS or self.acl.default(direction) is Action.DENY
+
+    def _chain(self, direction: Direction) -> dict[str, object]:
+        name = CHAINS[direction]
+        policy = _VERDICTS[self.acl.default(direction)]
+        place = {"family": TABLE["family"], "table": TABLE["name"], "name": name}
+        return {**place, "type": "filter", "hook": name, "prio": 0, "policy": policy}
+
+    def _note(self, rule: Rule, number: int) -> None:
+        if rule.source.groups or rule.destination.groups:
+            self.notes.add("address groups are written out as their prefixes", number)
+        if rule.owner:
+            self.notes.add("owners are not written", number)
+        if _comment(rule) != with_marker(rule):
+            self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
+
+    def _lines_of(self, rule: Rule, families: list[Family]) -> Iterator[str]:
+        for family in families:
+            statements = [*self._addresses(rule, family), *_transport(rule, family)]
+            if rule.log:
+                statements.append({"log": None})
+            statements.append({_VERDICTS[rule.action]: None})
+            place = {"family": TABLE["family"], "table": TABLE["name"], "chain": CHAINS[rule.direction]}
+            yield _text({"add": {"rule": {**place, "comment": _comment(rule), "expr": statements}}})
+
+    def _addresses(self, rule: Rule, family: Family) -> Iterator[Statement]:
+        named = False
+        for side, key in ((rule.source, "saddr"), (rule.destination, "daddr")):
+            prefixes = self._prefixes(side, family)
+            if prefixes is not None:
+                named = True
+                yield _equal(_payload(_HEADERS[family], key), _several([_prefix(prefix) for prefix in prefixes]))
+        if not named:
+            yield _equal({"meta": {"key": "nfproto"}}, _VERSIONS[family])
+
+    def _prefixes(self, side: Addresses, family: Family) -> tuple[Prefix, ...] | None:
+        """The prefixes to name, disjoint; None for all addresses."""
+        prefixes = aggregate(self.acl.prefixes(side, family))
+        return None if prefixes[0].length == 0 else prefixes
+
+
+def _transport(rule: Rule, family: Family) -> Iterator[Statement]:
+    """What is looked at behind the addresses."""
+    header = _PROTOCOLS.get(rule.protocol) if rule.protocol is not None else None
+    if rule.fragments or (family is Family.IPV6 and rule.protocol == IPV6_FRAGMENT):
+        if rule.protocol is not None and family is Family.IPV4:
+            yield _equal({"meta": {"key": "l4proto"}}, header or rule.protocol)
+        yield _match("!=", OFFSET_IPV4 if family is Family.IPV4 else OFFSET_IPV6, 0)
+    elif rule.protocol is not None and (header is None or not rule.looks_past_the_ip_header):
+        yield _equal({"meta": {"key": "l4proto"}}, _l4proto(rule.protocol))
+        if family is Family.IPV6 and (header is not None or rule.action is Action.PERMIT):
+            yield _match(">=", TRANSPORT_HEADER, 0)
+    elif header is not None:
+        yield _match(">=", TRANSPORT_HEADER, 0)
+        yield from _fields(rule, header)
+
+
+def _fields(rule: Rule, header: str) -> Iterator[Statement]:
+    """Ports, flags, types and codes: what only whole packets and first fragments have."""
+    for ports, key in ((rule.source_ports, "sport"), (rule.destination_ports, "dport")):
+        if ports != EVERY_PORT:
+            yield _equal(_payload(header, key), _several([_port(item) for item in ports]))
+    for number, key in ((rule.icmp_type, "type"), (rule.icmp_code, "code")):
+        if number is not None:
+            yield _equal(_payload(header, key), number)
+    if rule.established:
+        yield _match("in", _payload(header, "flags"), _ANY_FLAG_OF_ESTABLISHED)
+    elif rule.tcp_flags is not None:
+        yield _equal({"&": [_payload(header, "flags"), rule.tcp_flags.mask]}, rule.tcp_flags.value)
+
+
+def _l4proto(protocol: int) -> object:
+    return "ipv6-icmp" if protocol == ICMPV6 else _PROTOCOLS.get(protocol, protocol)
+
+
+def _match(op: str, left: object, right: object) -> Statement:
+    return {"match": {"op": op, "left": left, "right": right}}
+
+
+def _equal(left: object, right: object) -> Statement:
+    return _match("==", left, right)
+
+
+def _payload(protocol: str, key: str) -> Statement:
+    return {"payload": {"protocol": protocol, "field": key}}
+
+
+def _several(items: list[object]) -> object:
+    return items[0] if len(items) == 1 else {"set": items}
+
+
+def _prefix(prefix: Prefix) -> object:
+    address = format_address(prefix.family, prefix.network)
+    return address if prefix.length == prefix.family.bits else {"prefix": {"addr": address, "len": prefix.length}}
+
+
+def _port(ports: PortRange) -> object:
+    return ports.low if ports.low == ports.high else {"range": [ports.low, ports.high]}
+
+
+def _comment(rule: Rule) -> str:
+    """The id and as much of the description as fits, in whole characters."""
+    return plain(with_marker(rule).encode()[:_LONGEST_COMMENT].decode(errors="ignore"))
+
+
+def _text(command: object) -> str:
+    return json.dumps(command, ensure_ascii=False)
