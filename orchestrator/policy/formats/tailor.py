@@ -9,14 +9,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.express import NO_PACKETS
-from orchestrator.policy.formats.results import Effect, Loss
-from orchestrator.policy.model import Acl, Action, Rule
+from orchestrator.policy.formats.results import Effect, Loss, Notes
+from orchestrator.policy.model import Acl, Action, Direction, Rule
+from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.space import boxes_of
 
+_T = TypeVar("_T")
 RuleTest = Callable[[Rule], bool]
 RuleChange = Callable[[Rule], Rule]
 
@@ -47,6 +50,13 @@ def without_icmp_type(rule: Rule) -> Rule:
     return replace(rule, icmp_type=None, icmp_code=None)
 
 
+WHOLE_PACKETS = Limit(
+    "it decides about whole packets: later fragments cannot be told apart",
+    lambda rule: rule.fragments or rule.protocol == IPV6_FRAGMENT,
+    lambda rule: replace(rule, fragments=False, protocol=None if rule.protocol == IPV6_FRAGMENT else rule.protocol),
+)
+NO_FLAGS = Limit("TCP flags are not looked at", lambda rule: bool(rule.flag_matches), without_flags)
+
 MOST_LINES = 1_000_000
 """A list that takes more lines than this to write is refused."""
 
@@ -57,8 +67,16 @@ def versions(rule: Rule, acl: Acl) -> frozenset[Family]:
     return frozenset(family for family in found if rule.protocol not in NO_PACKETS[family])
 
 
-def add_lines(text: list[str], lines: Iterable[str], place: str) -> None:
-    """Add the lines of one rule. Raises TooLarge, with the rule as its place, beyond MOST_LINES in all."""
+def all_may_pass(acl: Acl, direction: Direction) -> bool:
+    """Whether nothing is said of a direction but that it is permitted: no list is needed for that."""
+    return acl.default(direction) is Action.PERMIT and not any(rule.direction is direction for rule in acl.rules)
+
+
+def add_lines(text: list[_T], lines: Iterable[_T], place: str) -> None:
+    """Add the lines of one rule, or whatever a format has instead of lines.
+
+    Raises TooLarge, with the rule as its place, beyond MOST_LINES in all.
+    """
     text.extend(itertools.islice(lines, MOST_LINES + 1 - len(text)))
     if len(text) > MOST_LINES:
         raise TooLarge(f"it takes more than {MOST_LINES} lines to write this list", place=place)
@@ -78,3 +96,18 @@ def tailored(rule: Rule, number: int, limits: Sequence[Limit], losses: list[Loss
             return None
         rule = limit.widened(rule)
     return rule
+
+
+def tailored_rules(acl: Acl, limits: Sequence[Limit], system: str, losses: list[Loss], notes: Notes) -> list[Rule]:
+    """The rules as a system with these limits can say them. Adds what that costs, and what is not written."""
+    kept = []
+    for number, rule in enumerate(acl.rules, 1):
+        found = tailored(rule, number, limits, losses, system)
+        if found is None:
+            continue
+        kept.append(found)
+        if rule.source.groups or rule.destination.groups:
+            notes.add("address groups are written out as their prefixes", number)
+        if rule.owner:
+            notes.add("owners are not written", number)
+    return kept

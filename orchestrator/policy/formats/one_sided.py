@@ -1,0 +1,114 @@
+"""Writing for systems whose lists name the far side only, look at whole packets and never at source ports or flags.
+
+Security groups and network policies: what they cannot say of a rule, and what a box comes to in their words.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.policy.addresses import ANY
+from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
+from orchestrator.policy.formats.results import Loss, Notes
+from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, tailored
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
+from orchestrator.policy.ports import EVERY_PORT
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT
+from orchestrator.policy.space import ALL_BYTES, Box
+
+_REAL_PROTOCOLS = ALL_BYTES & ~(1 << IPV6_FRAGMENT)
+"""Those that a whole packet can have."""
+
+
+def _without_own_side(rule: Rule) -> Rule:
+    return replace(rule, destination=ANY) if rule.direction is Direction.INGRESS else replace(rule, source=ANY)
+
+
+LIMITS = (
+    EXPIRES,
+    WHOLE_PACKETS,
+    Limit("only the far side can be named", lambda rule: not rule.own_side().is_any, _without_own_side),
+    Limit(
+        "source ports cannot be named",
+        lambda rule: rule.source_ports != EVERY_PORT,
+        lambda rule: replace(rule, source_ports=EVERY_PORT),
+    ),
+    NO_FLAGS,
+)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A list on its way out: its rules as a system can say them, and what that costs."""
+
+    acl: Acl
+    system: str
+    limits: Sequence[Limit] = LIMITS
+    only_permits: bool = True
+    losses: list[Loss] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    def rules(self, direction: Direction) -> Sequence[Rule]:
+        """The rules of one direction, and a last one for what its default permits."""
+        kept = []
+        for number, rule in enumerate(self.acl.rules, 1):
+            if rule.direction is not direction:
+                continue
+            found = tailored(rule, number, self.limits, self.losses, self.system)
+            if found is not None:
+                kept.append(found)
+            if rule.log:
+                self.notes.add("there is no log of single rules", number)
+            if rule.owner:
+                self.notes.add("owners are not written", number)
+            if rule.source.groups or rule.destination.groups:
+                self.notes.add("address groups are written out as their prefixes", number)
+        if self.only_permits and any(rule.action is Action.DENY for rule in kept):
+            self.notes.add("it only permits: what is denied is taken out of the permits below it")
+        if self.acl.default(direction) is Action.PERMIT:
+            kept.append(Rule(RuleId(f"{direction.value}.default"), Action.PERMIT, direction))
+        return kept
+
+
+def far_prefixes(box: Box, direction: Direction) -> list[str]:
+    """The far side of a box as prefixes."""
+    far = box.source if direction is Direction.INGRESS else box.destination
+    return [str(prefix) for prefix in prefixes_of(far, box.family)]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A protocol, None for all, and what is looked at in its header: ports low to high, or an ICMP type and code."""
+
+    protocol: int | None
+    low: int | None = None
+    high: int | None = None
+
+
+def services_of(box: Box, ported: Collection[int]) -> Iterator[Service]:
+    """The services that a box, which narrows no source ports and no flags, is made of; none that no packet has."""
+    if box.protocols & _REAL_PROTOCOLS == _REAL_PROTOCOLS:
+        yield Service(None)
+        return
+    for number in (number for number in range(256) if box.protocols >> number & 1):
+        if number in NO_PACKETS[box.family]:
+            continue
+        if number in ported:
+            for low, high in box.destination_ports:
+                yield Service(number) if (low, high) == (0, 65535) else Service(number, low, high)
+        elif number in (ICMP, ICMPV6):
+            yield from (Service(number, kind, code) for kind, code in _kinds(box))
+        else:
+            yield Service(number)
+
+
+def _kinds(box: Box) -> Iterator[tuple[int | None, int | None]]:
+    codes: list[int | None] = [None] if box.icmp_codes == ALL_BYTES else _members(box.icmp_codes)
+    kinds = [None] if box.icmp_types == ALL_BYTES and codes == [None] else _members(box.icmp_types)
+    return itertools.product(kinds, codes)
+
+
+def _members(bits: int) -> list[int | None]:
+    return [number for number in range(256) if bits >> number & 1]
