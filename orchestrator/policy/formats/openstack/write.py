@@ -1,0 +1,145 @@
+"""A list as a Neutron security group, or as FWaaS v2 policies.
+
+A security group only permits and names the far side only, so what is denied is taken out of the permits below it (see
+`permits_only`). FWaaS keeps the order and both sides, and knows tcp, udp and icmp.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.assemble import plain, with_marker
+from orchestrator.policy.formats.one_sided import Draft, Service, far_prefixes, services_of
+from orchestrator.policy.formats.openstack.groups import ETHERTYPES
+from orchestrator.policy.formats.permits_only import permitted
+from orchestrator.policy.formats.results import Exported
+from orchestrator.policy.formats.tailor import (
+    EXPIRES,
+    NO_FLAGS,
+    WHOLE_PACKETS,
+    Limit,
+    add_lines,
+    versions,
+    without_icmp_type,
+)
+from orchestrator.policy.model import Acl, Action, Direction, Rule
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
+from orchestrator.policy.space import Box
+
+_LONGEST_DESCRIPTION = 255
+_GROUP_PROTOCOLS = {TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "ipv6-icmp"}
+_FIREWALL_PROTOCOLS = {None: None, TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmp"}
+
+_FIREWALL_LIMITS = (
+    EXPIRES,
+    WHOLE_PACKETS,
+    NO_FLAGS,
+    Limit("ICMP types are not looked at", lambda rule: rule.icmp_type is not None, without_icmp_type),
+    Limit(
+        "FWaaS knows tcp, udp and icmp",
+        lambda rule: rule.protocol not in _FIREWALL_PROTOCOLS,
+        lambda rule: replace(rule, protocol=None, source_ports=EVERY_PORT, destination_ports=EVERY_PORT),
+    ),
+)
+
+Json = Mapping[str, object]
+
+
+def write_security_group(acl: Acl) -> Exported:
+    """A list as one security group, as Neutron would show it."""
+    draft = Draft(acl, "openstack-sg")
+    found: list[Json] = []
+    for direction in Direction:
+        for rule, boxes in permitted(draft.rules(direction), acl):
+            add_lines(found, _group_rules(rule, boxes, direction), rule.id)
+    draft.notes.add("Neutron puts fragments together before it decides")
+    group = {"id": "aclflow", "name": "aclflow", "security_group_rules": found}
+    return _exported({"security_groups": [group]}, draft)
+
+
+def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction) -> Iterator[Json]:
+    for box in sorted(boxes):
+        for prefix, service in itertools.product(far_prefixes(box, direction), services_of(box, WITH_PORTS)):
+            yield {
+                "direction": direction.value,
+                "ethertype": ETHERTYPES[box.family],
+                "protocol": _word(service),
+                "port_range_min": service.low,
+                "port_range_max": service.high,
+                "remote_ip_prefix": prefix,
+                "remote_group_id": None,
+                "description": _description(rule),
+            }
+
+
+def _word(service: Service) -> str | None:
+    if service.protocol is None:
+        return None
+    return _GROUP_PROTOCOLS.get(service.protocol, str(service.protocol))
+
+
+def write_firewalls(acl: Acl) -> Exported:
+    """A list as a firewall group with a policy for each direction, as Neutron would show them."""
+    draft = Draft(acl, "openstack-fwaas", _FIREWALL_LIMITS, only_permits=False)
+    rules: list[Json] = []
+    policies: list[Json] = []
+    for direction in Direction:
+        own: list[Json] = []
+        for rule in draft.rules(direction):
+            add_lines(own, _firewall_rules(rule, acl), rule.id)
+        own = [{"id": f"{direction.value}-{place}", **body} for place, body in enumerate(own, 1)]
+        rules += own
+        policies.append({"id": direction.value, "name": direction.value, "firewall_rules": [one["id"] for one in own]})
+    group = {"id": "aclflow", "name": "aclflow"} | {
+        f"{direction.value}_firewall_policy_id": direction.value for direction in Direction
+    }
+    return _exported({"firewall_groups": [group], "firewall_policies": policies, "firewall_rules": rules}, draft)
+
+
+def _firewall_rules(rule: Rule, acl: Acl) -> Iterator[Json]:
+    for family in sorted(versions(rule, acl)):
+        yield from (
+            {
+                "name": rule.id,
+                "description": _description(rule),
+                "action": "allow" if rule.action is Action.PERMIT else "deny",
+                "enabled": True,
+                "ip_version": family.value,
+                "protocol": _FIREWALL_PROTOCOLS[rule.protocol],
+                "source_ip_address": source,
+                "destination_ip_address": destination,
+                "source_port": _port(source_ports),
+                "destination_port": _port(destination_ports),
+            }
+            for source, destination, source_ports, destination_ports in itertools.product(
+                _prefixes(rule, "source", acl, family),
+                _prefixes(rule, "destination", acl, family),
+                rule.source_ports,
+                rule.destination_ports,
+            )
+        )
+
+
+def _prefixes(rule: Rule, side: str, acl: Acl, family: Family) -> list[str | None]:
+    prefixes = acl.prefixes(rule.source if side == "source" else rule.destination, family)
+    return [str(prefix) if prefix.length else None for prefix in prefixes]
+
+
+def _port(ports: PortRange) -> str | None:
+    if (ports,) == EVERY_PORT:
+        return None
+    return str(ports).replace("-", ":")
+
+
+def _description(rule: Rule) -> str:
+    return plain(with_marker(rule), _LONGEST_DESCRIPTION)
+
+
+def _exported(document: Json, draft: Draft) -> Exported:
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    return Exported(text + "\n", tuple(draft.losses), draft.notes.taken())
