@@ -1,5 +1,6 @@
-"""Cisco IOS access lists, read and written.
+"""Access lists of IOS, IOS-XR, NX-OS, Arista EOS and ASA, read; those of IOS and ASA written.
 
-Read in the order config (the lines of each list), groups (object groups), entry (one line), read (the whole); write
-stands alone.
+Read in the order accesslist (lists and groups as they stand), config (a configuration's lines into them), groups and
+entry (routers and switches), asa_groups and asa_entry (firewalls), read (the whole); writing holds what write (IOS) and
+asa_write share.
 """

@@ -1,127 +1,58 @@
-"""The access lists and object groups of an IOS configuration, line by line.
+"""The access lists and object groups of a router's or a firewall's configuration, line by line.
 
-A whole router configuration is taken: outside of access lists every line is passed over, inside of them none. Lists
-that look like ours but are another system's or another layer's (ASA's `access-list NAME extended`, NX-OS' and EOS' `ip
-access-list NAME`, MAC and ARP lists) are kept by name only, so that asking for one says why it cannot be read.
+A whole configuration is taken: outside of access lists every line is passed over, inside of them none. Which system's
+syntax a list has is told from its header:
+
+    access-list 101 permit ...                IOS, by number
+    ip access-list extended NAME              IOS            (EOS: standard NAME)
+    ip access-list NAME                       NX-OS, EOS
+    ipv4 access-list NAME                     IOS-XR
+    ipv6 access-list NAME                     all of them
+    access-list NAME extended permit ...      ASA
+
+Lists about something else than IP packets (MAC, ARP, Ethernet, URLs) are kept by name only, so that asking for one says
+why it cannot be read.
 """
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.errors import BadInput
-from orchestrator.policy.formats.assemble import plain, shown
-
-
-class Kind(enum.Enum):
-    """Which syntax the lines of a list have."""
-
-    STANDARD = "standard"
-    EXTENDED = "extended"
-    IPV6 = "ipv6"
-    FOREIGN = "foreign"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A line of a list, without its sequence number. `remark`: what the remarks before it say."""
-
-    line: int
-    text: str
-    words: tuple[str, ...]
-    remark: str = ""
-
-
-@dataclass(slots=True)
-class AccessList:
-    """A list by name, or by number as a name; its lines by sequence number."""
-
-    name: str
-    kind: Kind
-    line: int
-    entries: dict[int, Entry] = field(default_factory=dict)
-    _remarks: list[str] = field(default_factory=list)
-    _remarks_open: bool = False
-    _highest: int = 0
-
-    def in_order(self) -> list[Entry]:
-        """The lines as they are asked."""
-        return [self.entries[sequence] for sequence in sorted(self.entries)]
-
-    def add(self, words: list[str], text: str, number: int) -> None:
-        """Take one line: a rule at its sequence number or ten after the last, a remark, or ``no 20``."""
-        words = words[1:] if words[0] == "sequence" and len(words) > 2 else words
-        sequence = None
-        if words[0].isdigit():
-            sequence, words = _sequence(words[0]), words[1:]
-        if words[0] == "no":
-            self._remove(words[1:])
-        elif words[0] == "remark":
-            self._remark(plain(" ".join(words[1:])))
-        else:
-            if self.kind is Kind.IPV6 and len(words) > 2 and words[-2] == "sequence":
-                sequence, words = _sequence(words[-1]), words[:-2]
-            self._append(sequence, Entry(number, text, tuple(words), " ".join(filter(None, self._remarks))))
-
-    def _append(self, sequence: int | None, entry: Entry) -> None:
-        place = self._highest + 10 if sequence is None else sequence
-        if place in self.entries:
-            raise BadInput(f"there is already a line with the sequence number {place}")
-        self.entries[place] = entry
-        self._highest = max(self._highest, place)
-        self._remarks_open = False
-
-    def _remark(self, text: str) -> None:
-        """Remarks in a row belong together; they speak of all lines up to the next remark."""
-        if not self._remarks_open:
-            self._remarks.clear()
-        self._remarks.append(text)
-        self._remarks_open = True
-
-    def _remove(self, words: list[str]) -> None:
-        if len(words) == 1 and words[0].isdigit():
-            self.entries.pop(_sequence(words[0]), None)
-        elif words[:1] != ["remark"]:
-            raise BadInput("only `no` with a sequence number is read inside a list")
-
-
-@dataclass(slots=True)
-class Group:
-    """An object group: a name, its kind (`network`, `service`, or another one) and its lines."""
-
-    name: str
-    kind: str
-    line: int
-    lines: list[tuple[int, str, tuple[str, ...]]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """What a configuration holds for us."""
-
-    lists: Mapping[str, AccessList]
-    groups: Mapping[str, Group]
-
+from orchestrator.policy.formats.assemble import shown
+from orchestrator.policy.formats.cisco.accesslist import ASA_WORDS, AccessList, AsaList, Config, Group, Groups, Kind
 
 _STANDARD_NUMBERS = (range(1, 100), range(1300, 2000))
 _EXTENDED_NUMBERS = (range(100, 200), range(2000, 2700))
 _NO_LISTS = frozenset({"log-update", "logging", "resequence", "persistent", "helper", "match-local-traffic"})
 _IN_A_LIST = frozenset({"permit", "deny", "remark", "evaluate", "dynamic", "no", "sequence"})
-_HEADERS = re.compile(r"(no\s+)?(access-list|ip|ipv4|ipv6|mac|arp|ethernet-services|object-group)\s")
+_IN_A_GROUP = frozenset(
+    {"network-object", "service-object", "port-object", "protocol-object", "icmp-object", "group-object"}
+)
+_DECIDES_NOTHING = frozenset({"statistics", "counters"})
+_HEADERS = re.compile(
+    r"(no\s+)?(access-list|access-group|ip|ipv4|ipv6|mac|arp|ethernet-services|object-group|object|name)\s"
+)
+_OF_ASA = re.compile(r"^access-list (\S+) (?:line \d+ )?(?:extended|standard|ethertype|webtype)\b", re.MULTILINE)
+_BEFORE_UNIFIED = re.compile(r"^(?:ASA Version [1-8]\.|PIX Version )", re.MULTILINE)
+_NOT_IP = "it is not about IP packets"
+_GROUP_KINDS = frozenset({"network", "service", "protocol", "icmp-type", "port"})
 
 
 def parse(text: str) -> Config:
     """Read a configuration. Raises BadInput, with its line as the place, for what is no rule inside a list."""
-    return _Parser().parse(text)
+    return _Parser(frozenset(_OF_ASA.findall(text))).parse(text)
 
 
 @dataclass(slots=True)
 class _Parser:
-    lists: dict[str, AccessList] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
+    of_asa: frozenset[str]
+    lists: dict[str, AccessList | AsaList] = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
+    objects: dict[str, Group] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    bound: dict[str, tuple[str, ...]] = field(default_factory=dict)
     current: AccessList | Group | None = None
 
     def parse(self, text: str) -> Config:
@@ -136,7 +67,8 @@ class _Parser:
                         self._header(line, line.split(), number)
             except BadInput as error:
                 raise error.within(f"line {number}") from None
-        return Config(self.lists, self.groups)
+        unified = _BEFORE_UNIFIED.search(text) is None
+        return Config(self.lists, self.groups, self.objects, self.names, self.bound, unified)
 
     def _inside(self, line: str, number: int, *, indented: bool) -> bool:
         """Take a line as part of the current list or group; False if it is not one."""
@@ -144,15 +76,16 @@ class _Parser:
         if self.current is None or words[0] == "exit":
             return False
         if isinstance(self.current, Group):
-            if indented:
-                self.current.lines.append((number, line, tuple(words)))
-            return indented
+            if indented or words[0] in _IN_A_GROUP:
+                self.current.lines.append(tuple(words))
+                return True
+            return False
         said = words[1] if words[0] == "no" and len(words) > 1 else words[0]
         if said in _IN_A_LIST or said.isdigit():
             if self.current.kind is not Kind.FOREIGN:
                 self.current.add(words, line, number)
             return True
-        if indented and self.current.kind is not Kind.FOREIGN:
+        if indented and self.current.kind is not Kind.FOREIGN and said not in _DECIDES_NOTHING:
             raise BadInput(f"'{shown(line)}' is no line of an access list")
         return indented
 
@@ -160,44 +93,81 @@ class _Parser:
         gone = words[0] == "no"
         words = words[1:] if gone else words
         if words[0] == "access-list" and len(words) > 1:
-            self._numbered(words[1:], line, number, gone=gone)
+            self._command(words[1:], line, number, gone=gone)
         elif words[0] == "object-group" and len(words) > 2:
-            name = words[-1]
-            self.groups.setdefault(name, Group(name, " ".join(words[1:-1]), number))
-            self.current = self.groups[name]
+            self._group(words[1:], number)
+        elif words[0] == "object" and len(words) == 3:
+            self._take(self.objects, Group(words[2], words[1], number))
+        elif words[0] == "name" and len(words) > 2:
+            self.names[words[2]] = words[1]
+        elif "access-group" in words[:2] and not gone:
+            self._binding(words[words.index("access-group") + 1 :])
         elif len(words) > 2 and words[1] == "access-list" and words[2] not in _NO_LISTS:
             self._named(words[0], words[2:], line, number, gone=gone)
 
-    def _numbered(self, words: list[str], line: str, number: int, *, gone: bool) -> None:
-        """``access-list 101 permit ...``"""
+    def _command(self, words: list[str], line: str, number: int, *, gone: bool) -> None:
+        """``access-list 101 permit ...``, or ASA's ``access-list NAME extended permit ...``."""
+        name, rest = words[0], words[1:]
         if gone:
-            self.lists.pop(words[0], None)
-            return
-        found = self._list(words[0], _kind_of_number(words[0]), number)
+            self.lists.pop(name, None)
+        elif name in self.of_asa or (not name.isdigit() and rest[:1] and rest[0] in ASA_WORDS):
+            self._asa(name, rest, line, number)
+        else:
+            self._numbered(name, rest, line, number)
+
+    def _asa(self, name: str, rest: list[str], line: str, number: int) -> None:
+        found = self.lists.setdefault(name, AsaList(name, number))
+        if isinstance(found, AccessList):
+            raise BadInput(f"the access list {shown(name)} is {found.kind.value} on line {found.line}")
+        if not rest:
+            raise BadInput(f"'{shown(line)}' is no line of an access list")
+        found.add(rest, line, number)
+        if len(rest) == 1 and found.kind is Kind.FOREIGN:
+            self.current = AccessList(name, Kind.FOREIGN, number)  # takes the lines below it
+
+    def _numbered(self, name: str, rest: list[str], line: str, number: int) -> None:
+        kind = _kind_of_number(name)
+        found = self._list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
         if found.kind is not Kind.FOREIGN:
-            if len(words) < 2 or words[1] not in _IN_A_LIST:
+            if not rest or rest[0] not in _IN_A_LIST:
                 raise BadInput(f"'{shown(line)}' is no line of an access list")
-            found.add(words[1:], line, number)
+            found.add(rest, line, number)
 
     def _named(self, family: str, words: list[str], line: str, number: int, *, gone: bool) -> None:
-        """``ip access-list extended NAME``, ``ipv6 access-list NAME [permit ...]``, or another system's."""
-        kind, name, rest = Kind.FOREIGN, words[0], words[1:]
-        if family == "ip" and len(words) == 2 and words[0] in ("standard", "extended"):
-            kind, name, rest = Kind(words[0]), words[1], []
-        elif family == "ipv6" and (not rest or rest[0] in _IN_A_LIST or rest[0].isdigit()):
-            kind = Kind.IPV6
+        """``ip access-list [extended] NAME``, ``ipv4 access-list NAME [permit ...]``, or one that is not about IP."""
+        kind, name, rest = _kind_of_header(family, words)
         if gone:
             self.lists.pop(name, None)
             return
-        self.current = self._list(name, kind, number)
-        if rest and kind is Kind.IPV6:
+        self.current = self._list(name, kind, number, "" if kind is not Kind.FOREIGN else _NOT_IP)
+        if rest and kind is not Kind.FOREIGN:
             self.current.add(rest, line, number)
 
-    def _list(self, name: str, kind: Kind, number: int) -> AccessList:
-        found = self.lists.setdefault(name, AccessList(name, kind, number))
-        if found.kind is not kind:
+    def _list(self, name: str, kind: Kind, number: int, reason: str) -> AccessList:
+        found = self.lists.setdefault(name, AccessList(name, kind, number, reason))
+        if found.kind is not kind or isinstance(found, AsaList):
             raise BadInput(f"the access list {shown(name)} is {found.kind.value} on line {found.line}")
         return found
+
+    def _group(self, words: list[str], number: int) -> None:
+        """``network NAME``, ``service NAME [tcp]``, XR's ``network ipv4 NAME``, NX-OS' ``ip address NAME``."""
+        simple = words[0] in _GROUP_KINDS and not (words[1] in ("ipv4", "ipv6") and len(words) > 2)
+        if simple:
+            found = Group(words[1], words[0], number, " ".join(words[2:]))
+        else:
+            found = Group(words[-1], " ".join(words[:-1]), number)
+        self._take(self.groups, found)
+
+    def _take(self, among: dict[str, Group], new: Group) -> None:
+        found = among.setdefault(new.name, new)
+        if (found.kind, found.qualifier) != (new.kind, new.qualifier):
+            raise BadInput(f"the group {shown(new.name)} is of another kind on line {found.line}")
+        self.current = found
+
+    def _binding(self, words: list[str]) -> None:
+        """ASA's ``access-group NAME in interface outside`` or ``... global``; IOS' ``ip access-group NAME in``."""
+        if words:
+            self.bound[words[0]] = (*self.bound.get(words[0], ()), " ".join(words[1:]))
 
 
 def _kind_of_number(name: str) -> Kind:
@@ -207,7 +177,15 @@ def _kind_of_number(name: str) -> Kind:
     return Kind.EXTENDED if any(number in numbers for numbers in _EXTENDED_NUMBERS) else Kind.FOREIGN
 
 
-def _sequence(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and 0 < len(word) <= 10):
-        raise BadInput(f"'{shown(word)}' is not a sequence number")
-    return int(word)
+def _kind_of_header(family: str, words: list[str]) -> tuple[Kind, str, list[str]]:
+    """The kind and the name of a list, and the rule that its header may bring along."""
+    named_kind = len(words) == 2 and words[0] in ("standard", "extended")
+    if family == "ip" and named_kind:
+        return Kind(words[0]), words[1], []
+    if family == "ipv6" and named_kind:
+        return (Kind.IPV6 if words[0] == "extended" else Kind.FOREIGN), words[1], []
+    rest = words[1:]
+    if rest and not (rest[0] in _IN_A_LIST or rest[0].isdigit()):
+        return Kind.FOREIGN, words[0], rest
+    kinds = {"ip": Kind.NAMED, "ipv4": Kind.XR, "ipv6": Kind.IPV6}
+    return kinds.get(family, Kind.FOREIGN), words[0], rest

@@ -1,4 +1,4 @@
-"""One line of an IOS access list, as a clause.
+"""One line of an access list of IOS, IOS-XR, NX-OS or EOS, as a clause.
 
     permit tcp 10.0.0.0 0.0.0.255 any eq 80 established log
     ------ --- ------------------ --- ----- -----------------
@@ -21,7 +21,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Clause, Doubt, marker_in
 from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS, Axes, boxes_of_axes
 from orchestrator.policy.formats.cisco import groups as object_groups
-from orchestrator.policy.formats.cisco.config import Entry, Group, Kind
+from orchestrator.policy.formats.cisco.accesslist import Entry, Groups, Kind
 from orchestrator.policy.formats.cisco.fields import (
     Words,
     address,
@@ -31,6 +31,7 @@ from orchestrator.policy.formats.cisco.fields import (
     transport,
     wildcard,
 )
+from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import LATER, WHOLE, Box
@@ -44,12 +45,15 @@ _REASONS: Mapping[str, str] = {
     "dscp": "the DSCP field is not looked at here",
     "precedence": "the precedence is not looked at here",
     "tos": "the TOS field is not looked at here",
+    "tracked": "connections are not tracked here",
     "ttl": "the TTL is not looked at here",
     "option": "IP options are not looked at here",
     "flow-label": "flow labels are not looked at here",
     "routing": "routing headers are not looked at here",
     "undetermined-transport": "headers that cannot be found are not looked at here",
 }
+_DECIDES_NOTHING = frozenset({"capture", "icmp-off", "icmp-on"})
+"""IOS-XR: copy the packet to a monitor, answer a denied one or not."""
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class _Draft:
     log: bool = False
 
 
-def clause_of(entry: Entry, kind: Kind, label: str, groups: Mapping[str, Group]) -> Clause:
+def clause_of(entry: Entry, kind: Kind, label: str, groups: Groups) -> Clause:
     """The clause of a line. Raises BadInput for a line that neither permits nor denies."""
     action = _action(entry)
     family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
@@ -97,14 +101,16 @@ def _action(entry: Entry) -> Action:
     raise BadInput("this line neither permits nor denies", place=f"line {entry.line}")
 
 
-def _read(entry: Entry, kind: Kind, groups: Mapping[str, Group], draft: _Draft) -> None:
+def _read(entry: Entry, kind: Kind, groups: Groups, draft: _Draft) -> None:
     if entry.words[0] not in ("permit", "deny"):
         raise BadInput(_REASONS[entry.words[0]])
     words = Words(entry.words[1:])
     if kind is Kind.STANDARD:
         _standard(words, draft)
     else:
-        _extended(words, Family.IPV6 if kind is Kind.IPV6 else Family.IPV4, groups, draft)
+        _extended(words, kind, groups, draft)
+    while words.peek() in _DECIDES_NOTHING:
+        words.take("a word")
     draft.log = words.peek() in ("log", "log-input")
     _end(words)
 
@@ -116,17 +122,27 @@ def _standard(words: Words, draft: _Draft) -> None:
         word = words.take("an address")
     elif word == "any":
         return
+    if "/" in word:
+        draft.axes["source"] = prefix_spans(word, Family.IPV4)
+        return
     value = address(word, Family.IPV4)
     masked = words.peek()[:1].isdigit()
     draft.axes["source"] = wildcard(value, words.take("a mask")) if masked else (Span(value, value),)
 
 
-def _extended(words: Words, family: Family, groups: Mapping[str, Group], draft: _Draft) -> None:
+def _extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
+    family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
+
     def group(name: str) -> Spans:
-        return object_groups.network(name, groups)
+        return object_groups.network(name, groups, family)
+
+    def ports(name: str, number: int) -> Spans:
+        return object_groups.ports(name, groups, number)
 
     number = None
     word = words.take("a protocol")
+    if word == "ipv4" and kind is Kind.XR:
+        word = "ip"
     if word == "object-group":
         draft.either = object_groups.service(words.take("the name of an object group"), groups)
     else:
@@ -134,11 +150,11 @@ def _extended(words: Words, family: Family, groups: Mapping[str, Group], draft: 
         if number is not None:
             draft.axes["protocols"] = 1 << number
     draft.axes["source"] = addresses(words, family, group)
-    transport(words, number, "source_ports", draft.axes)
+    transport(words, number, "source_ports", draft.axes, ports)
     draft.axes["destination"] = addresses(words, family, group)
-    transport(words, number, "destination_ports", draft.axes)
+    transport(words, number, "destination_ports", draft.axes, ports)
     if number == TCP:
-        flags = tcp_flags(words)
+        flags = tcp_flags(words, one_only=kind in (Kind.NAMED, Kind.XR))
         if flags is not None:
             draft.axes["tcp_flags"] = flags
             draft.axes["fragments"] = WHOLE

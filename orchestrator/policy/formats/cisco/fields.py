@@ -1,4 +1,4 @@
-"""The words of an IOS rule, and its fields: protocols, addresses, ports, ICMP types, TCP flags.
+"""The words of a rule, and its fields: protocols, addresses, ports, ICMP types, TCP flags, as IOS writes them.
 
 Every reader takes its words from the front and raises BadInput where they make no sense.
 """
@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
-from orchestrator.policy.formats.names import CISCO_ICMP, icmp_kind, masked, port_number, prefix_spans
+from orchestrator.policy.formats.names import CISCO_ICMP, PORTS, PortNames, icmp_kind, masked, port_number, prefix_spans
 from orchestrator.policy.model import TcpFlag
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS
@@ -25,6 +25,8 @@ PROTOCOLS: Mapping[str, int] = MappingProxyType(
         "ospf": 89, "pcp": 108, "pim": 103, "sctp": 132, "tcp": 6, "udp": 17, "vrrp": 112,
     }
 )  # fmt: skip
+PORT_OPERATORS = frozenset({"eq", "neq", "gt", "lt", "range"})
+_PORT_GROUPS = frozenset({"portgroup", "port-group"})
 _FLAG_NAMES = frozenset({"ack", "fin", "psh", "rst", "syn", "urg"})
 _MOST_PORTS = 64
 
@@ -63,10 +65,10 @@ class Words:
 
 
 def protocol(word: str, family: Family) -> int | None:
-    """A protocol by IOS' name or by number; None for all. In an IPv6 list `icmp` is ICMPv6."""
+    """A protocol by name or by number; None for all. In an IPv6 list `icmp` is ICMPv6."""
     if word == ("ip" if family is Family.IPV4 else "ipv6"):
         return None
-    if family is Family.IPV6 and word == "icmp":
+    if family is Family.IPV6 and word in ("icmp", "icmpv6"):
         return ICMPV6
     if word in PROTOCOLS:
         return PROTOCOLS[word]
@@ -113,38 +115,44 @@ def wildcard(value: int, mask_text: str) -> Spans:
         raise BadInput(f"{error.reason}{hint}") from None
 
 
-def transport(words: Words, number: int | None, axis: str, axes: Axes) -> None:
-    """The ports of one side, or after the destination an ICMP type, if there are any."""
-    if number in WITH_PORTS and words.peek() in _PORT_OPERATORS:
-        axes[axis] = _ports(words, number or 0)
+def transport(
+    words: Words, number: int | None, axis: str, axes: Axes, group: Callable[[str, int], Spans] | None = None
+) -> None:
+    """The ports of one side, or after the destination an ICMP type, if there are any. `group` gives a port group's."""
+    if number in WITH_PORTS and words.peek() in PORT_OPERATORS:
+        axes[axis] = port_spans(words, number or 0)
+        axes["fragments"] = WHOLE
+    elif number in WITH_PORTS and group is not None and words.peek() in _PORT_GROUPS:
+        words.take("portgroup")
+        axes[axis] = group(words.take("the name of an object group"), number or 0)
         axes["fragments"] = WHOLE
     elif axis == "destination_ports" and number in (ICMP, ICMPV6):
         _icmp(words, Family.IPV4 if number == ICMP else Family.IPV6, axes)
 
 
-def _ports(words: Words, number: int) -> Spans:
+def port_spans(words: Words, number: int, names: PortNames = PORTS) -> Spans:
+    """``eq 80``, ``neq 80``, ``gt 1023``, ``lt 1024`` or ``range 20 21``; several ports after `eq` and `neq`."""
     operator = words.take("a port operator")
-    first = port_number(words.take("a port"), number)
+    if operator not in PORT_OPERATORS:
+        raise BadInput(f"'{operator[:40]}' is not known here")
+    first = port_number(words.take("a port"), number, names)
     if operator == "range":
-        last = port_number(words.take("a port"), number)
+        last = port_number(words.take("a port"), number, names)
         return (Span(min(first, last), max(first, last)),)
     if operator == "gt":
         return (Span(first + 1, HIGHEST_PORT),) if first < HIGHEST_PORT else ()
     if operator == "lt":
         return (Span(0, first - 1),) if first else ()
     found = [first]
-    while len(found) < _MOST_PORTS and _is_port(words.peek(), number):
-        found.append(port_number(words.take("a port"), number))
+    while len(found) < _MOST_PORTS and _is_port(words.peek(), number, names):
+        found.append(port_number(words.take("a port"), number, names))
     members = spans.union(Span(port, port) for port in found)
     return spans.minus(ALL_PORTS, members) if operator == "neq" else members
 
 
-_PORT_OPERATORS = frozenset({"eq", "neq", "gt", "lt", "range"})
-
-
-def _is_port(word: str, number: int) -> bool:
+def _is_port(word: str, number: int, names: PortNames) -> bool:
     try:
-        port_number(word, number)
+        port_number(word, number, names)
     except BadInput:
         return False
     return True
@@ -163,8 +171,11 @@ def _icmp(words: Words, family: Family, axes: Axes) -> None:
         axes["icmp_codes"] = 1 << code
 
 
-def tcp_flags(words: Words) -> int | None:
-    """The flag bytes that ``established``, ``match-all +syn -ack``, ``match-any ...`` or ``ack rst`` mean, if next."""
+def tcp_flags(words: Words, *, one_only: bool) -> int | None:
+    """The flag bytes that ``established``, ``match-all +syn -ack``, ``match-any ...`` or ``ack rst`` mean, if next.
+
+    `one_only`: of several flags it is not known whether one of them will do (as in IOS) or all are asked for.
+    """
     word = words.peek()
     if word == "established":
         words.take(word)
@@ -181,6 +192,8 @@ def tcp_flags(words: Words) -> int | None:
     asked = []
     while words.peek() in _FLAG_NAMES:
         asked.append((words.take("a flag"), True))
+    if one_only and len(asked) > 1:
+        raise BadInput("whether one of these flags will do, or all are asked for, depends on the release")
     return _flag_set(asked, every=False) if asked else None
 
 

@@ -1,66 +1,118 @@
-"""Object groups: named sets of addresses, and named lists of protocols with their ports."""
+"""Object groups of routers and switches: named sets of addresses or ports, and lists of protocols with their ports.
+
+IOS        object-group network|service NAME
+IOS-XR     object-group network ipv4|ipv6 NAME, object-group port NAME; lines may be numbered
+NX-OS      object-group ip address|port NAME; lines may be numbered, masks are wildcards
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
-from orchestrator.policy.formats.cisco.config import Group
-from orchestrator.policy.formats.cisco.fields import Words, address, protocol, transport
+from orchestrator.policy.formats.cisco.accesslist import Group, Groups
+from orchestrator.policy.formats.cisco.fields import Words, address, port_spans, protocol, transport, wildcard
 from orchestrator.policy.formats.names import masked, prefix_spans
+from orchestrator.policy.space import ALL_ADDRESSES
 from orchestrator.policy.spans import Span, Spans, union
 
 _T = TypeVar("_T")
+LineReader = Callable[[Words], list[_T]]
 _DEEPEST = 50
+_MOST_MEMBERS = 65_536
+_WILDCARDS = "ip address"
+_NETWORKS: Mapping[Family, Collection[str]] = {
+    Family.IPV4: ("network", "network ipv4", _WILDCARDS),
+    Family.IPV6: ("network ipv6", "ipv6 address"),
+}
 
 
-def network(name: str, groups: Mapping[str, Group]) -> Spans:
-    """The IPv4 addresses of a network group. Raises BadInput if it is missing, empty, or cannot be read."""
-    return union(_members(name, "network", groups, _network_line))
+def network(name: str, groups: Groups, family: Family) -> Spans:
+    """The addresses of a network group. Raises BadInput if it is missing, empty, or cannot be read."""
+    by_wildcard = name in groups and groups[name].kind == _WILDCARDS
+
+    def line(words: Words) -> list[Span]:
+        return _network_line(words, family, by_wildcard=by_wildcard)
+
+    return groups.once(("network", name, family), lambda: union(members(name, _NETWORKS[family], groups, line)))
 
 
-def service(name: str, groups: Mapping[str, Group]) -> tuple[Axes, ...]:
+def service(name: str, groups: Groups) -> tuple[Axes, ...]:
     """The protocols and ports of a service group, one set of axes a line. Raises BadInput as `network` does."""
-    return tuple(_members(name, "service", groups, _service_line))
+    return groups.once(("service", name), lambda: tuple(members(name, ("service",), groups, _service_line)))
 
 
-def _members(
-    name: str, kind: str, groups: Mapping[str, Group], read: Callable[[Words], list[_T]], depth: int = 0
-) -> list[_T]:
-    """What the lines of a group and of the groups inside it come to."""
-    group = groups.get(name)
-    if group is None or group.kind != kind:
-        raise BadInput(f"there is no object-group {kind} {name[:80]}")
-    if depth > _DEEPEST:
-        raise BadInput(f"the object group {name[:80]} holds itself, or groups too deep inside")
+def ports(name: str, groups: Groups, number: int) -> Spans:
+    """The ports of a port group, their names under this protocol. Raises BadInput as `network` does."""
+
+    def line(words: Words) -> list[Span]:
+        found = port_spans(words, number)
+        words.done()
+        return list(found)
+
+    return groups.once(("port", name, number), lambda: union(members(name, ("port", "ip port"), groups, line)))
+
+
+def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read: LineReader[_T]) -> list[_T]:
+    """What the lines of a group, and of the groups inside it, come to: a group that stands in several counts once.
+
+    Raises BadInput for a group that is missing, empty, of another kind, or in itself.
+    """
     found: list[_T] = []
-    for _, _, words in group.lines:
-        if words[0] == "group-object" and len(words) == 2:
-            found += _members(words[1], kind, groups, read, depth + 1)
-        elif words[0] != "description":
-            found += read(Words(words))
+    done: set[str] = set()
+
+    def walk(name: str, above: tuple[str, ...]) -> None:
+        group = groups.get(name)
+        if group is None or group.kind not in kinds:
+            raise BadInput(f"there is no object-group {'|'.join(kinds)} {name[:80]}")
+        if name in above or len(above) > _DEEPEST:
+            raise BadInput(f"the object group {name[:80]} holds itself, or groups too deep inside")
+        if name in done:
+            return
+        for numbered in group.lines:
+            words = numbered[1:] if numbered[0].isdigit() and len(numbered) > 1 else numbered
+            if words[0] == "group-object" and len(words) == 2:
+                walk(words[1], (*above, name))
+            elif words[0] not in ("description", "remark"):
+                found.extend(read(Words(words)))
+        done.add(name)
+        if len(found) > _MOST_MEMBERS:
+            raise BadInput(f"the object group {name[:80]} has more than {_MOST_MEMBERS} members")
+
+    walk(name, ())
     if not found:
         raise BadInput(f"the object group {name[:80]} is empty")
     return found
 
 
-def _network_line(words: Words) -> list[Span]:
-    """``host A``, ``A MASK`` (here a subnet mask, not a wildcard), ``A/length``, ``range A B`` or ``any``."""
+def address_range(words: Words) -> tuple[Family, Span]:
+    """``A B``, the lower one first."""
+    (low_family, low), (high_family, high) = (parse_address(words.take("an address")) for _ in range(2))
+    if low_family is not high_family or low > high:
+        raise BadInput("a range must be of addresses of one IP version, the lower one first")
+    return low_family, Span(low, high)
+
+
+def _network_line(words: Words, family: Family, *, by_wildcard: bool) -> list[Span]:
+    """``host A``, ``A MASK``, ``A/length``, ``range A B`` or ``any``. The mask is a subnet mask but on NX-OS."""
     first = words.take("an address")
+    found: Spans
     if first == "any":
-        found: Spans = (Span(0, 0xFFFFFFFF),)
+        found = ALL_ADDRESSES[family]
     elif first == "host":
-        found = prefix_spans(words.take("an address"), Family.IPV4)
+        found = prefix_spans(words.take("an address"), family)
     elif first == "range":
-        (low_family, low), (high_family, high) = (parse_address(words.take("an address")) for _ in range(2))
-        if (low_family, high_family) != (Family.IPV4, Family.IPV4) or low > high:
-            raise BadInput("a range of an object group must be of IPv4 addresses, the lower one first")
-        found = (Span(low, high),)
+        of, span = address_range(words)
+        if of is not family:
+            raise BadInput(f"its addresses are not of IPv{family.value}")
+        found = (span,)
     elif "/" in first:
-        found = prefix_spans(first, Family.IPV4)
+        found = prefix_spans(first, family)
+    elif by_wildcard:
+        found = wildcard(address(first, Family.IPV4), words.take("a wildcard mask"))
     else:
         found = masked(address(first, Family.IPV4), address(words.take("a mask"), Family.IPV4))
     words.done()

@@ -1,8 +1,8 @@
-"""An IOS configuration as an access list: which of its lists is meant, and everything put together.
+"""A configuration as an access list: which of its lists is meant, and everything put together.
 
-A configuration may hold hundreds of lists; `Options.acls` names those to read. A list is for one IP version; those of
-both versions, and one for each direction, may be read together, for what no line of an IOS list matches is denied, as
-by our defaults. The lists that our own writer makes are known by their names and read all at once.
+A configuration may hold hundreds of lists; `Options.lists` names those to read. Lists of both IP versions, and one for
+each direction, may be read together, for what no line of a list matches is denied, as by our defaults. The lists that
+our own writers make are known by their names and read all at once.
 """
 
 from __future__ import annotations
@@ -13,53 +13,88 @@ from dataclasses import replace
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, shown
-from orchestrator.policy.formats.cisco.config import AccessList, Config, Kind, parse
+from orchestrator.policy.formats.cisco import asa_entry
+from orchestrator.policy.formats.cisco.accesslist import AccessList, AsaList, Config, Kind
+from orchestrator.policy.formats.cisco.config import parse
 from orchestrator.policy.formats.cisco.entry import clause_of
-from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER, NAMES, default_marker
-from orchestrator.policy.formats.results import Imported, Notes, Options
+from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER
+from orchestrator.policy.formats.cisco.writing import NAMES, default_marker
+from orchestrator.policy.formats.lists import Chosen, choose, name_and_direction, refuse_two_for_one
+from orchestrator.policy.formats.results import Effect, Imported, Loss, Notes, Options
 from orchestrator.policy.model import Acl, Action, Direction
 from orchestrator.policy.space import LATER, WHOLE, Box, everything
 
-_SHOWN_NAMES = 2000
-
-Chosen = Sequence[tuple[AccessList, Direction]]
+AnyList = AccessList | AsaList
+_A_LIST = "an access list for IP packets"
 
 
 def read_cisco(text: str, name: str, options: Options) -> Imported:
     """Read the lists that the options name, or the only one. Raises BadInput, with a place such as ``line 12``."""
     config = parse(text)
-    chosen = _named(config, options) if options.acls else _only(config, options)
-    return _read(config, chosen, name, options)
+    return _read(config, _chosen(config, options), name, options)
 
 
 def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Imported]:
-    """Read every IP list of a configuration by itself, by name, in the direction of the options."""
+    """Read every list of a configuration by itself, by name, in the direction of the options.
+
+    A list that is not about IP packets is refused as a whole, by a loss.
+    """
     config = parse(text)
-    return {found.name: _read(config, [(found, options.direction)], name, options) for found in _readable(config)}
+    if not config.lists:
+        raise BadInput(f"there is not {_A_LIST} in it")
+    return {
+        found.name: _read(config, [Chosen(found.name, found, options.direction)], name, options)
+        if found.kind is not Kind.FOREIGN
+        else Imported(Acl(), (Loss(name, found.line, f"access list {found.name}", found.reason, Effect.REFUSED),))
+        for found in config.lists.values()
+    }
 
 
-def _read(config: Config, chosen: Chosen, file: str, options: Options) -> Imported:
+def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
-    directions = {direction for _, direction in chosen}
+    wanted = [one.direction or NAMES.get(one.name, options.direction) for one in chosen]
+    refuse_two_for_one(
+        (one.name, its, _families(one.found))
+        for one, its in zip(chosen, wanted, strict=True)
+        if not _is_asked_after_all(one.found, config)
+    )
     for direction in Direction:
-        for found, wanted in chosen:
-            if wanted is direction:
-                notes.add(f"{direction.value} is the access list {found.name}")
-                assembler.add(_clauses(found, config, notes), direction)
-    if Direction.EGRESS not in directions:
+        here = [one.found for one, its in zip(chosen, wanted, strict=True) if its is direction]
+        for found in sorted(here, key=lambda found: _is_asked_after_all(found, config)):
+            notes.add(f"{direction.value} is the access list {found.name}{_bound(found, config)}")
+            assembler.add(_clauses(found, config, notes), direction)
+    if Direction.EGRESS not in wanted:
         notes.add("no list was read for egress: everything may leave")
-    egress_default = Action.DENY if Direction.EGRESS in directions else Action.PERMIT
+    egress_default = Action.DENY if Direction.EGRESS in wanted else Action.PERMIT
     acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=egress_default)
     return Imported(acl, assembler.losses(), notes.taken())
 
 
-def _clauses(found: AccessList, config: Config, notes: Notes) -> list[Clause]:
-    """The lines of a list; without what our writer adds for IOS' sake."""
+def _bound(found: AnyList, config: Config) -> str:
+    places = config.bound.get(found.name, ())
+    return f" ({', '.join(places)})" if places else ""
+
+
+def _is_asked_after_all(found: AnyList, config: Config) -> bool:
+    """Whether a list is an ASA's global one, which is asked about what the interface's list does not decide."""
+    return found.kind is Kind.ASA and "global" in config.bound.get(found.name, ())
+
+
+def _families(found: AnyList) -> tuple[Family, ...]:
+    if found.kind is Kind.ASA:
+        return tuple(Family)
+    return (Family.IPV6,) if found.kind is Kind.IPV6 else (Family.IPV4,)
+
+
+def _clauses(found: AnyList, config: Config, notes: Notes) -> list[Clause]:
+    """The lines of a list; without what our writers add for the device's sake."""
+    if isinstance(found, AsaList):
+        return _asa_clauses(found, config, notes)
     clauses = [clause_of(entry, found.kind, found.name, config.groups) for entry in found.in_order()]
     if not clauses:
         return [_empty(found)]
-    if _is_default(clauses[-1], found.name):
+    if _is_default(clauses[-1:], found.name):
         clauses.pop()
     block = [clause for clause in clauses if clause.marker == FRAGMENTS_MARKER]
     rest = clauses[len(block) :]
@@ -71,6 +106,24 @@ def _clauses(found: AccessList, config: Config, notes: Notes) -> list[Clause]:
     return clauses
 
 
+def _asa_clauses(found: AsaList, config: Config, notes: Notes) -> list[Clause]:
+    """The lines of a list of an ASA, one clause for each IP version."""
+    clauses: list[Clause] = []
+    for entry in found.in_order():
+        of_line = asa_entry.clauses_of(entry, found.name, config)
+        clauses += of_line
+        if entry.words[-1] == asa_entry.INACTIVE:
+            notes.add("inactive lines are passed over, as the ASA does", entry.line)
+        elif not of_line:
+            notes.add("left out: no packet has such addresses and protocol at once", entry.line)
+    if _is_default(clauses[-2:], found.name):
+        del clauses[-2:]
+    notes.add("an ASA asks a list about the first packet of a connection; replies need the domain's return traffic")
+    if not config.unified:
+        notes.add("before version 9.0 an ASA's `any` means IPv4 only")
+    return clauses
+
+
 def _empty(found: AccessList) -> Clause:
     """A list without lines: IOS permits everything by it, and it is safer not to."""
     everywhere = (everything(Family.IPV6 if found.kind is Kind.IPV6 else Family.IPV4),)
@@ -79,11 +132,15 @@ def _empty(found: AccessList) -> Clause:
     return Clause(Action.PERMIT, (), everywhere, (doubt,), found.line, text, found.name)
 
 
-def _is_default(clause: Clause, name: str) -> bool:
-    """Whether a line is the deny of everything that our writer ends a list with."""
-    if clause.marker != default_marker(name) or clause.action is Action.PERMIT or not clause.exact:
-        return False
-    return clause.sure == (everything(clause.sure[0].family),)
+def _is_default(clauses: Sequence[Clause], name: str) -> bool:
+    """Whether clauses are the deny of everything that our writers end a list with."""
+    return bool(clauses) and all(
+        clause.marker == default_marker(name)
+        and clause.action is Action.DENY
+        and clause.exact
+        and clause.sure == (everything(clause.sure[0].family),)
+        for clause in clauses
+    )
 
 
 def _says(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:
@@ -107,41 +164,20 @@ def _without_hidden(clause: Clause) -> Clause:
     return replace(clause, maybe=clause.sure, doubts=())
 
 
-def _readable(config: Config) -> list[AccessList]:
-    return [found for found in config.lists.values() if found.kind is not Kind.FOREIGN]
+def _readable(config: Config) -> dict[str, AnyList]:
+    return {name: found for name, found in config.lists.items() if found.kind is not Kind.FOREIGN}
 
 
-def _only(config: Config, options: Options) -> Chosen:
-    """The only list of a configuration, or all that our own writer named."""
-    found = _readable(config)
-    if found and all(one.name in NAMES for one in found):
-        return [(one, NAMES[one.name]) for one in found]
-    if len(found) == 1:
-        return [(found[0], options.direction)]
-    if found:
-        names = ", ".join(one.name for one in found)
-        raise BadInput(f"it holds {len(found)} access lists; name the one to read: {names[:_SHOWN_NAMES]}")
-    foreign = ", ".join(config.lists)[:_SHOWN_NAMES]
-    if foreign:
-        raise BadInput(f"its access lists are not in the syntax of IOS for IP packets: {foreign}")
-    raise BadInput("there is no access list in it")
-
-
-def _named(config: Config, options: Options) -> Chosen:
-    chosen = []
-    for text in options.acls:
-        name, equals, direction_text = (
-            text.rpartition("=") if text.endswith(("=ingress", "=egress")) else (text, "", "")
-        )
-        found = config.lists.get(name)
-        if found is None:
-            names = ", ".join(one.name for one in _readable(config))
-            raise BadInput(f"there is no access list {shown(name)}; there are {names[:_SHOWN_NAMES]}")
-        if found.kind is Kind.FOREIGN:
-            raise BadInput(
-                f"{shown(name)} is not in the syntax of IOS for IP packets (`access-list 1-199`, `ip access-list "
-                f"standard|extended NAME` or `ipv6 access-list NAME`)",
-                place=f"line {found.line}",
-            )
-        chosen.append((found, Direction(direction_text) if equals else NAMES.get(name, options.direction)))
-    return chosen
+def _chosen(config: Config, options: Options) -> Sequence[Chosen[AnyList]]:
+    """The lists that are named, the only one, or all that our own writers named."""
+    available = _readable(config)
+    for text in options.lists:
+        found = config.lists.get(text) or config.lists.get(name_and_direction(text)[0])
+        if found is not None and found.kind is Kind.FOREIGN:
+            raise BadInput(f"{shown(found.name)} is not {_A_LIST}: {found.reason}", place=f"line {found.line}")
+    if not options.lists and available and available.keys() <= NAMES.keys():
+        return [Chosen(name, found, None) for name, found in available.items()]
+    if not available and config.lists:
+        reasons = [f"{name} (line {found.line}): {found.reason}" for name, found in config.lists.items()]
+        raise BadInput(f"there is not {_A_LIST} in it, but {shown('; '.join(reasons), 2000)}")
+    return choose(available, options, _A_LIST)

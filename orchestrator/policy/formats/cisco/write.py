@@ -14,34 +14,34 @@ about nothing else, just as its rules do. Reading recognises those lines and tak
 from __future__ import annotations
 
 import itertools
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
-from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.formats.results import Exported, Loss, Notes
-from orchestrator.policy.formats.tailor import EXPIRES, Limit, add_lines, tailored, versions, without_flags
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, TcpFlag
-from orchestrator.policy.ports import EVERY_PORT, PortRange
-from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
-
-NAMES: Mapping[str, Direction] = MappingProxyType(
-    {
-        "ingress": Direction.INGRESS,
-        "ingress6": Direction.INGRESS,
-        "egress": Direction.EGRESS,
-        "egress6": Direction.EGRESS,
-    }
+from orchestrator.policy.formats.cisco.writing import (
+    NAMES,
+    default_marker,
+    icmp_words,
+    port_words,
+    remarks,
 )
-"""The names of the lists, with their directions."""
+from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.tailor import (
+    EXPIRES,
+    Limit,
+    add_lines,
+    all_may_pass,
+    tailored_rules,
+    versions,
+    without_flags,
+)
+from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, TcpFlag
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
 
 FRAGMENTS_MARKER = "later-fragments"
 
 _PROTOCOLS = {TCP: "tcp", UDP: "udp", SCTP: "sctp", ICMP: "icmp", ICMPV6: "icmp"}
 _SIX_FLAGS = 0x3F
-_LONGEST_REMARK = 100
 
 _FLAGS = Limit(
     "IOS looks at six TCP flags; ECE and CWR are not among them",
@@ -56,11 +56,6 @@ _PROTOCOL_ZERO = Limit(
 LIMITS = (EXPIRES, _FLAGS, _PROTOCOL_ZERO)
 
 
-def default_marker(name: str) -> str:
-    """The id in the remark above the last line of a list, which says its default."""
-    return f"{name}.default"
-
-
 def write_cisco(acl: Acl) -> Exported:
     """A list as IOS access lists."""
     return _Writer(acl).write()
@@ -73,31 +68,15 @@ class _Writer:
     notes: Notes = field(default_factory=Notes)
 
     def write(self) -> Exported:
-        rules = self._tailored()
+        rules = tailored_rules(self.acl, LIMITS, "cisco", self.losses, self.notes)
         text: list[str] = []
-        all_may_leave = self.acl.egress_default is Action.PERMIT and not any(
-            rule.direction is Direction.EGRESS for rule in self.acl.rules
-        )
         for name, direction in NAMES.items():
-            if direction is Direction.EGRESS and all_may_leave:
+            if direction is Direction.EGRESS and all_may_pass(self.acl, Direction.EGRESS):
                 self.notes.add(f"everything may leave, so there is no list {name}")
                 continue
             family = Family.IPV6 if name.endswith("6") else Family.IPV4
             add_lines(text, self._list(name, direction, family, rules), name)
         return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
-
-    def _tailored(self) -> list[Rule]:
-        kept = []
-        for number, rule in enumerate(self.acl.rules, 1):
-            found = tailored(rule, number, LIMITS, self.losses, "cisco")
-            if found is None:
-                continue
-            kept.append(found)
-            if rule.source.groups or rule.destination.groups:
-                self.notes.add("address groups are written out as their prefixes", number)
-            if rule.owner:
-                self.notes.add("owners are not written", number)
-        return kept
 
     def _list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
         """The lines of one list, from its header to its default."""
@@ -113,7 +92,7 @@ class _Writer:
                     yield from self._lines_of(replace(rule, fragments=True, log=False), family)
             yield f" deny {_every(family)} any any fragments"
         for rule in spoken:
-            yield from (f" remark {part}" for part in textwrap.wrap(plain(with_marker(rule)), _LONGEST_REMARK))
+            yield from (f" remark {part}" for part in remarks(rule))
             yield from self._lines_of(rule, family)
         yield "!"
 
@@ -125,14 +104,14 @@ class _Writer:
         flags = [" established"] if rule.established else [f" match-all{_flags(match)}" for match in rule.flag_matches]
         ends = itertools.product(
             [_address(prefix) for prefix in self.acl.prefixes(rule.source, family)],
-            [_ports(ports) for ports in rule.source_ports],
+            [port_words(ports) for ports in rule.source_ports],
             [_address(prefix) for prefix in self.acl.prefixes(rule.destination, family)],
-            [_ports(ports) for ports in rule.destination_ports],
+            [port_words(ports) for ports in rule.destination_ports],
             flags or [""],
         )
         for source, source_ports, destination, destination_ports, flag in ends:
             start = f" {rule.action.value} {protocol} {source}{source_ports} {destination}{destination_ports}"
-            yield f"{start}{_icmp(rule)}{flag}{end}"
+            yield f"{start}{icmp_words(rule)}{flag}{end}"
 
 
 def _of_fragments(rule: Rule, family: Family) -> bool:
@@ -165,18 +144,6 @@ def _address(prefix: Prefix) -> str:
     if prefix.family is Family.IPV6:
         return text
     return f"{text.partition('/')[0]} {format_address(Family.IPV4, ~prefix.mask & 0xFFFFFFFF)}"
-
-
-def _ports(ports: PortRange) -> str:
-    if ports == EVERY_PORT[0]:
-        return ""
-    return f" eq {ports.low}" if ports.low == ports.high else f" range {ports.low} {ports.high}"
-
-
-def _icmp(rule: Rule) -> str:
-    if rule.icmp_type is None:
-        return ""
-    return f" {rule.icmp_type}" if rule.icmp_code is None else f" {rule.icmp_type} {rule.icmp_code}"
 
 
 def _flags(match: FlagMatch) -> str:

@@ -1,0 +1,106 @@
+"""An access list as lists of an ASA: `ingress` and `egress`, each for both IP versions.
+
+    access-list ingress remark [web-in] front ends
+    access-list ingress extended permit tcp any4 host 192.0.2.1 eq 443
+
+One rule becomes a line for each combination of its prefixes and port ranges, IPv4 before IPv6, under a remark that
+carries its id; reading the text puts the lines of one rule and version together again. An ASA puts fragments together
+and knows connections: it has no word for later fragments, nor for TCP flags.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.formats.cisco.writing import (
+    NAMES,
+    default_marker,
+    icmp_words,
+    port_words,
+    remarks,
+)
+from orchestrator.policy.formats.results import Exported, Loss, Notes
+from orchestrator.policy.formats.tailor import (
+    EXPIRES,
+    WHOLE_PACKETS,
+    Limit,
+    add_lines,
+    all_may_pass,
+    tailored_rules,
+    versions,
+    without_flags,
+)
+from orchestrator.policy.model import Acl, Direction, Rule, RuleId
+from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
+
+_PROTOCOLS = {TCP: "tcp", UDP: "udp", SCTP: "sctp", ICMP: "icmp", ICMPV6: "icmp6"}
+_FLAGS = Limit(
+    "an ASA tracks connections: its lists have no word for TCP flags",
+    lambda rule: bool(rule.flag_matches),
+    without_flags,
+)
+_PROTOCOL_ZERO = Limit(
+    "an ASA takes the protocol number 0 for every protocol",
+    lambda rule: rule.protocol == 0,
+    lambda rule: replace(rule, protocol=None),
+)
+_LIMITS = (EXPIRES, WHOLE_PACKETS, _FLAGS, _PROTOCOL_ZERO)
+
+
+def write_asa(acl: Acl) -> Exported:
+    """A list as the access lists of an ASA."""
+    return _Writer(acl).write()
+
+
+@dataclass(slots=True)
+class _Writer:
+    acl: Acl
+    losses: list[Loss] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+    def write(self) -> Exported:
+        rules = tailored_rules(self.acl, _LIMITS, "asa", self.losses, self.notes)
+        text: list[str] = []
+        for name, direction in NAMES.items():
+            if name.endswith("6"):
+                continue  # a list is for both IP versions
+            if direction is Direction.EGRESS and all_may_pass(self.acl, Direction.EGRESS):
+                self.notes.add(f"everything may leave, so there is no list {name}")
+                continue
+            add_lines(text, (f"access-list {name} {line}" for line in self._list(name, direction, rules)), name)
+        self.notes.add("an ASA decides about later fragments as about the first one of their packet")
+        return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
+
+    def _list(self, name: str, direction: Direction, rules: Sequence[Rule]) -> Iterator[str]:
+        default = Rule(RuleId(default_marker(name)), self.acl.default(direction), direction)
+        for rule in (*rules, default):
+            spoken = versions(rule, self.acl) if rule.direction is direction else ()
+            if spoken:
+                yield from (f"remark {part}" for part in remarks(rule))
+            for family in sorted(spoken):
+                yield from self._lines_of(rule, family)
+
+    def _lines_of(self, rule: Rule, family: Family) -> Iterator[str]:
+        protocol = "ip" if rule.protocol is None else _PROTOCOLS.get(rule.protocol, str(rule.protocol))
+        ends = itertools.product(
+            [_address(prefix) for prefix in self.acl.prefixes(rule.source, family)],
+            [port_words(ports) for ports in rule.source_ports],
+            [_address(prefix) for prefix in self.acl.prefixes(rule.destination, family)],
+            [port_words(ports) for ports in rule.destination_ports],
+        )
+        log = " log" if rule.log else ""
+        for source, source_ports, destination, destination_ports in ends:
+            match = f"{protocol} {source}{source_ports} {destination}{destination_ports}{icmp_words(rule)}"
+            yield f"extended {rule.action.value} {match}{log}"
+
+
+def _address(prefix: Prefix) -> str:
+    if prefix.length == 0:
+        return f"any{prefix.family.value}"
+    address, _, _ = str(prefix).partition("/")
+    if prefix.length == prefix.family.bits:
+        return f"host {address}"
+    return str(prefix) if prefix.family is Family.IPV6 else f"{address} {format_address(Family.IPV4, prefix.mask)}"
