@@ -1,0 +1,329 @@
+"""An Azure network security group as a list: rules by priority, for each direction; the first that matches decides.
+
+    {"name": "web", "properties": {"priority": 100, "direction": "Inbound", "access": "Allow", "protocol": "Tcp",
+     "sourceAddressPrefix": "*", "sourcePortRange": "*",
+     "destinationAddressPrefix": "10.0.0.0/24", "destinationPortRanges": ["80", "443"]}}
+
+The command line tool leaves `properties` out and writes its members beside the name. A template does not show the six
+rules that Azure puts after all others; they are read all the same. Service tags (VirtualNetwork, AzureLoadBalancer,
+Internet, ...) and application security groups are names that `Options.addresses` may explain.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marker_in, plain
+from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.json_node import Node
+from orchestrator.policy.formats.json_text import load_json
+from orchestrator.policy.formats.lists import Chosen, choose
+from orchestrator.policy.formats.names import prefix_spans
+from orchestrator.policy.formats.results import Imported, Notes, Options
+from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
+from orchestrator.policy.model import Acl, Action, Direction, check_name
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import ICMP, TCP, UDP, WITH_PORTS
+from orchestrator.policy.space import ALL_PORTS, WHOLE, everything
+from orchestrator.policy.spans import Span, Spans, union
+
+_T = TypeVar("_T")
+DIRECTIONS: Mapping[str, Direction] = {"inbound": Direction.INGRESS, "outbound": Direction.EGRESS}
+ACTIONS: Mapping[str, Action] = {"allow": Action.PERMIT, "deny": Action.DENY}
+PROTOCOLS: Mapping[str, int | None] = {"*": None, "tcp": TCP, "udp": UDP, "icmp": ICMP, "esp": 50, "ah": 51}
+"""As Azure names them, in lower case; its `Icmp` is that of IPv4, for it does not support ICMPv6 here."""
+
+HIGHEST_PRIORITY = 65500
+_TYPE = "microsoft.network/networksecuritygroups"
+_A_GROUP = "a network security group"
+_SIDES = ("source", "destination")
+_KNOWN = frozenset(
+    {
+        *("name", "id", "etag", "type", "priority", "direction", "access", "protocol", "description"),
+        *("provisioningState", "resourceGroup", "properties"),
+        *(
+            f"{side}{what}"
+            for side in _SIDES
+            for what in ("AddressPrefix", "AddressPrefixes", "PortRange", "PortRanges")
+        ),
+        *(f"{side}ApplicationSecurityGroups" for side in _SIDES),
+    }
+)
+_ANY_PORT = "whether a rule with ports and any protocol also takes protocols without ports is not said"
+
+
+def read_azure(text: str, name: str, options: Options) -> Imported:
+    """Read the group that the options name, or the only one. Raises BadInput with a path as the place."""
+    chosen = choose(_groups(text), options, _A_GROUP)
+    if len(chosen) > 1:
+        raise BadInput(f"{chosen[0].name} and {chosen[1].name} cannot be read together: each decides by itself")
+    return _read(chosen[0], name, options)
+
+
+def read_all_azure(text: str, name: str, options: Options) -> Mapping[str, Imported]:
+    """Read every group by itself, by its name."""
+    return {key: _read(Chosen(key, node, None), name, options) for key, node in _groups(text).items()}
+
+
+def _groups(text: str) -> dict[str, Node]:
+    """The groups of a group, a list of some, what the REST interface lists, or a template."""
+    document = Node(load_json(text))
+    if isinstance(document.value, list):
+        found = document.items()
+    elif document.member("resources"):
+        found = [node for node in document.members("resources") if _is_group(node)]
+    elif document.member("value"):
+        found = document.members("value")
+    else:
+        found = [document]
+    groups: dict[str, Node] = {}
+    for node in found:
+        named = node.member("name")
+        key = "nsg" if named is None else named.text()
+        if groups.setdefault(key, node) is not node:
+            raise node.fault(f"the group {key[:80]!r} stands in the text twice")
+    return groups
+
+
+def _is_group(node: Node) -> bool:
+    kind = node.member("type")
+    return kind is not None and kind.text().lower() == _TYPE
+
+
+def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
+    notes = Notes()
+    assembler = Assembler(file, notes, max_rules=options.max_rules)
+    rules = _rules(chosen.found)
+    for direction in Direction:
+        if chosen.direction in (None, direction):
+            clauses: list[Clause] = []
+            for rule in _ordered(rules, direction):
+                found = _clauses(rule, options)
+                if _is_default(found, direction):
+                    break
+                clauses += found
+                if _is_everything(found):
+                    break
+            assembler.add(clauses, direction)
+    notes.add(f"read is the network security group {chosen.name}")
+    notes.add("Azure tracks connections: replies need the domain's return traffic or rules of their own")
+    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
+    return Imported(acl, assembler.losses(), notes.taken())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule, and its number in the text, counted from 1."""
+
+    number: int
+    node: Node
+    name: str
+    direction: Direction
+    priority: int
+
+
+def _rules(group: Node) -> list[_Rule]:
+    body = group.member("properties") or group
+    found = body.members("securityRules")
+    defaults = body.members("defaultSecurityRules") or [
+        Node(rule, f"default rules.{rule['name']}") for rule in _DEFAULTS
+    ]
+    return [_rule(number, node) for number, node in enumerate([*found, *defaults], 1)]
+
+
+def _rule(number: int, node: Node) -> _Rule:
+    body = Node(_flat(node), node.place)
+    named = body.member("name")
+    return _Rule(
+        number,
+        body,
+        "rule" if named is None else named.text(),
+        _word(body.needed("direction"), DIRECTIONS),
+        body.needed("priority").number(1, HIGHEST_PRIORITY),
+    )
+
+
+def _flat(node: Node) -> dict[str, object]:
+    """A rule with the members of `properties` beside its name."""
+    properties = node.member("properties")
+    found: dict[str, object] = {}
+    for one in (node, properties):
+        if one is not None:
+            found |= one.object()
+    return found
+
+
+def _ordered(rules: Sequence[_Rule], direction: Direction) -> list[_Rule]:
+    here = sorted((rule for rule in rules if rule.direction is direction), key=lambda rule: rule.priority)
+    for rule, following in itertools.pairwise(here):
+        if rule.priority == following.priority:
+            raise following.node.fault(f"another rule of this direction has the priority {rule.priority} already")
+    return here
+
+
+def _clauses(rule: _Rule, options: Options) -> list[Clause]:
+    node = rule.node
+    action = _word(node.needed("access"), ACTIONS)
+    services, reasons = _services(node)
+    doubts = [Doubt(rule.number, node.place, f"'{key[:40]}' is not known here") for key in node.unknown(_KNOWN)]
+    doubts += [Doubt(rule.number, node.place, reason, only=Action.DENY) for reason in reasons]
+    sides = []
+    for side in _SIDES:
+        found, unknown = _side(node, side, options)
+        sides.append(found)
+        doubts += [Doubt(rule.number, node.place, reason) for reason in unknown]
+    marker, description = _marker(rule)
+    line = Clause(
+        action=action,
+        sure=(),
+        maybe=(),
+        doubts=tuple(doubt for doubt in doubts if doubt.only in (None, action)),
+        line=rule.number,
+        text=node.place,
+        label=rule.name,
+        marker=marker,
+        description=description,
+    )
+    return by_version(line, services[action], *sides)
+
+
+def _services(node: Node) -> tuple[Mapping[Action, Sequence[Axes]], list[str]]:
+    """What a permit and what a deny narrows besides addresses, and why the two differ."""
+    number = _word(node.needed("protocol"), PROTOCOLS)
+    ports = {side: _ports(node, f"{side}PortRange") for side in _SIDES}
+    narrowed: Axes = {f"{side}_ports": spans for side, spans in ports.items() if spans != ALL_PORTS}
+    if narrowed:
+        narrowed["fragments"] = WHOLE
+    if number is not None:
+        axes: Axes = {"protocols": 1 << number, **(narrowed if number in WITH_PORTS else {})}
+        return {Action.PERMIT: [axes], Action.DENY: [axes]}, []
+    if not narrowed:
+        return {Action.PERMIT: [{}], Action.DENY: [{}]}, []
+    sure: list[Axes] = [{"protocols": 1 << ported, **narrowed} for ported in (TCP, UDP)]
+    return {Action.PERMIT: sure, Action.DENY: [{}]}, [_ANY_PORT]
+
+
+def _ports(node: Node, key: str) -> Spans:
+    found = [_port(word) for word in _words(node, key, f"{key}s")]
+    if not found:
+        raise node.fault(f"{key} is missing")
+    return union(found)
+
+
+def _port(node: Node) -> Span:
+    if node.text() == "*":
+        return ALL_PORTS[0]
+    ports = node.within(lambda: PortRange.parse(node.text()))
+    return Span(ports.low, ports.high)
+
+
+def _side(node: Node, side: str, options: Options) -> tuple[Sides, list[str]]:
+    """The addresses of a side, and why they may be others."""
+    found: list[tuple[Family, Span]] = []
+    reasons = []
+    groups = [_last_of_path(group) for group in node.members(f"{side}ApplicationSecurityGroups")]
+    words = _words(node, f"{side}AddressPrefix", f"{side}AddressPrefixes")
+    if not groups and not words:
+        raise node.fault(f"{side}AddressPrefix is missing")
+    for word in (*words, *groups):
+        spans = _addresses(word, options)
+        if spans is None:
+            reasons.append(f"the addresses of {word.shown()} are not in the text; --address NAME=PREFIX tells them")
+        else:
+            found += [(family, span) for family, here in spans.items() for span in here]
+    return (EVERYWHERE if reasons else sides_of(found)), reasons
+
+
+def _addresses(word: Node, options: Options) -> Sides | None:
+    """What a word for addresses means: all, a prefix, or a name; None for a name that nobody explains."""
+    text = word.text()
+    if text == "*":
+        return EVERYWHERE
+    if text in options.addresses:
+        return sides_of_prefixes(options.addresses[text])
+    family = Family.IPV6 if ":" in text else Family.IPV4
+    try:
+        return {family: prefix_spans(text, family)}
+    except AclflowError:
+        if not text[:1].isalpha() or "/" in text:
+            raise word.fault(f"{word.shown()} is not a prefix, nor the name of a service tag") from None
+    return None
+
+
+def _last_of_path(group: Node) -> Node:
+    """An application security group by its name, the last part of its id."""
+    path = group.needed("id")
+    return Node(path.text().rpartition("/")[2], path.place)
+
+
+def _words(node: Node, one: str, several: str) -> list[Node]:
+    """The words of a member that comes alone, as a list, or both ways."""
+    alone = node.member(one)
+    return [*([] if alone is None or alone.value == "" else [alone]), *node.members(several)]
+
+
+def _marker(rule: _Rule) -> tuple[str | None, str]:
+    """A rule's id and description: its description may begin with the id, else its name is one."""
+    described = rule.node.member("description")
+    marker, description = marker_in(plain(described.text()) if described is not None else "")
+    if marker is None:
+        try:
+            check_name(rule.name, "a rule id", place="name")
+        except BadInput:
+            return None, description
+        marker = None if rule.name.startswith("_") else rule.name
+    return marker, description
+
+
+def default_marker(direction: Direction) -> str:
+    """The id of the last rule that our writer adds, which says the list's default."""
+    return f"{direction.value}.default"
+
+
+def _is_default(clauses: Sequence[Clause], direction: Direction) -> bool:
+    """Whether clauses are the deny of everything that our writer ends a direction with."""
+    denies = all(clause.action is Action.DENY and clause.marker == default_marker(direction) for clause in clauses)
+    return denies and _is_everything(clauses)
+
+
+def _is_everything(clauses: Sequence[Clause]) -> bool:
+    """Whether clauses surely take every packet, so that none below them are asked."""
+    return {box for clause in clauses for box in clause.sure} == {everything(family) for family in Family}
+
+
+def _word(node: Node, known: Mapping[str, _T]) -> _T:
+    """What a word means, in whatever case it is written."""
+    word = node.text().lower()
+    if word not in known:
+        raise node.fault(f"{node.shown()} is not one of {', '.join(known)}")
+    return known[word]
+
+
+def _default(name: str, priority: int, direction: str, access: str, source: str, destination: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "priority": priority,
+        "direction": direction,
+        "access": access,
+        "protocol": "*",
+        "sourceAddressPrefix": source,
+        "sourcePortRange": "*",
+        "destinationAddressPrefix": destination,
+        "destinationPortRange": "*",
+    }
+
+
+_DEFAULTS = (
+    _default("AllowVnetInBound", 65000, "Inbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
+    _default("AllowAzureLoadBalancerInBound", 65001, "Inbound", "Allow", "AzureLoadBalancer", "*"),
+    _default("DenyAllInBound", 65500, "Inbound", "Deny", "*", "*"),
+    _default("AllowVnetOutBound", 65000, "Outbound", "Allow", "VirtualNetwork", "VirtualNetwork"),
+    _default("AllowInternetOutBound", 65001, "Outbound", "Allow", "*", "Internet"),
+    _default("DenyAllOutBound", 65500, "Outbound", "Deny", "*", "*"),
+)
+"""The rules that every group has after its own."""
