@@ -1,0 +1,104 @@
+"""What a term asks besides addresses: protocols, ports, ICMP types, `tcp-established`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.errors import BadInput
+from orchestrator.policy.formats.aerleon.library import Term
+from orchestrator.policy.formats.aerleon.words import ICMP_TYPES, PROTOCOLS
+from orchestrator.policy.formats.axes import Axes
+from orchestrator.policy.formats.express import ESTABLISHED_SET
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, parse_protocol
+from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, WHOLE
+from orchestrator.policy.spans import Span, Spans, intersect, union
+
+STATELESS = frozenset(
+    {"arista", "arista_tp", "aruba", "brocade", "cisco", "cisconx", "ciscoxr", "juniper", "juniperevo", "nokiasrl"}
+)
+"""Platforms where `tcp-established` is about TCP flags; elsewhere it is about connections."""
+
+_ESTABLISHED = frozenset({"established", "tcp-established"})
+
+
+def services_of(term: Term, platform: str, *, stateless: bool) -> tuple[Sequence[Axes], list[str]]:
+    """What a term narrows, one set of axes for each way to match it, and why that may be too much.
+
+    `stateless`: take connections for what a list without connection tracking can say.
+    """
+    reasons = [f"the option '{option}' is not looked at here" for option in term.options if option not in _ESTABLISHED]
+    try:
+        found = _of_protocols(term)
+    except BadInput as error:
+        return ({},), [*reasons, error.reason]
+    if _ESTABLISHED.intersection(term.options):
+        if platform not in STATELESS and not stateless:
+            return found, [*reasons, f"connections, which {platform} tracks, are not tracked here"]
+        if any(axes.get("protocols") != 1 << TCP for axes in found):
+            return found, [*reasons, "`established` is about tcp alone here"]
+        found = [{**axes, "tcp_flags": ESTABLISHED_SET, "fragments": WHOLE} for axes in found]
+    return found, reasons
+
+
+def _of_protocols(term: Term) -> list[Axes]:
+    named, excepted = ([_number(word) for word in words] for words in (term.protocols, term.protocols_except))
+    ports = _ports(term)
+    if excepted or not named:
+        protocols = ALL_BYTES & ~sum(1 << number for number in set(excepted))
+        if ports != [{}] or term.icmp_types or (named and excepted):
+            raise BadInput("ports and ICMP types are looked at under named protocols only")
+        return [{"protocols": protocols} if excepted else {}]
+    found: list[Axes] = []
+    for number in dict.fromkeys(named):
+        if ports != [{}] and number not in WITH_PORTS:
+            raise BadInput("ports are looked at under tcp, udp and sctp only")
+        icmp = _icmp(term, number)
+        found += [{"protocols": 1 << number, **ways, **icmp} for ways in ports]
+    return found
+
+
+def _number(word: str) -> int:
+    return PROTOCOLS[word] if word in PROTOCOLS else parse_protocol(word)
+
+
+def _ports(term: Term) -> list[Axes]:
+    """The ports of both sides: in two ways if a term asks for one on either side."""
+    source, destination, either = (_spans(term, key) for key in ("source_port", "destination_port", "port"))
+    pairs = [(source, destination)]
+    if either is not None:
+        pairs = [(_both(source, either), destination), (source, _both(destination, either))]
+    found: list[Axes] = []
+    for low, high in pairs:
+        axes: Axes = {}
+        for axis, members in (("source_ports", low), ("destination_ports", high)):
+            if members is not None:
+                axes |= {axis: members, "fragments": WHOLE}
+        found.append(axes)
+    return found
+
+
+def _spans(term: Term, key: str) -> Spans | None:
+    ports = term.ports[key]
+    if any(not 0 <= low <= high <= ALL_PORTS[0].high for low, high in ports):
+        raise BadInput("a range of ports is out of order")
+    return union(Span(low, high) for low, high in ports) if ports else None
+
+
+def _both(one: Spans | None, other: Spans) -> Spans:
+    return other if one is None else intersect(one, other)
+
+
+def _icmp(term: Term, number: int) -> Axes:
+    """The types and the codes that a term asks for, under one of its protocols."""
+    if not term.icmp_types:
+        return {}
+    if number not in (ICMP, ICMPV6):
+        raise BadInput("only icmp and icmpv6 have types")
+    names: Mapping[str, int] = ICMP_TYPES[number]
+    unknown = [name for name in term.icmp_types if name not in names]
+    if unknown:
+        raise BadInput(f"'{unknown[0][:40]}' is not a type of this ICMP")
+    axes: Axes = {"icmp_types": sum(1 << names[name] for name in set(term.icmp_types)), "fragments": WHOLE}
+    if term.icmp_codes:
+        axes["icmp_codes"] = sum(1 << code for code in set(term.icmp_codes) if 0 <= code <= 255)
+    return axes
