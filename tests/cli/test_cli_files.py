@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -64,14 +65,36 @@ def test_a_list_without_findings_ends_with_0_and_says_nothing(files: Path) -> No
     assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
-def test_a_finding_ends_with_1_and_names_file_kind_rules_and_packet(files: Path) -> None:
+def test_a_finding_ends_with_1_and_names_rule_kind_reason_and_packet(files: Path) -> None:
     path = str(files / "shadowed.json")
     ended = aclflow("acl", "check", path)
     assert ended.code == 1
     assert ended.out == (
-        f"{path}: shadowed: 'in' never decides a packet: 'low' and 'high' before it take all"
-        "  (e.g. tcp 192.0.2.1:49152 > 192.0.2.1:50 syn)\n"
+        "rule\tkind\tbecause\texample\n"
+        "in\tshadowed\t'in' never decides a packet: 'low' and 'high' before it take all"
+        "\ttcp 192.0.2.1:49152 > 192.0.2.1:50 syn\n"
     )
+
+
+def test_of_many_findings_the_first_are_shown_and_all_are_counted(files: Path) -> None:
+    ports = [rule(f"p{port}", "deny", str(port), source="192.0.2.0/24") for port in range(1, 9)]
+    (files / "many.json").write_text(document(*ports, rule("web", "permit", destination="198.51.100.0/24")))
+    path = str(files / "many.json")
+    ended = aclflow("acl", "check", path, "--only", "conflict", "--most", "3")
+    assert (ended.code, len(ended.out.splitlines())) == (1, 4)
+    assert f"{path}: 8 conflict; the first 3 are shown" in ended.err
+    every = aclflow("acl", "check", path, "--only", "conflict", "--most", "0")
+    assert (len(every.out.splitlines()), every.err) == (9, "")
+    assert len(aclflow("acl", "check", path, "--only", "conflict", "--json", "--most", "3").json()["findings"]) == 8
+
+
+def test_a_group_that_says_things_twice_is_named_with_the_rules_that_use_it() -> None:
+    groups = {"servers": {"prefixes": ["198.51.100.0/25", "198.51.100.128/25", "198.51.100.7/32"]}}
+    listed = document(rule("web", "permit", "80", destination="@servers"), groups=groups)
+    (finding,) = aclflow("acl", "check", "-", "--json", stdin=listed).json()["findings"]
+    assert (finding["kind"], finding["group"], finding["rules"]) == ("group", "servers", ["web"])
+    assert "198.51.100.0/24 for 198.51.100.0/25, 198.51.100.7/32 and 198.51.100.128/25" in finding["explanation"]
+    assert finding["witness"]["destination"] == "198.51.100.0"
 
 
 def test_findings_as_json(files: Path) -> None:
@@ -258,3 +281,97 @@ def test_what_would_steer_a_terminal_is_shown_escaped() -> None:
     ended = aclflow("acl", "trace", "-", "-s", "192.0.2.1", "-d", "192.0.2.2", "--port", "80", "--report", stdin=listed)
     assert "\x1b" not in ended.out
     assert "gone" not in ended.out or "\\x1b[2Jgone" in ended.out
+
+
+def test_a_difference_with_many_holes_is_told_with_what_makes_them() -> None:
+    holes = [rule(f"h{n}", "deny", str(2 * n), source=f"10.{n}.0.0/16") for n in range(1, 60)]
+    before, after = (document(*holes, rule("web", action, "0-65535")) for action in ("permit", "deny"))
+    with tempfile.TemporaryDirectory() as folder:
+        old = Path(folder) / "old.json"
+        old.write_text(before)
+        ended = aclflow("acl", "diff", str(old), "-", stdin=after)
+        asked = aclflow("acl", "diff", str(old), "-", "--json", stdin=after).json()
+    assert any(", less what 59 rules before take  (web before, web after)" in line for line in ended.out.splitlines())
+    assert any(change["less_before"] == [hole["id"] for hole in holes] for change in asked["denied"])
+
+
+# -------------------------------------------------------------------------------------------------- blame and bisect
+
+PACKET = ("-s", "192.0.2.9", "-d", "198.51.100.7", "--port", "80")
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> list[str]:
+    """Six versions of a list: the web is closed, closed, open, open, closed, and opened by another rule."""
+    web, www, ssh = (rule(name, "permit", port) for name, port in (("web", "80"), ("www", "80"), ("ssh", "22")))
+    names = []
+    for number, rules in enumerate(((), (ssh,), (web,), (web, ssh), (ssh,), (www,))):
+        names.append(str(tmp_path / f"v{number}.json"))
+        Path(names[-1]).write_text(document(*rules))
+    return names
+
+
+def test_blame_names_the_version_that_opened_a_packet(history: list[str]) -> None:
+    ended = aclflow("acl", "blame", *history[:4], *PACKET)
+    assert (ended.code, ended.out.splitlines()[1:]) == (
+        0,
+        [
+            f"before {history[1]}: denied, by the default",
+            f"since {history[2]}: permitted, by rule 'web'",
+            f"now {history[3]}: permitted, by rule 'web'",
+        ],
+    )
+    found = aclflow("acl", "blame", *history, *PACKET, "--json").json()
+    assert found["before"] == {"version": history[4], "action": "deny", "rule": None}
+    assert found["after"] == found["now"] == {"version": history[5], "action": "permit", "rule": "www"}
+
+
+def test_blame_of_what_was_always_so_is_nobodys(history: list[str]) -> None:
+    ended = aclflow("acl", "blame", *history[2:4], *PACKET)
+    assert (ended.code, "in all versions that are given" in ended.out) == (1, True)
+    assert aclflow("acl", "blame", *history[2:4], *PACKET, "--json").json()["before"] is None
+
+
+def test_blame_reads_no_further_than_it_must(history: list[str]) -> None:
+    assert aclflow("acl", "blame", "/no/such/file", *history, *PACKET).code == 0
+    assert aclflow("acl", "blame", "/no/such/file", *history[2:4], *PACKET).code == 3
+
+
+def test_bisect_finds_a_change_and_says_how_much_it_saw(history: list[str]) -> None:
+    ended = aclflow("acl", "bisect", *history, *PACKET, "--json")
+    change = ended.json()["change"]
+    assert (ended.code, change["before"]["version"], change["after"]["version"]) == (0, history[1], history[2])
+    assert (change["looked_at"], change["of"]) == (4, 6)
+    assert "4 of 6 versions were looked at" in aclflow("acl", "bisect", *history, *PACKET).err
+    by_rule = aclflow("acl", "bisect", *history, *PACKET, "--decided-by", "www", "--json").json()["change"]
+    assert (by_rule["before"]["version"], by_rule["after"]["version"]) == (history[4], history[5])
+
+
+def test_bisect_of_two_that_agree_says_that_it_looked_at_no_more(history: list[str]) -> None:
+    ended = aclflow("acl", "bisect", *history[:5], *PACKET)
+    assert (ended.code, "what lies between was not looked at" in ended.out) == (1, True)
+    assert aclflow("acl", "bisect", *history[:5], *PACKET, "--json").json()["change"] is None
+
+
+def test_a_version_given_twice_is_a_wrong_call(history: list[str]) -> None:
+    assert aclflow("acl", "bisect", history[0], history[0], *PACKET).code == 2
+
+
+def test_a_file_of_100_megabytes_is_refused_by_its_size(tmp_path: Path) -> None:
+    """It has no content at all: whoever looked into it would find zeros."""
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)
+    ended = aclflow("acl", "check", str(path))
+    assert (ended.code, ended.err) == (1, f"aclflow: {path}: it is larger than 67108864 bytes\n")
+
+
+def test_names_of_a_file_can_be_explained(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    rule = {"direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "remote_group_id": "cache"}
+    path.write_text(json.dumps([{"name": "web", "security_group_rules": [rule]}]))
+    assert aclflow("acl", "import", str(path)).code == 1
+    told = aclflow("acl", "import", str(path), "--address", "cache=10.9.0.0/16,10.8.0.0/16", "--address", "x=::/0")
+    assert json.loads(told.out)["rules"][0]["source"] == "10.8.0.0/15"
+    wrong = aclflow("acl", "import", str(path), "--address", "cache")
+    assert (wrong.code, "--address: 'cache' does not say what a name stands for" in wrong.err) == (2, True)
