@@ -4,7 +4,7 @@ A rule is the union of its families x sources x destinations x port ranges x fla
 aggregated first and port ranges are disjoint by construction, so the atoms of a rule are disjoint and no packet is in
 two of them.
 
-Lists hold tens of thousands of rules, so Python touches each rule only to fetch its attributes, a column at a time.
+Lists hold tens of thousands of rules, so Python hardly touches a single one: attributes are read as columns.
 Sides, port lists and kinds (everything else that a rule matches) are laid down once for each distinct object in a
 `_Pool`, and NumPy gathers and multiplies them.
 """
@@ -12,16 +12,19 @@ Sides, port lists and kinds (everything else that a rule matches) are laid down 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from itertools import chain, repeat
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile.columns import Indices, Words, distinct, prefix_words, range_words
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
 from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
+from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.ports import HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
 from orchestrator.program.rules import (
@@ -39,10 +42,8 @@ from orchestrator.program.rules import (
 MOST_ATOMS = 2_000_000
 """What one list may expand to; beyond, a few wide rules would take all the memory there is."""
 
-_HALF = (1 << 64) - 1
-Indices = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Thing = TypeVar("Thing")
+_FEW = 64
+"""So many rules are asked for their numbers one by one."""
 
 
 def atoms(
@@ -57,26 +58,34 @@ def atoms(
     `numbers` gives every rule its number (None: all are 0). Raises BadPolicy if one is missing or does not fit into a
     cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
     """
-    sides, side_of = _distinct([rule.source for rule in rules] + [rule.destination for rule in rules])
-    ports, ports_of = _distinct([rule.source_ports for rule in rules] + [rule.destination_ports for rule in rules])
+    sides, source, destination = _both(rules, "source", "destination")
+    ports, source_ports, destination_ports = _both(rules, "source_ports", "destination_ports")
+    directions, direction_of = distinct(rules, "direction")
+    actions, action_of = distinct(rules, "action")
     kinds = _Kinds.of(rules)
     listed = _Listed(
-        source=side_of[: len(rules)],
-        destination=side_of[len(rules) :],
-        source_ports=ports_of[: len(rules)],
-        destination_ports=ports_of[len(rules) :],
+        source=source,
+        destination=destination,
+        source_ports=source_ports,
+        destination_ports=destination_ports,
         kind=kinds.of_rule,
-        direction=np.array([INGRESS if rule.direction is Direction.INGRESS else EGRESS for rule in rules], np.uint8),
-        action=np.array([PERMIT if rule.action is Action.PERMIT else DENY for rule in rules], np.uint8),
+        direction=np.array([_DIRECTIONS[each] for each in directions], np.uint8)[direction_of],
+        action=np.array([_ACTIONS[each] for each in actions], np.uint8)[action_of],
     )
-    pools = _Pools(_side_pools(sides, groups), _port_pool(ports), kinds)
+    pools = _Pools(_side_pool(sides, groups), _port_pool(ports), kinds)
     return _expanded(listed, pools, tenant, _numbers(rules, numbers))
+
+
+_DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
+_ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
 
 
 def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.NDArray[np.uint64]:
     if numbers is None:
         return np.zeros(len(rules), np.uint64)
-    known = [numbers.get(rule.id, 0) for rule in rules]
+    if isinstance(numbers, RuleNumbers) and len(rules) > _FEW:
+        numbers = numbers.as_dict()
+    known = list(map(numbers.get, map(attrgetter("id"), rules), repeat(0)))
     if known and (min(known) < 1 or max(known) > HIGHEST_NUMBER):
         position = next(position for position, number in enumerate(known) if not 1 <= number <= HIGHEST_NUMBER)
         reason = f"rule '{rules[position].id}' has no number, or not one in 1..{HIGHEST_NUMBER}"
@@ -84,11 +93,11 @@ def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.ND
     return np.array(known, np.uint64)
 
 
-def _distinct(objects: list[Thing]) -> tuple[list[Thing], Indices]:
-    """The distinct objects (not values) of a list, and for each element which of them it is."""
-    identities = np.fromiter(map(id, objects), np.int64, len(objects))
-    _, first, which = np.unique(identities, return_index=True, return_inverse=True)
-    return [objects[position] for position in first.tolist()], which
+def _both(rules: Sequence[Rule], one: str, other: str) -> tuple[list[Any], Indices, Indices]:
+    """The distinct values of two attributes together, and which of them each rule has for each."""
+    first, which = distinct(rules, one)
+    second, which_too = distinct(rules, other)
+    return first + second, which, which_too + len(first)
 
 
 class _Listed(NamedTuple):
@@ -111,59 +120,63 @@ class _Pool(NamedTuple):
     columns: tuple[Words, ...]
 
     @classmethod
-    def of(cls, owner: Sequence[int], owners: int, columns: tuple[Words, ...]) -> _Pool:
+    def of(cls, owner: Indices, owners: int, columns: tuple[Words, ...]) -> _Pool:
         """Rows that say which list each belongs to."""
-        order = np.argsort(np.array(owner, np.int64), kind="stable")
-        size = np.bincount(np.array(owner, np.int64), minlength=owners)
+        order = np.argsort(owner, kind="stable")
+        size = np.bincount(owner, minlength=owners)
         return cls(np.cumsum(size) - size, size, tuple(column[order] for column in columns))
 
 
 class _Pools(NamedTuple):
     """What the rules of a list are put together from."""
 
-    sides: Mapping[Family, _Pool]
+    sides: _Pool
     ports: _Pool
     kinds: _Kinds
 
 
-def _side_pools(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> Mapping[Family, _Pool]:
-    """Sides as lists of prefixes (upper half, lower half, length), a pool a family."""
-    owners: dict[Family, list[int]] = {family: [] for family in Family}
-    prefixes: dict[Family, list[Prefix]] = {family: [] for family in Family}
-    for number, side in enumerate(sides):
-        if len(side.prefixes) == 1 and not side.groups:  # nearly always, and then there is nothing to aggregate
-            prefix = side.prefixes[0]
-            owners[prefix.family].append(number)
-            prefixes[prefix.family].append(prefix)
-        else:
-            for family in Family:
-                several = aggregate(resolve(side, groups, family))
-                owners[family] += [number] * len(several)
-                prefixes[family] += several
-    return {
-        family: _Pool.of(owners[family], len(sides), _prefix_columns(family, prefixes[family])) for family in Family
-    }
+_FAMILIES = np.array(list(Family), np.uint64)
 
 
-def _prefix_columns(family: Family, prefixes: list[Prefix]) -> tuple[Words, ...]:
-    length = np.array([prefix.length for prefix in prefixes], np.uint64)
-    if family is Family.IPV4:
-        network = np.array([prefix.network for prefix in prefixes], np.uint64)
-        return network << np.uint64(32), np.zeros(len(prefixes), np.uint64), length
-    upper = np.array([prefix.network >> 64 for prefix in prefixes], np.uint64)
-    lower = np.array([prefix.network & _HALF for prefix in prefixes], np.uint64)
-    return upper, lower, length
+def _side_pool(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> _Pool:
+    """Sides as lists of prefixes (upper half, lower half, length): of side i, list 2i is of IPv4, 2i + 1 of IPv6."""
+    lists, list_of = distinct(sides, "prefixes")
+    named, named_of = distinct(sides, "groups")
+    single = (np.fromiter(map(len, lists), np.intp, len(lists)) == 1)[list_of]
+    single &= (np.fromiter(map(len, named), np.intp, len(named)) == 0)[named_of]
+    alone = np.flatnonzero(single)  # nearly all, and then there is nothing to aggregate
+    prefixes = list(map(itemgetter(0), map(lists.__getitem__, list_of[alone].tolist())))
+    several = np.flatnonzero(~single).tolist()
+    resolved = _resolved([sides[place] for place in several], groups)
+    prefixes += [prefix for each in resolved for prefix in each]
+    owner = np.concatenate((alone, np.repeat(np.array(several, np.int64), [len(each) for each in resolved])))
+    words = prefix_words(prefixes)
+    list_number = owner * len(_FAMILIES) + np.searchsorted(_FAMILIES, words[:, 0])
+    return _Pool.of(list_number, len(sides) * len(_FAMILIES), (words[:, 1], words[:, 2], words[:, 3]))
+
+
+def _resolved(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> list[tuple[Prefix, ...]]:
+    """What sides stand for in both families; groups may be large, so equal sides that name some are resolved once."""
+    known: dict[Addresses, tuple[Prefix, ...]] = {}
+    found = []
+    for side in sides:
+        prefixes = known.get(side) if side.groups else None
+        if prefixes is None:
+            prefixes = tuple(each for family in Family for each in aggregate(resolve(side, groups, family)))
+            if side.groups:
+                known[side] = prefixes
+        found.append(prefixes)
+    return found
 
 
 def _port_pool(lists: list[tuple[PortRange, ...]]) -> _Pool:
     """Port lists as ranges (low, high)."""
-    owner = [number for number, ports in enumerate(lists) for _ in ports]
-    ranges = [each for ports in lists for each in ports]
-    low = np.array([each.low for each in ranges], np.uint64)
-    return _Pool.of(owner, len(lists), (low, np.array([each.high for each in ranges], np.uint64)))
+    words = range_words(list(chain.from_iterable(lists)))
+    owner = np.repeat(np.arange(len(lists)), np.fromiter(map(len, lists), np.intp, len(lists)))
+    return _Pool.of(owner, len(lists), (words[:, 0], words[:, 1]))
 
 
-_KIND_OF = attrgetter("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
+_KIND = ("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
 
 
 class _Kinds(NamedTuple):
@@ -182,20 +195,22 @@ class _Kinds(NamedTuple):
 
     @classmethod
     def of(cls, rules: Sequence[Rule]) -> _Kinds:
-        keys = list(map(_KIND_OF, rules))
-        examples = dict(zip(keys, rules, strict=True))
-        numbers = {key: number for number, key in enumerate(examples)}
-        kinds = list(examples.values())
+        keys, of_rule = distinct(rules, *_KIND)
+        example = np.empty(len(keys), np.int64)
+        example[of_rule] = np.arange(len(rules))
+        kinds = [rules[place] for place in example.tolist()]
         flags = [(number, each) for number, rule in enumerate(kinds) for each in rule.flag_matches or (_NO_FLAGS,)]
         values = np.array([(each.value, each.mask) for _, each in flags], np.uint64).reshape(-1, 2)
         return cls(
-            of_rule=np.array([numbers[key] for key in keys], np.int64),
+            of_rule=of_rule,
             protocol=np.array([_or_any(rule.protocol) for rule in kinds], np.int16),
             icmp_type=np.array([_or_any(rule.icmp_type) for rule in kinds], np.int16),
             icmp_code=np.array([_or_any(rule.icmp_code) for rule in kinds], np.int16),
             frag=np.array([_fragments(rule) for rule in kinds], np.uint8),
             family=np.array([only_family(rule.protocol) or 0 for rule in kinds], np.uint8),
-            flags=_Pool.of([number for number, _ in flags], len(kinds), (values[:, 0], values[:, 1])),
+            flags=_Pool.of(
+                np.array([number for number, _ in flags], np.int64), len(kinds), (values[:, 0], values[:, 1])
+            ),
         )
 
 
@@ -219,12 +234,12 @@ def _fragments(rule: Rule) -> int:
 
 def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> RuleTable:
     """Every combination of what the rules list."""
-    rule, family = _units(listed, pools)
-    parts = _combinations(rule, family, listed, pools)
-    rule, family = rule[parts.unit], family[parts.unit]
+    rule, version = _units(listed, pools)
+    parts = _combinations(rule, version, listed, pools)
+    rule, version = rule[parts.unit], version[parts.unit]
     kind = listed.kind[rule]
-    src_hi, src_lo, src_len = _prefixes(pools.sides, family, parts.source)
-    dst_hi, dst_lo, dst_len = _prefixes(pools.sides, family, parts.destination)
+    src_hi, src_lo, src_len = (column[parts.source] for column in pools.sides.columns)
+    dst_hi, dst_lo, dst_len = (column[parts.destination] for column in pools.sides.columns)
     low, high = (column.astype(np.uint16) for column in pools.ports.columns)
     sp_lo, sp_hi, dp_lo, dp_hi = (
         ends[rows] for rows in (parts.source_ports, parts.destination_ports) for ends in (low, high)
@@ -237,7 +252,7 @@ def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> Ru
         tenant=np.full(len(rule), tenant, np.uint32),
         direction=listed.direction[rule],
         action=listed.action[rule],
-        family=family,
+        family=_FAMILIES.astype(np.uint8)[version],
         protocol=pools.kinds.protocol[kind],
         src_hi=src_hi,
         src_lo=src_lo,
@@ -257,15 +272,13 @@ def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> Ru
     )
 
 
-def _units(listed: _Listed, pools: _Pools) -> tuple[Indices, npt.NDArray[np.uint8]]:
-    """The (rule, family) pairs in which rules can match, ordered by rule: two columns."""
-    only = pools.kinds.family[listed.kind]
-    can = [
-        (pool.size[listed.source] > 0) & (pool.size[listed.destination] > 0) & ((only == 0) | (only == family))
-        for family, pool in pools.sides.items()
-    ]
-    rule, version = np.nonzero(np.stack(can, axis=1))
-    return rule, np.array(list(pools.sides), np.uint8)[version]
+def _units(listed: _Listed, pools: _Pools) -> tuple[Indices, Indices]:
+    """The rules and families in which they can match, ordered by rule: two columns, families as places in `Family`."""
+    only, size = pools.kinds.family[listed.kind], pools.sides.size.reshape(-1, len(_FAMILIES))
+    can = (size[listed.source] > 0) & (size[listed.destination] > 0)
+    can &= (only[:, None] == 0) | (only[:, None] == _FAMILIES)
+    rule, version = np.nonzero(can)
+    return rule, version
 
 
 class _Parts(NamedTuple):
@@ -279,22 +292,29 @@ class _Parts(NamedTuple):
     flags: Indices
 
 
-def _combinations(rule: Indices, family: npt.NDArray[np.uint8], listed: _Listed, pools: _Pools) -> _Parts:
+def _combinations(rule: Indices, version: Indices, listed: _Listed, pools: _Pools) -> _Parts:
     """Number the combinations of every unit and take the numbers apart as mixed-radix digits."""
-    axes = [_side_axis(pools.sides, family, side[rule]) for side in (listed.source, listed.destination)]
-    axes += [
-        (pools.ports.start[ports[rule]], pools.ports.size[ports[rule]])
-        for ports in (listed.source_ports, listed.destination_ports)
+    axes = [
+        (pool.start[lists], pool.size[lists])
+        for pool, lists in (
+            (pools.sides, listed.source[rule] * len(_FAMILIES) + version),
+            (pools.sides, listed.destination[rule] * len(_FAMILIES) + version),
+            (pools.ports, listed.source_ports[rule]),
+            (pools.ports, listed.destination_ports[rule]),
+            (pools.kinds.flags, listed.kind[rule]),
+        )
     ]
-    flags = pools.kinds.flags
-    axes.append((flags.start[listed.kind[rule]], flags.size[listed.kind[rule]]))
-    counts = np.prod([count.astype(np.float64) for _, count in axes], axis=0)
+    counts = np.ones(len(rule))
+    for _, count in axes:
+        counts *= count
     if counts.sum() > MOST_ATOMS:
         raise TooLarge(
             f"the list needs {counts.sum():.0f} matches, over {MOST_ATOMS}; this rule needs the most of them",
             place=f"rules[{int(rule[int(counts.argmax())])}]",
         )
     repeats = counts.astype(np.int64)
+    if repeats.max(initial=1) == 1:  # which the rest gives too, but many lists are such
+        return _Parts(np.arange(len(rule)), *(start for start, _ in axes))
     unit = np.repeat(np.arange(len(rule)), repeats)
     left = np.arange(len(unit)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     rows = []
@@ -302,22 +322,3 @@ def _combinations(rule: Indices, family: npt.NDArray[np.uint8], listed: _Listed,
         left, digit = np.divmod(left, count[unit])
         rows.append(start[unit] + digit)
     return _Parts(unit, *reversed(rows))
-
-
-def _side_axis(pools: Mapping[Family, _Pool], family: npt.NDArray[np.uint8], side: Indices) -> tuple[Indices, Indices]:
-    """Start and size of a side's rows in the pool of each unit's family."""
-    v4, v6 = pools[Family.IPV4], pools[Family.IPV6]
-    four = family == Family.IPV4
-    return np.where(four, v4.start[side], v6.start[side]), np.where(four, v4.size[side], v6.size[side])
-
-
-def _prefixes(
-    pools: Mapping[Family, _Pool], family: npt.NDArray[np.uint8], rows: Indices
-) -> tuple[Words, Words, Words]:
-    """Upper half, lower half and length of prefixes given by family and row in that family's pool."""
-    found = np.zeros((3, len(rows)), np.uint64)
-    for each, pool in pools.items():
-        mine = family == each
-        for column, stored in zip(found, pool.columns, strict=True):
-            column[mine] = stored[rows[mine]]
-    return found[0], found[1], found[2]

@@ -29,30 +29,27 @@ How it is computed
     Everything an atom matches becomes an interval of integers on eight axes, except TCP flags (value under mask), which
     are looked at last:
 
-        source, destination       prefixes as intervals of ranks among the list's own addresses, IPv6 behind IPv4
+        source, destination       prefixes as intervals of IPv4 addresses; where there are others, of ranks among the
+                                  list's own addresses, IPv6 behind IPv4
         ports                     the ICMP type and code in their place, as one excludes the other
         protocol, fragments, direction, tenant
 
     Two atoms overlap if they do on every axis. Rules are taken in list order; "the highest level among the earlier
     atoms that overlap this one" is a search in a packed R-tree (Roussopoulos and Leifker 1985) over all atoms, sorted
-    so that boxes of like size and place are neighbours. Its nodes remember the highest level below them, and a search
-    goes only where it can still find a higher one; so a rule that overlaps thousands looks at a handful. Measured on
-    one core: 20,000 rules of 30 shapes 30 ms, 100,000 of them 0.3 s; comparing every pair with NumPy takes 5 s for the
-    20,000.
+    so that boxes of like place are neighbours. Its nodes remember the highest level below them, and a search
+    goes only where it can still find a higher one; so a rule that overlaps thousands looks at a handful.
 
     The search is in C (`_native/levels.c`). `reference_levels` says the same in a few lines and stands in where the
     extension was not built.
 
 After a change
-    When some rules of a list are replaced by others, the rules before them keep their levels, and most of those behind
-    do too: a later rule moves only if it overlaps one that moved, came or went, and that one either pushes it down now
-    or was what held it where it is. `updated_levels` follows these moves in list order without a tree, and gives up
-    (None) when so many rules move that starting from scratch is the faster way. Law: what it finds are the levels.
+    When rules come, go or are put elsewhere, most levels stay: a later rule moves only if it overlaps one that moved,
+    came or went, and that one either pushes it down now or was what held it where it is. `_native/follow.h` follows
+    these moves in list order through an index of the list's atoms. Law: what it finds are the levels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -64,6 +61,8 @@ from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, RuleT
 Levels = npt.NDArray[np.int32]
 Boxes = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
+Atoms = npt.NDArray[np.uint64]
+"""(n, ATOM_WORDS): a packed atom a row, for the extension to read; here they are only moved about."""
 
 _SOURCE, _DESTINATION, _SOURCE_PORTS, _DESTINATION_PORTS, _PROTOCOL, _FRAGMENTS, _DIRECTION, _TENANT = range(8)
 _LOW, _HIGH = 0, 1
@@ -79,7 +78,7 @@ def levels(table: RuleTable) -> Levels:
         return reference_levels(table)
     boxes = _boxes(table)
     flags = np.stack((table.flags_value, table.flags_mask), axis=1)
-    tree_order = _by_size_and_place(boxes, table.direction)
+    tree_order = _by_place(boxes, table)
     sequence = np.empty(len(table), np.uint32)
     sequence[tree_order] = np.arange(len(table), dtype=np.uint32)
     found = np.zeros(len(table), np.int32)
@@ -103,7 +102,7 @@ def reference_levels(table: RuleTable) -> Levels:
     return found
 
 
-PACKED = np.dtype(
+_ATOM = np.dtype(
     [
         ("address", np.uint64, (4,)),
         ("port", np.uint16, (4,)),
@@ -116,22 +115,14 @@ PACKED = np.dtype(
         ("unused", np.uint8, (6,)),
     ]
 )
-"""An atom as `updated_levels` reads it: `struct atom` of the extension."""
+"""`struct atom` of the extension (`_native/atom.h`)."""
+
+ATOM_WORDS = _ATOM.itemsize // 8
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """A change of a list: how many atoms were `added` at row `first`, and those `gone` from there with their levels."""
-
-    first: int
-    added: int
-    gone: npt.NDArray[Any]
-    gone_level: Levels
-
-
-def packed(table: RuleTable) -> npt.NDArray[Any]:
-    """The atoms of one list as `PACKED` rows."""
-    rows = np.zeros(len(table), PACKED)
+def packed(table: RuleTable) -> Atoms:
+    """The atoms of one list as the extension reads them."""
+    rows = np.zeros(len(table), _ATOM)
     for place, column in enumerate((table.src_hi, table.src_lo, table.dst_hi, table.dst_lo)):
         rows["address"][:, place] = column
     source_ports = _ports_or_icmp(table.sp_lo, table.sp_hi, table.icmp_type)
@@ -143,27 +134,7 @@ def packed(table: RuleTable) -> npt.NDArray[Any]:
     rows["protocol"][:, _LOW], rows["protocol"][:, _HIGH] = _protocols(table)
     rows["fragments"][:, _LOW], rows["fragments"][:, _HIGH] = _fragments(table)
     rows["flags"][:, 0], rows["flags"][:, 1] = table.flags_value, table.flags_mask
-    return rows
-
-
-def updated_levels(
-    atoms: npt.NDArray[Any], rule: npt.NDArray[np.uint32], level: Levels, change: Splice
-) -> Levels | None:
-    """The levels of a changed list of one tenant; None where starting from scratch is the faster way.
-
-    `atoms` are the list's now (`packed`), `rule` the number of the rule each belongs to, and `level` the old levels of
-    those that stay, with anything in place of the added ones.
-    """
-    most = max(_FOLLOWED_AT_LEAST, len(atoms) // _FOLLOWED_SHARE)
-    if _extension is None or len(change.gone) > most or change.added > most:
-        return None
-    found = level.copy()
-    done = _extension.relevel(atoms, rule, found, change.gone, change.gone_level, change.first, change.added, most)
-    return found if done else None
-
-
-_FOLLOWED_AT_LEAST, _FOLLOWED_SHARE = 16, 64
-"""At most 16 atoms or every 64th may move before starting from scratch is the faster way."""
+    return rows.view(np.uint64).reshape(len(table), ATOM_WORDS)
 
 
 def _load_extension() -> Any:
@@ -227,21 +198,20 @@ def _ranks(
     Two prefixes meet exactly if one's first address lies in the other, so the starts are all the points that count.
     """
     upper_end = upper | _ones_below(np.minimum(length, 64))
-    lower_end = lower | _ones_below(np.maximum(length, 64) - 64)
     six = family == 6
-    if six.any():
-        upper_values = np.unique(np.concatenate((upper, upper_end)))
-        lower_values = np.unique(np.concatenate((lower, lower_end)))
-        version = six.astype(np.uint64) << np.uint64(63)
+    if not six.any():  # then addresses are as good as ranks: 32 bits, here counted from the middle
+        return (upper >> 32).astype(np.int64) - (1 << 31), (upper_end >> 32).astype(np.int64) - (1 << 31)
+    lower_end = lower | _ones_below(np.maximum(length, 64) - 64)
+    upper_values = np.unique(np.concatenate((upper, upper_end)))
+    lower_values = np.unique(np.concatenate((lower, lower_end)))
+    version = six.astype(np.uint64) << np.uint64(63)
 
-        def key(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-            ranked = np.searchsorted(upper_values, high).astype(np.uint64) << np.uint64(32)
-            found: npt.NDArray[np.uint64] = version | ranked | np.searchsorted(lower_values, low).astype(np.uint64)
-            return found
+    def key(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        ranked = np.searchsorted(upper_values, high).astype(np.uint64) << np.uint64(32)
+        found: npt.NDArray[np.uint64] = version | ranked | np.searchsorted(lower_values, low).astype(np.uint64)
+        return found
 
-        start, end = key(upper, lower), key(upper_end, lower_end)
-    else:
-        start, end = upper, upper_end
+    start, end = key(upper, lower), key(upper_end, lower_end)
     starts = np.unique(start)
     return np.searchsorted(starts, start), np.searchsorted(starts, end, "right") - 1
 
@@ -254,21 +224,14 @@ def _ones_below(length: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     return ones
 
 
-def _by_size_and_place(boxes: Boxes, direction: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
-    """The order of the tree: boxes of like size together, and within them those of like place.
+def _by_place(boxes: Boxes, table: RuleTable) -> npt.NDArray[np.intp]:
+    """The order of the tree: boxes of like place together, those that are open to every address apart.
 
     The tenant's own side comes first, for there the prefixes are narrow.
     """
-    egress = (direction == EGRESS)[:, None]
-    own = np.where(egress, boxes[:, :, _SOURCE], boxes[:, :, _DESTINATION])
-    far = np.where(egress, boxes[:, :, _DESTINATION], boxes[:, :, _SOURCE])
-    return np.lexsort(
-        (far[:, _LOW], own[:, _LOW], _size_class(far), _size_class(own), direction, boxes[:, _LOW, _TENANT])
-    )
-
-
-def _size_class(interval: npt.NDArray[np.int32]) -> npt.NDArray[np.int8]:
-    """The width of an interval in steps of a factor of 16."""
-    width = (interval[:, _HIGH] - interval[:, _LOW]).astype(np.float64)
-    classes: npt.NDArray[np.int8] = (np.log2(width + 1) / 4).astype(np.int8)
-    return classes
+    egress, low = table.direction == EGRESS, boxes[:, _LOW]
+    source, destination = low[:, _SOURCE], low[:, _DESTINATION]
+    far, own = np.where(egress, destination, source), np.where(egress, source, destination)
+    far_length = np.where(egress, table.dst_len, table.src_len)
+    own_length = np.where(egress, table.src_len, table.dst_len)
+    return np.lexsort((far, own, far_length > 0, own_length > 0, table.direction, low[:, _TENANT]))

@@ -11,6 +11,7 @@ are disjoint, as the pairs are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,8 +95,10 @@ class _Covers(NamedTuple):
 
     @classmethod
     def of(cls, low: U16, high: U16) -> _Covers:
-        ranges, which = np.unique(low.astype(np.uint32) << 16 | high, return_inverse=True)
-        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in ranges.tolist()]
+        ranges = (low.astype(np.uint32) << 16 | high).tolist()
+        number = {each: place for place, each in enumerate(dict.fromkeys(ranges))}
+        which = np.fromiter(map(number.__getitem__, ranges), np.intp, len(ranges))
+        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in number]
         counts = np.array([len(each) for each in covers], np.intp)
         pairs = np.array([pair for each in covers for pair in each], np.uint16).reshape(-1, 2)
         return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)
@@ -109,7 +112,7 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64) -
     """The flow entries of a table's rules; `priority` and `cookie` are columns, one value an atom."""
     masked = with_port_masks(rules)
     atom = masked.atom
-    match, length = _matches(rules.take(atom), masked, stage.register)
+    match, length = _matches(rules if len(rules) == len(atom) else rules.take(atom), masked, stage.register)
     return FlowTable(
         table=np.full(len(atom), stage.table, np.uint8),
         priority=priority[atom],
@@ -132,17 +135,24 @@ class _Part(NamedTuple):
 
 def _matches(rules: RuleTable, masked: MaskedRules, register: Field | None) -> tuple[Column, Column]:
     """The match bytes of every row, zero-padded to one width, and their lengths."""
-    codes, which = np.unique(_layout_codes(rules, masked), return_inverse=True)
-    ordered = np.argsort(which, kind="stable")
-    groups = np.split(ordered, np.searchsorted(which[ordered], np.arange(1, len(codes))))
-    packed = [_packed(_parts(rules, masked, register, rows), len(rows)) for rows in groups if len(rows)]
+    groups = _layouts(rules, masked)
+    packed = [_packed(_parts(rules, masked, register, rows), len(rows)) for rows in groups]
     width = max((each.shape[1] for each in packed), default=0)
     match = np.zeros((len(rules), width), np.uint8)
     length = np.zeros(len(rules), np.uint8)
-    for rows, each in zip(groups, packed, strict=False):
+    for rows, each in zip(groups, packed, strict=True):
         match[rows, : each.shape[1]] = each
         length[rows] = each.shape[1]
     return match, length
+
+
+def _layouts(rules: RuleTable, masked: MaskedRules) -> list[Rows]:
+    """The rows of each layout."""
+    if len(rules) < 2:
+        return [np.arange(1)] if len(rules) else []
+    codes, which = np.unique(_layout_codes(rules, masked), return_inverse=True)
+    ordered = np.argsort(which, kind="stable")
+    return np.split(ordered, np.searchsorted(which[ordered], np.arange(1, len(codes))))
 
 
 def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint32]:
@@ -244,7 +254,12 @@ def _packed(parts: list[_Part], count: int) -> npt.NDArray[np.uint8]:
         header = part.field.header if part.mask is None else part.field.masked_header
         values += (np.array(header), *words)
         names += [(f"f{len(names) + i}", ">u4" if i == 0 else word) for i in range(1 + len(words))]
-    rows = np.empty(count, np.dtype(names))
+    rows = np.empty(count, _row_type(tuple(names)))
     for (name, _), value in zip(names, values, strict=True):
         rows[name] = value
     return rows.view(np.uint8).reshape(count, rows.dtype.itemsize)
+
+
+@cache
+def _row_type(names: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
+    return np.dtype(list(names))

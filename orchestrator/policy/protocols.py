@@ -40,4 +40,7 @@ def format_protocol(number: int) -> str:
 
 def only_family(protocol: int | None) -> Family | None:
     """The one family a protocol exists in: ICMP is IPv4's, ICMPv6 is IPv6's, all others belong to both."""
-    return {ICMP: Family.IPV4, ICMPV6: Family.IPV6}.get(protocol) if protocol is not None else None
+    return _ONLY_FAMILY.get(protocol) if protocol is not None else None
+
+
+_ONLY_FAMILY = {ICMP: Family.IPV4, ICMPV6: Family.IPV6}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +13,9 @@ from strategies import acls
 from orchestrator.compile import levels as module
 from orchestrator.compile.atoms import atoms
 from orchestrator.compile.levels import levels, reference_levels
-from orchestrator.policy.model import Acl
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.space import Box, boxes_of
 from orchestrator.program.rules import RuleTable
 
@@ -107,3 +111,31 @@ def test_the_extension_refuses_positions_outside() -> None:
     assert module._extension is not None
     with pytest.raises(ValueError, match="sizes do not agree"):
         module._extension.levels(bytes(64), bytes(2), b"\1\0\0\0", bytes(4), bytearray(4))
+
+
+EXAMPLE = (
+    ("deny", 6, "10.0.0.0/8", 22),
+    ("permit", 17, "10.1.0.0/16", None),
+    ("permit", 6, "10.1.2.0/24", None),
+    ("deny", None, "10.1.2.3/32", None),
+    ("permit", 6, "192.0.2.0/24", 22),
+    ("deny", 6, "192.0.2.0/24", None),
+)
+
+
+def test_the_documented_example() -> None:
+    """The list of docs/levels.md, and what that page says of it after a change."""
+    listed = [
+        Rule(
+            RuleId(f"r{number}"),
+            Action(action),
+            protocol=protocol,
+            source=Addresses((Prefix.parse(source),)),
+            destination_ports=EVERY_PORT if port is None else (PortRange(port, port),),
+        )
+        for number, (action, protocol, source, port) in enumerate(EXAMPLE)
+    ]
+    assert levels(atoms(listed, {})).tolist() == [0, 0, 1, 2, 0, 1]
+    assert levels(atoms([*listed[:2], *listed[3:]], {})).tolist() == [0, 0, 1, 0, 1]
+    one_more = replace(listed[4], id=RuleId("x"), source=Addresses((Prefix.parse("192.0.2.7/32"),)))
+    assert levels(atoms([*listed[:4], one_more, *listed[4:]], {})).tolist() == [0, 0, 1, 2, 0, 1, 2]
