@@ -1,8 +1,8 @@
 """From access lists to the rows of the rule tables: atoms, levels, priorities, cookies, flow entries.
 
 A `CompiledList` keeps what was found on the way, so that when a few rules of a tenant's list change, the rest is taken
-over: `updated` gives the same as starting from scratch, at the cost of the rules that changed, those whose level moves
-with them, and copying columns.
+over: `updated` gives the same as starting from scratch, at the cost of the rules that changed and of those whose level
+moves with them. Its rows are in pieces; a piece that did not change is the same object in the list after.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.atoms import MOST_ATOMS, atoms
+from orchestrator.compile.conjunctive import Hull
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.exchange import RowChange, exchanged
 from orchestrator.compile.instructions import DROP, instructions, set_field
-from orchestrator.compile.levels import Levels, Splice, levels, packed, updated_levels
+from orchestrator.compile.labels import LabelColumn, Labels
+from orchestrator.compile.levels import Levels, levels, packed
+from orchestrator.compile.members import Members
+from orchestrator.compile.native import extension
 from orchestrator.compile.openflow import MOST_FLOWS, RuleStage, flow_counts, rule_flows
+from orchestrator.compile.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.pipeline import (
     DESTINATION_TENANT,
     HIGHEST_RULE_PRIORITY,
@@ -28,8 +34,9 @@ from orchestrator.compile.pipeline import (
     STATIC_PRIORITY,
     Table,
 )
+from orchestrator.compile.steps import Labelled, Step
 from orchestrator.errors import AclflowError, TooLarge
-from orchestrator.policy.model import Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.program.flows import U16, FlowTable
 from orchestrator.program.program import Tier
@@ -48,6 +55,8 @@ _STAGES = (
     (INGRESS, INGRESS_STAGE, Kind.INGRESS_RETURN),
     (EGRESS, EGRESS_STAGE, Kind.EGRESS_RETURN),
 )
+ROW_STAGES = {Direction.INGRESS: INGRESS_STAGE, Direction.EGRESS: EGRESS_STAGE}
+"""What the rows of each direction's rules are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,9 @@ def priorities(level: Levels, table: RuleTable, rules: Sequence[Rule], *, highes
     return _Range(highest, lowest).priorities(level, table.order, rules)
 
 
+_FEW, _SHARE = 64, 8
+"""When more rules come than this, or than every 8th atom of the list, starting from scratch is the faster way."""
+
 _RANGES = {
     ReturnTraffic.ESTABLISHED: _Range(HIGHEST_RULE_PRIORITY, RETURN_PRIORITY + 1),
     ReturnTraffic.EXPLICIT: _Range(HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY),
@@ -84,98 +96,26 @@ _OPERATOR_COOKIE = np.uint64(Cookie(Tier.HOST, Kind.OPERATOR_RULE).pack())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Side:
-    """One direction of a compiled list: a row an atom in list order, and the flow entries they became.
-
-    `position` is the atom's rule in the whole list, `count` how many flow entries the atom is.
-    """
-
-    stage: RuleStage
-    atoms: npt.NDArray[Any]
-    position: npt.NDArray[np.uint32]
-    level: Levels
-    count: npt.NDArray[np.intp]
-    flows: FlowTable
-
-    @classmethod
-    def of(cls, table: RuleTable, stage: RuleStage, level: Levels) -> _Side:
-        """Compile from scratch, priorities left out."""
-        flows = rule_flows(table, stage, np.zeros(len(table), np.uint16), table.number | _RULE_COOKIE)
-        return cls(stage, packed(table), table.order, level, flow_counts(table), flows)
-
-    def spliced(self, change: _Change, fresh: RuleTable) -> _Side | None:
-        """The direction with the atoms `fresh` where the changed rules were; None if that moves too many others.
-
-        Priorities are left out unless nothing changed here.
-        """
-        first, after = np.searchsorted(self.position, (change.first, change.first + change.gone)).tolist()
-        position = np.concatenate((self.position[:first], fresh.order, self.position[after:]))
-        position[first + len(fresh) :] += np.uint32((change.added - change.gone) % (1 << 32))
-        if first == after and not len(fresh):
-            return replace(self, position=position)
-        new = _Side.of(fresh, self.stage, np.zeros(len(fresh), np.int32))
-        level = np.concatenate((self.level[:first], new.level, self.level[after:]))
-        splice = Splice(first, len(fresh), self.atoms[first:after], self.level[first:after])
-        atoms = np.concatenate((self.atoms[:first], new.atoms, self.atoms[after:]))
-        followed = updated_levels(atoms, position, level, splice)
-        if followed is None:
-            return None
-        row, row_after = int(self.count[:first].sum()), int(self.count[:after].sum())
-        flows = FlowTable.joined((self.flows.part(0, row), new.flows, self.flows.part(row_after, len(self.flows))))
-        if len(flows) > MOST_FLOWS:
-            return None  # which from scratch is refused
-        count = np.concatenate((self.count[:first], new.count, self.count[after:]))
-        return _Side(self.stage, atoms, position, followed, count, flows)
-
-    def prioritised(self, among: _Range, rules: Sequence[Rule]) -> _Side:
-        """The same with the priorities that the levels give."""
-        priority = np.repeat(among.priorities(self.level, self.position, rules), self.count)
-        if np.array_equal(priority, self.flows.priority):
-            return self
-        return replace(self, flows=replace(self.flows, priority=priority))
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """From rule `first`, `gone` rules of the old list gave way to `added` of the new one."""
-
-    first: int
-    gone: int
-    added: int
-
-    @classmethod
-    def between(cls, old: tuple[Rule, ...], new: tuple[Rule, ...]) -> _Change:
-        first = _equal_at_start(old, new)
-        last = _equal_at_start(old[: first - 1 if first else None : -1], new[: first - 1 if first else None : -1])
-        return cls(first, len(old) - first - last, len(new) - first - last)
-
-
-def _equal_at_start(old: tuple[Rule, ...], new: tuple[Rule, ...]) -> int:
-    """How many rules two lists have in common at the start. Equal rules are mostly the same object, so slices compare
-    fast, and halving finds the place for twice the cost of one comparison."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CompiledList:
-    """A tenant's rules in both directions."""
+    """A tenant's rules in both directions.
+
+    `change` is what turned the rows of the list that this one was brought up to date from into its own; None where it
+    was compiled from scratch. `members` is None until a group changes for the first time.
+    """
 
     tenant: Tenant
     returns: ReturnTraffic
-    sides: tuple[_Side, ...]
+    labels: Labels
+    pieces: Pieces
+    index: Any
     return_rows: tuple[FlowTable, ...]
+    members: Members | None = None
+    change: RowChange | None = None
 
     @property
     def rows(self) -> tuple[FlowTable, ...]:
-        """The flow entries: one direction's, the other's, and return traffic's if the domain has that."""
-        return (*(side.flows for side in self.sides), *self.return_rows)
+        """The flow entries: those of the pieces in list order, and return traffic's if the domain has that."""
+        return (*[piece.flows for piece in self.pieces.items], *self.return_rows)
 
     @classmethod
     def of(cls, tenant: Tenant, returns: ReturnTraffic) -> CompiledList:
@@ -184,48 +124,95 @@ class CompiledList:
         Raises TooLarge with the rule's place if the list needs more levels than there are priorities, or more rows than
         a table can hold; BadPolicy if a rule has no number.
         """
-        acl = tenant.acl
+        acl, among = tenant.acl, _RANGES[returns]
         table = atoms(acl.rules, acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
         level = levels(table)
-        sides = []
-        for direction, stage, _ in _STAGES:
+        for direction, _, _ in _STAGES:
             mine = table.direction == direction
-            side = _Side.of(table.take(mine), stage, level[mine])
-            sides.append(side.prioritised(_RANGES[returns], acl.rules))
+            among.priorities(level[mine], table.order[mine], acl.rules)
+        labels = Labels.of(len(acl.rules))
+        label = labels.between(0, len(labels))[table.order]
+        whole = _piece(table, label, level, acl.rules).prioritised(among.highest)
+        index = None if extension is None else extension.build(whole.label, whole.atoms, level)
         established = returns is ReturnTraffic.ESTABLISHED
-        return cls(tenant, returns, tuple(sides), tuple(_return_rows(tenant.number)) if established else ())
+        return_rows = tuple(_return_rows(tenant.number)) if established else ()
+        return cls(tenant, returns, labels, Pieces.of(whole), index, return_rows)
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> CompiledList:
-        """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
-        change = _Change.between(self.tenant.acl.rules, tenant.acl.rules)
-        if returns is not self.returns or not self._serves(tenant, change):
-            return CompiledList.of(tenant, returns)
-        changed = tenant.acl.rules[change.first : change.first + change.added]
-        try:
-            fresh = atoms(changed, tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
-        except AclflowError:
-            return CompiledList.of(tenant, returns)  # which names the right place
-        fresh = replace(fresh, order=fresh.order + np.uint32(change.first))
-        sides = []
-        for side, (direction, _, _) in zip(self.sides, _STAGES, strict=True):
-            spliced = side.spliced(change, fresh.take(fresh.direction == direction))
-            if spliced is None:
-                return CompiledList.of(tenant, returns)
-            sides.append(spliced.prioritised(_RANGES[returns], tenant.acl.rules))
-        if sum(len(side.atoms) for side in sides) > MOST_ATOMS:
-            return CompiledList.of(tenant, returns)  # which is refused
-        return CompiledList(tenant, returns, tuple(sides), self.return_rows)
+        """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does.
 
-    def _serves(self, tenant: Tenant, change: _Change) -> bool:
-        """Whether what stays of the list means the same: same tenant, groups and numbers."""
-        old, new = self.tenant, tenant
-        if old.number != new.number or old.acl.groups != new.acl.groups:
-            return False
-        if old.rule_numbers is new.rule_numbers:
-            return True
-        rules = old.acl.rules
-        kept = [rule.id for rule in rules[: change.first] + rules[change.first + change.gone :]]
-        return list(map(old.rule_numbers.get, kept)) == list(map(new.rule_numbers.get, kept))
+        This list stays as it is, whatever becomes of the new one.
+        """
+        found = self._followed(tenant) if returns is self.returns and self.index is not None else None
+        return CompiledList.of(tenant, returns) if found is None else found
+
+    def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
+        """The priorities of the rules at some positions of the list; None for a rule that never matches."""
+        level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
+        return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
+
+    def _followed(self, tenant: Tenant) -> CompiledList | None:
+        """The list brought up to date; None where starting from scratch is faster, or tells better what is wrong."""
+        step = Step.between(self.tenant, tenant, self.labels, self.members)
+        if step is None or len(step.come) > max(_FEW, self.pieces.how_many_atoms // _SHARE):
+            return None
+        try:
+            gone = self._gone(step)
+            come = _come(step.come, tenant)
+        except AclflowError:
+            return None
+        among = _RANGES[self.returns]
+        found = exchanged(self.pieces, self.index, gone, come, among.highest, among.lowest)
+        if found is None or found.pieces.how_many_atoms > MOST_ATOMS or found.pieces.how_many_rows > MOST_FLOWS:
+            return None
+        return CompiledList(
+            tenant, self.returns, step.labels, found.pieces, found.index, self.return_rows, step.members, found.change
+        )
+
+    def _gone(self, step: Step) -> Run:
+        runs = [self.pieces.between(low, high) for low, high in step.gone]
+        if step.lost:
+            table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
+            runs.append(Run(_labels(step.lost)[table.order], packed(table)))
+        whole = Run.joined(runs)
+        order = np.argsort(whole.label, kind="stable")
+        return Run(whole.label[order], whole.atoms[order])
+
+
+def _come(rules: Sequence[Labelled], tenant: Tenant) -> Piece:
+    """The atoms that come, without levels. Raises as `atoms` and `rule_flows` do."""
+    if not rules:
+        return _NO_PIECE
+    table = atoms([each.rule for each in rules], tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+    level = np.full(len(table), NO_LEVEL, np.int32)
+    return _piece(table, _labels(rules)[table.order], level, [each.rule for each in rules])
+
+
+def _labels(rules: Sequence[Labelled]) -> LabelColumn:
+    return np.array([each.label for each in rules], np.uint64)
+
+
+def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[Rule]) -> Piece:
+    """Atoms with their rows, in the order of the atoms; priorities left out. The atoms of hulls have no rows."""
+    has_rows = np.array([type(rule) is not Hull for rule in rules], np.bool_)[table.order]
+    count = flow_counts(table) * has_rows
+    mine = [(stage, np.flatnonzero((table.direction == direction) & has_rows)) for direction, stage, _ in _STAGES]
+    parts = [_flows(table if len(rows) == len(table) else table.take(rows), stage) for stage, rows in mine if len(rows)]
+    if len(parts) == 1:
+        return Piece(label, packed(table), level, count, parts[0])
+    order = np.argsort(np.concatenate([np.repeat(rows, count[rows]) for _, rows in mine]), kind="stable")
+    return Piece(label, packed(table), level, count, FlowTable.joined(parts).take(order))
+
+
+def _flows(table: RuleTable, stage: RuleStage) -> FlowTable:
+    """The rows of one direction; all pieces have the same instruction set."""
+    flows = rule_flows(table, stage, np.zeros(len(table), np.uint16), table.number | _RULE_COOKIE)
+    numbers = np.array([_INSTRUCTIONS.index(each) for each in flows.instruction_set], np.uint32)
+    return replace(flows, instructions=numbers[flows.instructions], instruction_set=_INSTRUCTIONS)
+
+
+_INSTRUCTIONS = tuple(dict.fromkeys(each for _, stage, _ in _STAGES for each in (stage.permit, stage.deny)))
+_NO_PIECE = _piece(RuleTable.empty(), _labels(()), np.empty(0, np.int32), ())
 
 
 def operator_rows(policy: Policy) -> FlowTable:

@@ -1,0 +1,70 @@
+"""The numbers of a list's rules, as a mapping that one changed rule changes at the cost of what changed.
+
+A list of 100,000 rules has as many numbers, and a new version of it often only one other. So a mapping shares a large
+base with the one that it was made from and keeps what differs in a small overlay; when that has grown, a new base is
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+_LARGEST_OVERLAY: Final = 256
+_GONE: Final = 0
+"""Stands in an overlay for "not there"; numbers start at 1."""
+
+
+class RuleNumbers(Mapping[str, int]):
+    """The number of each rule id; it never changes."""
+
+    __slots__ = ("_base", "_length", "_overlay")
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._base: Mapping[str, int] = dict(numbers)
+        self._overlay: Mapping[str, int] = {}
+        self._length = len(self._base)
+
+    def __getitem__(self, rule_id: str) -> int:
+        number = self._overlay.get(rule_id)
+        if number is None:
+            return self._base[rule_id]
+        if number == _GONE:
+            raise KeyError(rule_id)
+        return number
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (rule_id for rule_id in self._base if rule_id not in self._overlay)
+        yield from (rule_id for rule_id, number in self._overlay.items() if number != _GONE)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def as_dict(self) -> dict[str, int]:
+        """The same as a plain dictionary, for who is to look up many."""
+        plain = {**self._base, **self._overlay}
+        for rule_id, number in self._overlay.items():
+            if number == _GONE:
+                del plain[rule_id]
+        return plain
+
+    def changed(self, gone: Iterable[str], come: Mapping[str, int]) -> RuleNumbers:
+        """The same without some ids, which must be there, and then with others, or with other numbers for them."""
+        overlay, length = dict(self._overlay), self._length
+        for rule_id in gone:
+            length -= rule_id in self
+            overlay[rule_id] = _GONE
+        for rule_id, number in come.items():
+            there = overlay.get(rule_id, self._base.get(rule_id, _GONE)) != _GONE
+            length += not there
+            overlay[rule_id] = number
+        twin = RuleNumbers.__new__(RuleNumbers)
+        twin._base, twin._overlay, twin._length = self._base, overlay, length
+        return twin if len(overlay) <= _LARGEST_OVERLAY else RuleNumbers(twin)
+
+    def differing(self, other: RuleNumbers) -> frozenset[str] | None:
+        """The ids whose number is not the same in both. None if only comparing them all would tell."""
+        if self._base is not other._base:
+            return None
+        ids = self._overlay.keys() | other._overlay.keys()
+        return frozenset(rule_id for rule_id in ids if self.get(rule_id) != other.get(rule_id))
