@@ -18,6 +18,7 @@ AclflowError
 ├── DeviceError               an enforcement point did not do what was asked
 │   ├── Refused               the device said no: place the rule elsewhere or change it
 │   └── Drifted               what was read back is not what was sent: resynchronise
+├── NotEquivalent             what was compiled is not what the list says: our fault, found before it was published
 └── Missing                   a program, right or file this machine lacks    exit 3
 """
 
@@ -108,6 +109,10 @@ class Refused(DeviceError):
 
 class Drifted(DeviceError):
     """What was read back is not what was sent."""
+
+
+class NotEquivalent(AclflowError):
+    """What was compiled is not what the list says: a fault of ours, found before it was published."""
 
 
 class Missing(AclflowError):

@@ -10,11 +10,14 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
+from compiled_domain import endpoint_at, forwarded, populated
 from enforce.dummy_ovs import DummyOvs
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from strategies import policies
 
 from orchestrator.compile import oxm
@@ -22,10 +25,12 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.pipeline import Table
 from orchestrator.enforce.drivers.openflow.resolve import resolve
-from orchestrator.policy.addresses import ANY, Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, format_address
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Packet, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS, format_protocol
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Program, Tier
 
@@ -119,7 +124,7 @@ class Bridge:
 def ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
     switch = DummyOvs(tmp_path_factory.mktemp("ovs"))
     try:
-        switch.add_bridge("br0", datapath_id=1, ports=("up0", "a0", "b0"))
+        switch.add_bridge("br0", datapath_id=1, ports=("up0", "a0", "b0", "c0", "d0"))
         switch.ofctl("set-frags", "br0", "nx-match")
         yield switch
     finally:
@@ -400,3 +405,47 @@ def test_packets_that_look_alike_share_a_cache_entry(traced: Tracer) -> None:
     megaflow = traced.megaflow(f"{FROM_UPLINK},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.1,tp_src=1024,tp_dst=80")
     assert "nw_src" not in megaflow
     assert "tp_src" not in megaflow
+
+
+# ---------------------------------------------------------------------------------------------- corners, by the oracle
+
+
+@settings(
+    max_examples=6, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(policies(max_tenants=2, max_rules=6), st.randoms(use_true_random=False))
+def test_traced_corners_go_where_the_oracle_says(ovs: DummyOvs, bridge: Bridge, policy: Policy, rng: Random) -> None:
+    """A sample of the corner packets of whole policies, all endpoints on one switch."""
+    everywhere = populated(policy)
+    numbers = {endpoint.port: 2 + index for index, endpoint in enumerate(everywhere.endpoints)}
+    bridge.hold(rows_of(compile_host(everywhere, domain="d1", generation=1), numbers))
+    tracer = Tracer(ovs)
+    packets = [packet for packet in policy_packets(everywhere) if forwarded(everywhere, packet)]
+    for packet in rng.sample(packets, min(len(packets), 60)):
+        receiver = endpoint_at(everywhere, packet.family, packet.destination)
+        out = str(numbers[receiver.port] if receiver else UPLINK)
+        decision = decide(everywhere, packet)
+        flow = flow_of(packet, endpoint_at(everywhere, packet.family, packet.source), numbers)
+        assert out_of(tracer.actions(flow)) == (out if decision.permitted else "drop"), f"{flow}: {decision}"
+
+
+def flow_of(packet: Packet, sender: Endpoint | None, numbers: dict[str, int]) -> str:
+    """A packet as `ofproto/trace` reads it, from its endpoint's port or from outside."""
+    mac = ":".join(f"{byte:02x}" for byte in sender.mac.to_bytes(6, "big")) if sender else GATEWAY
+    six = packet.family is Family.IPV6
+    kind, side = ("0x86dd", "ipv6") if six else ("0x0800", "nw")
+    words = {
+        "in_port": numbers[sender.port] if sender else UPLINK, "dl_src": mac, "dl_dst": GATEWAY, "dl_type": kind,
+        f"{side}_src": format_address(packet.family, packet.source),
+        f"{side}_dst": format_address(packet.family, packet.destination), "nw_proto": packet.protocol,
+    }  # fmt: skip
+    if packet.later_fragment:
+        words["nw_frag"] = "later"
+    elif packet.protocol in WITH_PORTS:
+        name = format_protocol(packet.protocol)
+        words |= {f"{name}_src": packet.source_port, f"{name}_dst": packet.destination_port}
+        words |= {"tcp_flags": f"{packet.tcp_flags:#x}"} if packet.protocol == TCP else {}
+    elif packet.protocol == (ICMPV6 if six else ICMP):
+        name = format_protocol(packet.protocol)
+        words |= {f"{name}_type": packet.icmp_type, f"{name}_code": packet.icmp_code}
+    return ",".join(f"{name}={value}" for name, value in words.items())

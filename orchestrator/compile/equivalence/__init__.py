@@ -1,0 +1,34 @@
+"""Proof, before it is published, that a program decides every packet as the policy's ordered lists say.
+
+The claim
+    A packet that reaches a table of rules meets the row of the first rule in the list that holds it; where no rule
+    holds it, the default's. It follows from three properties of the rows, each checked for all of them:
+
+        coverage   the rows of a rule lie in it, do not overlap, and are together as large as it is: they are the rule
+        order      of two overlapping rows of different rules, the earlier rule's has the higher priority
+        place      table, register, tenant and instructions are those of the rule's direction, tenant and action,
+                   no row is there that nobody asked for, and the rows that end lists and tables are there
+
+    A packet of some rules' rows then meets, of all rows that hold it, the one of the earliest rule; and that is the
+    first rule of the list that holds it, for a rule and its rows hold the same packets.
+
+Independence
+    What is decoded are the rows' bytes, and what they are held to are the policy's rules. Nothing is taken from the
+    compiler but the numbers of tables and priorities and the drawing of the cookie.
+
+Read in this order:
+
+    items.py        match bytes as boxes of intervals, and the same reader in plain Python
+    wanted.py       rules as sets of addresses, ports, flags
+    cover.py        coverage; order.py the order; each in C and in plain Python
+    chain.py        a list with all that ends it; rows.py rows sorted out by cookie, and their places
+    edits.py        which rules of a list are others than before
+    listproof.py    a list's proof, from scratch and after a change
+    proof.py        a program's
+
+docs/equivalence.md shows how to check one by hand, and says what is not proven.
+"""
+
+from orchestrator.compile.equivalence.proof import Proof, prove
+
+__all__ = ["Proof", "prove"]

@@ -1,0 +1,161 @@
+"""An access list as a chain: everything that can decide, in the order in which it is asked, with what its rows must be.
+
+    a tenant's list    its rules, then the domain's return traffic; then the two defaults (a row each, not in the chain)
+    the operator's     its rules, whatever their direction
+
+A link's cookie names it on the switch, and its table, register and instructions are written down here once more, from
+docs/pipeline.md: what this package shares with the compiler are the numbers of tables and registers and the cookie's
+drawing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.pipeline import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.program.program import Tier
+
+RULE = Cookie(Tier.HOST, Kind.RULE).pack()
+OPERATOR_RULE = Cookie(Tier.HOST, Kind.OPERATOR_RULE).pack()
+TABLE_OF = {Direction.INGRESS: Table.INGRESS, Direction.EGRESS: Table.EGRESS}
+_RETURN = {Direction.INGRESS: Kind.INGRESS_RETURN, Direction.EGRESS: Kind.EGRESS_RETURN}
+_DEFAULT = {Direction.INGRESS: Kind.INGRESS_DEFAULT, Direction.EGRESS: Kind.EGRESS_DEFAULT}
+_ALL_32 = 0xFFFFFFFF
+
+
+def goto(table: int) -> bytes:
+    """The instruction list that only goes on to a table (OpenFlow 1.5, 7.2.5)."""
+    return struct.pack(">HHB3x", 1, 8, table)
+
+
+_SET_REG3 = struct.pack(">HHI", 4, 24, 0) + struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
+"""Apply: write 1 into reg3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a table's rows of rules are: the register that holds the tenant's number, and what the verdicts do."""
+
+    table: int
+    register: int | None
+    permit: bytes
+    deny: bytes = b""
+
+
+STAGES = {
+    Table.INGRESS: Stage(Table.INGRESS, 1, goto(Table.OUTPUT)),
+    Table.EGRESS: Stage(Table.EGRESS, 0, goto(Table.LOCAL)),
+    Table.OPERATOR: Stage(Table.OPERATOR, None, _SET_REG3 + goto(Table.LOCAL)),
+}
+
+
+class Ends(NamedTuple):
+    """A row that every program has: its place, what it asks of one register (number, value, mask), what it does."""
+
+    table: int
+    priority: int
+    register: tuple[int, int, int] | None
+    instructions: bytes
+
+
+STANDING = (
+    Ends(Table.LIFTED, MISS_PRIORITY, None, goto(Table.OPERATOR)),
+    Ends(Table.OPERATOR, MISS_PRIORITY, None, goto(Table.EGRESS)),
+    Ends(Table.EGRESS, STATIC_PRIORITY, (0, 0, _ALL_32), goto(Table.LOCAL)),
+    Ends(Table.EGRESS, MISS_PRIORITY, None, b""),
+    Ends(Table.INGRESS, STATIC_PRIORITY, (3, 1, _ALL_32), goto(Table.OUTPUT)),
+    Ends(Table.INGRESS, MISS_PRIORITY, None, b""),
+)
+"""The ends of the tables that decide, and the ways past the tenants' lists."""
+
+DECIDING = frozenset(each.table for each in STANDING)
+"""The tables whose rows are proven."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """A list in order. `place` is for errors, `tenant` the number that its rows carry (0: the operator's).
+
+    `highest` and `lowest` bound the priorities: below the ways past the lists, above the defaults.
+    """
+
+    place: str
+    tenant: int
+    rules: tuple[Rule, ...]
+    numbers: Mapping[str, int]
+    groups: Mapping[str, AddressGroup]
+    returns: tuple[Rule, ...]
+    defaults: tuple[tuple[int, Ends], ...]
+    highest: int
+    lowest: int
+
+    @classmethod
+    def of_tenant(cls, tenant: Tenant, returns: ReturnTraffic) -> Chain:
+        return cls(
+            place=f"tenants[{tenant.id}].acl",
+            tenant=tenant.number,
+            rules=tenant.acl.rules,
+            numbers=tenant.rule_numbers,
+            groups=tenant.acl.groups,
+            returns=RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else (),
+            defaults=tuple(_default(tenant.acl, tenant.number, direction) for direction in Direction),
+            highest=STATIC_PRIORITY - 1,
+            lowest=DEFAULT_PRIORITY + 1,
+        )
+
+    @classmethod
+    def of_operator(cls, rules: tuple[Rule, ...], numbers: Mapping[str, int]) -> Chain:
+        return cls("operator", 0, rules, numbers, {}, (), (), STATIC_PRIORITY, MISS_PRIORITY + 1)
+
+    @property
+    def links(self) -> tuple[Rule, ...]:
+        """All rules in order, those that nobody writes at the end."""
+        return self.rules + self.returns
+
+    def cookies(self, rules: Sequence[Rule]) -> list[int]:
+        """The cookies of some of the list's own rules. Raises NotEquivalent where one has no number."""
+        numbers, base = self.numbers, RULE if self.tenant else OPERATOR_RULE
+        try:
+            return [base + numbers[rule.id] for rule in rules]
+        except KeyError as error:
+            raise NotEquivalent(f"rule {error} has no number", place=self.place) from None
+
+    def return_cookies(self) -> list[int]:
+        return [Cookie(Tier.HOST, _RETURN[rule.direction], self.tenant).pack() for rule in self.returns]
+
+    def tables(self, rules: Sequence[Rule]) -> list[Table]:
+        """The table that each of some rules is asked in."""
+        if not self.tenant:
+            return [Table.OPERATOR] * len(rules)
+        return [Table.INGRESS if rule.direction is Direction.INGRESS else Table.EGRESS for rule in rules]
+
+    def differs_besides_rules(self, other: Chain) -> bool:
+        """Whether more than rules and their numbers changed."""
+        return (
+            self.tenant != other.tenant
+            or self.returns != other.returns
+            or self.defaults != other.defaults
+            or not _same_groups(self.groups, other.groups)
+        )
+
+
+def _same_groups(one: Mapping[str, AddressGroup], other: Mapping[str, AddressGroup]) -> bool:
+    return one is other or one == other
+
+
+def _default(acl: Acl, tenant: int, direction: Direction) -> tuple[int, Ends]:
+    """The cookie and the row that end one direction of a list."""
+    stage = STAGES[TABLE_OF[direction]]
+    permits = acl.default(direction) is Action.PERMIT
+    assert stage.register is not None
+    row = Ends(
+        stage.table, DEFAULT_PRIORITY, (stage.register, tenant, _ALL_32), stage.permit if permits else stage.deny
+    )
+    return Cookie(Tier.HOST, _DEFAULT[direction], tenant).pack(), row

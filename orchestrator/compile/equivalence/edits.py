@@ -1,0 +1,60 @@
+"""Which rules of a list are others than before: the shortest edit script (Myers 1986), by identity.
+
+Rules that are equal but not the same object count as different: that is safe, and only more is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from orchestrator.compile.equivalence.extension import NATIVE
+
+
+class Step(NamedTuple):
+    """Put in the new list's item `new` before the old one's `old`, or take out the old one's item `old`."""
+
+    old: int
+    new: int
+    is_insert: bool
+
+
+def edits(old: tuple[object, ...], new: tuple[object, ...], most: int) -> list[Step] | None:
+    """The steps from one to the other, in order; None if there are more than `most`."""
+    if NATIVE is None:
+        return plain_edits(old, new, most)
+    steps = NATIVE.edits(old, new, most)
+    return None if steps is None else [Step(at, into, bool(is_insert)) for at, into, is_insert in steps]
+
+
+def plain_edits(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:
+    """The same in Python: the furthest point on every diagonal after 0, 1, 2, ... steps."""
+    rounds: list[dict[int, int]] = []
+    for count in range(most + 1):
+        last = rounds[-1] if rounds else {1: 0}
+        furthest: dict[int, int] = {}
+        for diagonal in range(-count, count + 1, 2):
+            x = last[diagonal + 1] if _goes_down(last, diagonal, count) else last[diagonal - 1] + 1
+            while x < len(old) and 0 <= x - diagonal < len(new) and old[x] is new[x - diagonal]:
+                x += 1
+            furthest[diagonal] = x
+        rounds.append(furthest)
+        end = len(old) - len(new)
+        if furthest.get(end, -1) == len(old):
+            return _script(rounds, len(old), len(new))
+    return None
+
+
+def _goes_down(last: dict[int, int], diagonal: int, count: int) -> bool:
+    return diagonal == -count or (diagonal != count and last[diagonal - 1] < last[diagonal + 1])
+
+
+def _script(rounds: list[dict[int, int]], x: int, y: int) -> list[Step]:
+    found = []
+    for count in range(len(rounds) - 1, 0, -1):
+        last = rounds[count - 1]
+        is_insert = _goes_down(last, x - y, count)
+        before = x - y + 1 if is_insert else x - y - 1
+        x, y = last[before], last[before] - before
+        found.append(Step(x, y, is_insert))
+    return found[::-1]

@@ -1,0 +1,310 @@
+"""The proof of one list: what was proven of every rule, and what a change leaves to be proven.
+
+A list is proven from scratch once (`ListProof.of`). After a change, only the rules that came, went or moved and those
+whose rows changed are looked at again (`after`): their rows must still be exactly theirs, and stand right against all
+others'. All other pairs were proven before, and nothing about them has changed.
+
+    base ──── the items of the whole list when it was last proven from scratch, indexed; which of them are `gone` since
+    since ─── the rules looked at again since then, with their items
+
+Rules keep a *key* that grows along the list; one that comes between two others gets a key between theirs. `after` gives
+None where it is no small change, or where there is no key left: then the list is proven from scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.equivalence.chain import Chain
+from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
+from orchestrator.compile.equivalence.edits import edits
+from orchestrator.compile.equivalence.items import ITEM, Items
+from orchestrator.compile.equivalence.order import Index, Pair, clash, clash_among, index_of
+from orchestrator.compile.equivalence.rows import (
+    by_cookie,
+    check_ends,
+    check_verdicts,
+    checked_rows,
+    is_of_rules,
+    permits,
+    places_of,
+)
+from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Rule
+from orchestrator.policy.numbers import RuleNumbers
+from orchestrator.program.flows import U64, FlowTable
+
+_GAP = 1 << 32
+_LAST = 1 << 62
+"""Keys: a list's rules have multiples of the gap at first, return traffic stands behind all."""
+
+_MOST_STEPS = 64
+_FEW_ROWS, _SHARE = 1024, 64
+"""At most 1,024 items or a 64th of the list may have been looked at since the list was proven from scratch."""
+
+_NO_ITEMS: Items = np.zeros(0, ITEM)
+
+
+class Known(NamedTuple):
+    """What is proven of one rule. `rule` None: it is no more."""
+
+    rule: Rule | None
+    key: int
+    items: Items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Base:
+    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`."""
+
+    links: tuple[Rule, ...]
+    keys: npt.NDArray[np.int64]
+    cookies: U64
+    order: npt.NDArray[np.intp]
+    items: Items
+    first: npt.NDArray[np.intp]
+    index: Index
+
+    def place(self, cookie: int) -> int | None:
+        """Which link bears a cookie."""
+        at = int(np.searchsorted(self.cookies, np.uint64(cookie), sorter=self.order))
+        if at == len(self.order) or int(self.cookies[self.order[at]]) != cookie:
+            return None
+        return int(self.order[at])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListProof:
+    """A proven list. It never changes."""
+
+    chain: Chain
+    base: Base
+    gone: npt.NDArray[np.bool_]
+    since: Mapping[int, Known]
+    since_cookies: U64
+    since_items: Items
+
+    @classmethod
+    def of(cls, chain: Chain, flows: FlowTable) -> ListProof:
+        """Prove a list from all its rows. Raises NotEquivalent."""
+        of_rules = is_of_rules(flows)
+        check_ends(flows.take(~of_rules), chain.defaults, chain.place)
+        flows = flows.take(of_rules)
+        links = chain.links
+        cookies = np.array([*chain.cookies(chain.rules), *chain.return_cookies()], np.uint64)
+        items = checked_rows(flows, chain)
+        at = places_of(flows.cookie, cookies, flows, chain.place)
+        check_verdicts(flows, permits(rule.action for rule in links)[at], chain)
+        keys = _first_keys(chain)
+        items["rule"], items["key"] = at, keys[at]
+        items = items[np.argsort(at, kind="stable")]
+        _check_cover(chain, links, items)
+        index = index_of(items)
+        _check_order(index.conflict(), items, items, chain.place)
+        first = np.searchsorted(items["rule"], np.arange(len(links) + 1))
+        base = Base(links, keys, cookies, np.argsort(cookies, kind="stable"), items, first, index)
+        return cls(chain, base, np.zeros(len(items), np.bool_), {}, np.zeros(0, np.uint64), _NO_ITEMS)
+
+    def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> ListProof | None:
+        """The proof of the list as `chain` has it now, after rows were removed and added; None: prove it from scratch.
+
+        Raises NotEquivalent.
+        """
+        if chain.differs_besides_rules(self.chain) or not (is_of_rules(removed).all() and is_of_rules(added).all()):
+            return None
+        placed = self._placed(chain)
+        if placed is None:
+            return None
+        changed = self._changed(chain, placed, removed, added)
+        rows = sum(len(each.items) for each in changed.values())
+        if len(self.since_items) + rows > max(_FEW_ROWS, len(self.base.items) // _SHARE):
+            return None
+        _check_few(chain, changed)
+        return self._with(chain, changed)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def known(self, cookie: int) -> Known | None:
+        """What is proven of the rule with a cookie."""
+        if cookie in self.since:
+            return self.since[cookie]
+        place = self.base.place(cookie)
+        if place is None:
+            return None
+        items = self.base.items[self.base.first[place] : self.base.first[place + 1]]
+        return Known(self.base.links[place], int(self.base.keys[place]), items)
+
+    def _placed(self, chain: Chain) -> dict[int, Known] | None:
+        """The rules that came or went, by cookie, with their keys and the items that they had; None if too many."""
+        old, new = self.chain, chain
+        steps = [] if old.rules is new.rules else edits(old.rules, new.rules, _MOST_STEPS)
+        if steps is None:
+            return None
+        went = [old.rules[step.old] for step in steps if not step.is_insert]
+        came = [step.new for step in steps if step.is_insert]
+        if not _same_numbers(old, new, {rule.id for rule in went}):
+            return None
+        placed = {cookie: Known(None, 0, self._items(cookie)) for cookie in old.cookies(went)}
+        for start, end in _runs(came):
+            keys = self._between(new, start, end, placed)
+            if keys is None:
+                return None
+            rules = new.rules[start:end]
+            for rule, cookie, key in zip(rules, new.cookies(rules), keys, strict=True):
+                placed[cookie] = Known(rule, key, self._items(cookie))
+        return placed
+
+    def _items(self, cookie: int) -> Items:
+        known = self.known(cookie)
+        return _NO_ITEMS if known is None else known.items
+
+    def _between(self, chain: Chain, start: int, end: int, placed: Mapping[int, Known]) -> list[int] | None:
+        """Keys for the rules `start` up to `end`, between those of their neighbours, which stayed."""
+        ends = []
+        for rules in (chain.rules[max(start - 1, 0) : start], chain.rules[end : end + 1]):
+            cookies = chain.cookies(rules)
+            known = self.known(cookies[0]) if cookies else None
+            if cookies and (known is None or cookies[0] in placed):
+                raise NotEquivalent("a neighbour of a changed rule was never proven", place=chain.place)
+            ends.append(known.key if known is not None else None)
+        low, high = ends
+        count = end - start
+        if low is None:
+            low = (high if high is not None else 0) - (count + 1) * _GAP
+        if high is None:
+            high = low + (count + 1) * _GAP
+        step = (high - low) // (count + 1)
+        return [low + step * (place + 1) for place in range(count)] if step else None
+
+    def _changed(
+        self, chain: Chain, placed: Mapping[int, Known], removed: FlowTable, added: FlowTable
+    ) -> dict[int, Known]:
+        """What is to be proven again: the rules that came, went or whose rows changed, with their items as of now."""
+        going = by_cookie(removed, checked_rows(removed, self.chain))
+        coming = by_cookie(added, checked_rows(added, chain))
+        found: dict[int, Known] = {}
+        for cookie in placed.keys() | going.keys() | coming.keys():
+            before = self.known(cookie)
+            now = placed.get(cookie, before)
+            if now is None:
+                raise NotEquivalent(f"flow entries bear the cookie {cookie:#x}, which is no rule's", place=chain.place)
+            items = _replaced(now.items, going.get(cookie, _NO_ITEMS), coming.get(cookie, _NO_ITEMS), chain.place)
+            stayed = len(now.items) - len(going.get(cookie, _NO_ITEMS))
+            if stayed and now.rule and before and before.rule and now.rule.action is not before.rule.action:
+                raise NotEquivalent(
+                    f"flow entries of rule '{now.rule.id}' still do what it said before", place=chain.place
+                )
+            items["key"] = now.key
+            found[cookie] = Known(now.rule, now.key, items)
+        rules = [found[cookie].rule for cookie in added.cookie.tolist()]
+        if any(rule is None for rule in rules):
+            raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
+        check_verdicts(added, permits(rule.action for rule in rules if rule is not None), chain)
+        return found
+
+    def _with(self, chain: Chain, changed: Mapping[int, Known]) -> ListProof:
+        """The proof with some rules' items replaced, if these stand right against all others. Raises NotEquivalent."""
+        gone = self.gone.copy()
+        for cookie in changed:
+            place = self.base.place(cookie)
+            if place is not None:
+                gone[self.base.first[place] : self.base.first[place + 1]] = True
+        stays = ~np.isin(self.since_cookies, np.fromiter(changed, np.uint64, len(changed)))
+        others = self.since_items[stays]
+        items = np.concatenate([_NO_ITEMS, *(each.items for each in changed.values())])
+        _check_order(clash_among(items), items, items, chain.place)
+        _check_order(clash(items, others), items, others, chain.place)
+        _check_order(self.base.index.conflict_of(items, gone), items, self.base.items, chain.place)
+        cookies = [cookie for cookie, each in changed.items() for _ in range(len(each.items))]
+        return replace(
+            self,
+            chain=chain,
+            gone=gone,
+            since={**self.since, **changed},
+            since_cookies=np.concatenate((self.since_cookies[stays], np.array(cookies, np.uint64))),
+            since_items=np.concatenate((others, items)),
+        )
+
+
+def _first_keys(chain: Chain) -> npt.NDArray[np.int64]:
+    """The keys of a chain's links when it is proven from scratch."""
+    return np.concatenate(
+        (np.arange(len(chain.rules), dtype=np.int64) * _GAP, _LAST + np.arange(len(chain.returns), dtype=np.int64))
+    )
+
+
+def _same_numbers(old: Chain, new: Chain, changed: set[str]) -> bool:
+    """Whether the rules that stayed have the numbers that they had."""
+    if old.numbers is new.numbers:
+        return True
+    if isinstance(old.numbers, RuleNumbers) and isinstance(new.numbers, RuleNumbers):
+        differing = new.numbers.differing(old.numbers)
+        if differing is not None:
+            return not any(rule_id in old.numbers and rule_id not in changed for rule_id in differing)
+    return all(new.numbers.get(rule.id) == old.numbers[rule.id] for rule in old.rules if rule.id not in changed)
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Ascending places as runs of consecutive ones: (start, end)."""
+    runs = [list(run) for _, run in groupby(enumerate(places), lambda each: each[1] - each[0])]
+    return [(run[0][1], run[-1][1] + 1) for run in runs]
+
+
+def _replaced(items: Items, going: Items, coming: Items, place: str) -> Items:
+    """A rule's items after some went and others came; a copy. Raises NotEquivalent if one to go is not there."""
+    if not len(going):
+        return np.concatenate((items, coming))
+    gone = {_content(each) for each in going}
+    stays = np.array([_content(each) not in gone for each in items], np.bool_)
+    if len(items) - int(stays.sum()) != len(going):
+        raise NotEquivalent("flow entries are to be removed that were never there", place=place)
+    return np.concatenate((items[stays], coming))
+
+
+def _content(item: np.void) -> bytes:
+    return item.tobytes()[: ITEM.fields["rule"][1]]  # type: ignore[index]  # it has fields
+
+
+def _check_few(chain: Chain, changed: Mapping[int, Known]) -> None:
+    """Hold every rule's items to the rule. Raises NotEquivalent."""
+    rules: list[Rule] = []
+    items = [_NO_ITEMS]
+    for each in changed.values():
+        if each.rule is None:
+            if len(each.items):
+                raise NotEquivalent("flow entries are left of a rule that is no more", place=chain.place)
+            continue
+        each.items["rule"] = len(rules)
+        rules.append(each.rule)
+        items.append(each.items)
+    _check_cover(chain, tuple(rules), np.concatenate(items))
+
+
+def _check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:
+    wrong, at = cover(items, wanted(rules, chain.tables(rules), chain.groups))
+    if wrong == OUTSIDE:
+        rule = rules[int(items["rule"][at])]
+        raise NotEquivalent(f"a flow entry of rule '{rule.id}' holds packets that the rule does not", place=chain.place)
+    if wrong != COVERED:
+        raise NotEquivalent(f"the flow entries of rule '{rules[at].id}' are not all of its packets", place=chain.place)
+
+
+def _check_order(pair: Pair | None, items: Items, others: Items, place: str) -> None:
+    if pair is None:
+        return
+    one, other = items[pair[0]], others[pair[1]]
+    if one["key"] == other["key"]:
+        raise NotEquivalent("two flow entries of one rule overlap", place=place)
+    first, second = sorted((one, other), key=lambda each: int(each["key"]))
+    raise NotEquivalent(
+        f"two flow entries overlap, and the earlier rule's has priority {first['priority']}, the later one's "
+        f"{second['priority']}",
+        place=place,
+    )

@@ -1,0 +1,121 @@
+"""Are overlapping items in the order of their rules? The search in C, and the same said plainly.
+
+Two items *conflict* when they overlap and either are of one rule (whose items must be disjoint) or the one of the
+earlier rule has not the higher priority. A table without a conflict decides every packet by its first match.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.equivalence.extension import NATIVE
+from orchestrator.compile.equivalence.items import TABLE, Items
+
+Pair = tuple[int, int]
+
+
+class Index(Protocol):
+    """Items, ready to be asked for conflicts."""
+
+    def conflict(self) -> Pair | None:
+        """Two of the items that conflict, the later one first; None if there are none. They came in list order."""
+
+    def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
+        """A new item and one of those here, not `gone`, that conflict."""
+
+
+class PlainIndex:
+    """The search by the definition: every item against all others."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+
+    def conflict(self) -> Pair | None:
+        for place in range(len(self._items)):
+            found = np.flatnonzero(_conflicts(self._items[place], self._items[:place]))
+            if len(found):
+                return place, int(found[0])
+        return None
+
+    def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
+        for place in range(len(items)):
+            found = np.flatnonzero(_conflicts(items[place], self._items) & ~gone)
+            if len(found):
+                return place, int(found[0])
+        return None
+
+
+def index_of(items: Items) -> Index:
+    """An index over items in list order."""
+    if NATIVE is None:
+        return PlainIndex(items)
+    index: Index = NATIVE.Index(items, _by_place(items))
+    return index
+
+
+def clash(items: Items, others: Items) -> Pair | None:
+    """An item of the one and an item of the other that conflict, for few items."""
+    if NATIVE is None:
+        return PlainIndex(others).conflict_of(items, np.zeros(len(others), np.bool_))
+    found: Pair | None = NATIVE.clash(items, others, False)
+    return found
+
+
+def clash_among(items: Items) -> Pair | None:
+    """Two of few items, in any order, that conflict."""
+    if NATIVE is None:
+        return PlainIndex(items).conflict()
+    found: Pair | None = NATIVE.clash(items, items, True)
+    return found
+
+
+def _conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
+    earlier, later = others["key"] < item["key"], others["key"] > item["key"]
+    wrong = (
+        (others["key"] == item["key"])
+        | (earlier & (others["priority"] <= item["priority"]))
+        | (later & (others["priority"] >= item["priority"]))
+    )
+    for low, high in (("small_low", "small_high"), ("port_low", "port_high")):
+        wrong &= ((others[low] <= item[high]) & (others[high] >= item[low])).all(axis=1)
+    for side in (0, 1):
+        wrong &= _not_above(others["low"][:, side], item["high"][side])
+        wrong &= _not_above(item["low"][side], others["high"][:, side])
+    differing = (others["flags"][:, 0] ^ item["flags"][0]) & others["flags"][:, 1] & item["flags"][1]
+    found: npt.NDArray[np.bool_] = wrong & (differing == 0)
+    return found
+
+
+def _not_above(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Whether one 128-bit number is at most the other; both as (lower, upper) halves."""
+    found: npt.NDArray[np.bool_] = (one[..., 1] < other[..., 1]) | (
+        (one[..., 1] == other[..., 1]) & (one[..., 0] <= other[..., 0])
+    )
+    return found
+
+
+def _by_place(items: Items) -> npt.NDArray[np.uint32]:
+    """An order in which neighbours in space are neighbours: along a Z-curve through sources and destinations."""
+    places = np.zeros(len(items), np.uint64)
+    ranks = [_rank(items["low"][:, side]) for side in (0, 1)]
+    for bit in range(_CURVE_BITS - 1, -1, -1):
+        for rank in ranks:
+            places = places << np.uint64(1) | rank >> np.uint64(bit) & np.uint64(1)
+    return np.lexsort((places, items["small_low"][:, TABLE])).astype(np.uint32)
+
+
+_CURVE_BITS = 10
+
+
+def _rank(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Where each address stands among all of them, in `_CURVE_BITS` bits."""
+    keys: npt.NDArray[np.integer] = addresses[:, 1]
+    if addresses[:, 0].any():
+        upper, lower = (np.unique(addresses[:, half], return_inverse=True)[1] for half in (1, 0))
+        keys = upper << 32 | lower
+    distinct, rank = np.unique(keys, return_inverse=True)
+    scaled: npt.NDArray[np.uint64] = (rank * ((1 << _CURVE_BITS) - 1) // max(1, len(distinct) - 1)).astype(np.uint64)
+    return scaled

@@ -1,0 +1,138 @@
+"""The proof of a whole program: every list's, the operator's, and the rows that hold the tables together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.compile.equivalence.chain import Chain
+from orchestrator.compile.equivalence.conjunctions import is_conjunctive, plainly, with_hulls
+from orchestrator.compile.equivalence.listproof import ListProof
+from orchestrator.compile.equivalence.rows import check_ends, deciding, is_of_rules, standing
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Policy, Rule
+from orchestrator.program.flows import FlowTable
+
+OPERATOR = ""
+"""The operator's list among the tenants' ids."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proven:
+    """A list as the policy has it, and the proof of it with hulls for its conjunctive rules."""
+
+    chain: Chain
+    proof: ListProof
+    hulls: Mapping[str, tuple[Rule, Rule]]
+
+    @classmethod
+    def of(cls, chain: Chain, rows: FlowTable) -> Proven:
+        """Prove a list from all its rows. Raises NotEquivalent."""
+        plain = plainly(chain, rows)
+        return cls(chain, ListProof.of(plain.chain, plain.rows), plain.hulls)
+
+    def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> Proven | None:
+        """What `ListProof.after` says; None as well where a conjunction changed."""
+        if is_conjunctive(removed).any() or is_conjunctive(added).any():
+            return None
+        plain = with_hulls(chain, self.hulls)
+        proof = None if plain is None else self.proof.after(plain, removed, added)
+        return None if proof is None else Proven(chain, proof, self.hulls)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proof:
+    """A policy and a program that is proven to decide as the policy says. It never changes."""
+
+    policy: Policy
+    lists: Mapping[str, Proven]
+
+    def after(self, policy: Policy, removed: FlowTable, added: FlowTable, flows: Callable[[], FlowTable]) -> Proof:
+        """The proof for the next policy and the program that the rows `removed` and `added` make of this one.
+
+        `flows` gives all rows of the next program; it is called when a list must be proven from scratch. Raises
+        NotEquivalent.
+        """
+        gone, come = _by_owner(deciding(removed)), _by_owner(deciding(added))
+        chains = _chains(policy)
+        strange = (gone.keys() | come.keys()) - {chain.tenant for chain in chains.values()}
+        scratch: list[str] = []
+        lists: dict[str, Proven] = {}
+        for name, chain in chains.items():
+            rows = gone.get(chain.tenant, _NO_ROWS), come.get(chain.tenant, _NO_ROWS)
+            known = self.lists.get(name)
+            if known is not None and _is_same(known.chain, chain) and not len(rows[0]) and not len(rows[1]):
+                lists[name] = known
+                continue
+            found = None if known is None or name == OPERATOR else known.after(chain, *rows)
+            if found is None:
+                scratch.append(name)
+            else:
+                lists[name] = found
+        if strange or scratch or self.lists.keys() - chains.keys():
+            lists |= _from_scratch(scratch, chains, flows())
+        return Proof(policy, lists)
+
+
+def prove(policy: Policy, flows: FlowTable) -> Proof:
+    """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
+    chains = _chains(policy)
+    return Proof(policy, _from_scratch(list(chains), chains, flows))
+
+
+_NO_ROWS = FlowTable.of(())
+
+
+def _chains(policy: Policy) -> dict[str, Chain]:
+    """Every list of a policy."""
+    operator = Chain.of_operator(policy.operator, policy.operator_numbers)
+    return {OPERATOR: operator} | {
+        str(tenant.id): Chain.of_tenant(tenant, policy.return_traffic) for tenant in policy.tenants
+    }
+
+
+def _is_same(old: Chain, new: Chain) -> bool:
+    """Whether nothing changed. Lists are told by identity; the operator's is short and may be read anew each time."""
+    same_rules = old.rules is new.rules or (not new.tenant and old.rules == new.rules)
+    same_numbers = old.numbers is new.numbers or (not new.tenant and old.numbers == new.numbers)
+    return same_rules and same_numbers and not new.differs_besides_rules(old)
+
+
+def _from_scratch(names: list[str], chains: Mapping[str, Chain], flows: FlowTable) -> dict[str, Proven]:
+    """Prove some of the lists, and that every row of the tables that decide belongs to one of `chains`."""
+    rows = _by_owner(deciding(flows))
+    for stranger in rows.keys() - {chain.tenant for chain in chains.values()}:
+        raise NotEquivalent(f"there are flow entries of a tenant with number {stranger}, whom the policy does not have")
+    found = {}
+    for name in names:
+        chain = chains[name]
+        mine = rows.get(chain.tenant, _NO_ROWS)
+        if name == OPERATOR:
+            of_rules = is_of_rules(mine)
+            check_ends(mine.take(~of_rules), standing(), chain.place)
+            mine = mine.take(of_rules)
+        try:
+            found[name] = Proven.of(chain, mine)
+        except NotEquivalent as error:
+            raise _at(error, chain) from None
+    return found
+
+
+def _at(error: NotEquivalent, chain: Chain) -> NotEquivalent:
+    error.place = error.place or chain.place
+    return error
+
+
+def _by_owner(flows: FlowTable) -> dict[int, FlowTable]:
+    """Rows by the number of the tenant that they bear, 0 for nobody's."""
+    if not len(flows):
+        return {}
+    if (flows.tenant == flows.tenant[0]).all():
+        return {int(flows.tenant[0]): flows}
+    order = np.argsort(flows.tenant, kind="stable")
+    ordered = flows.tenant[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] + np.uint32(1)))
+    ends = [*starts[1:].tolist(), len(ordered)]
+    return {int(ordered[start]): flows.take(order[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)}

@@ -1,0 +1,161 @@
+"""Rows of a program sorted out by what their cookies say, and held to what rows of that kind must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
+from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends
+from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, Decoded, Items, decode
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Action
+from orchestrator.program.flows import U64, FlowTable
+
+_HOST = COOKIE_MASK | 1 << 52
+_ALL_32 = np.uint32(0xFFFFFFFF)
+_FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
+_DENY, _PERMIT, _NEITHER = 0, 1, 2
+
+
+def deciding(flows: FlowTable) -> FlowTable:
+    """The rows of the tables that decide. Raises NotEquivalent where another table has a row that is not structure."""
+    inside = np.isin(flows.table, list(DECIDING))
+    strange = np.flatnonzero(~inside & (flows.cookie >> np.uint64(NUMBER_BITS) != _HOST >> NUMBER_BITS))
+    if len(strange):
+        raise _wrong(flows, int(strange[0]), "is no part of the pipeline in a table that is")
+    return flows if inside.all() else flows.take(inside)
+
+
+def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    """Which rows a rule made, one of the domain's return traffic included; the others end lists and tables."""
+    kinds = (flows.cookie >> np.uint64(NUMBER_BITS + 8)) & np.uint64(0xF)
+    found: npt.NDArray[np.bool_] = np.isin(kinds, [int(kind) for kind in _FROM_RULES])
+    return found
+
+
+def checked_rows(flows: FlowTable, chain: Chain) -> Items:
+    """Rows of a chain's rules as items: each with its chain's tenant, register and priorities.
+
+    Raises NotEquivalent. What they match and decide is still to be looked at (`verdicts`).
+    """
+    decoded = decode(flows)
+    _require(flows, flows.tenant == chain.tenant, "bears another tenant's number", chain)
+    for table in np.unique(flows.table).tolist():
+        stage = STAGES.get(table)
+        here = flows.table == table
+        if stage is None or (stage.register is None) is bool(chain.tenant):
+            raise _wrong(flows, int(here.argmax()), "is in a table that has no rules of this list", chain.place)
+        asked = _asks(decoded, stage.register, chain.tenant)
+        _require(flows, asked | ~here, "does not ask for its tenant in the right register", chain)
+    within = (flows.priority >= chain.lowest) & (flows.priority <= chain.highest)
+    _require(flows, within, "has a priority that is not a rule's", chain)
+    return decoded.items
+
+
+def check_verdicts(flows: FlowTable, permits: npt.NDArray[np.bool_], chain: Chain) -> None:
+    """Hold the rows' instructions to their rules' actions. Raises NotEquivalent."""
+    known = np.full((256, len(flows.instruction_set) + 1), _NEITHER, np.uint8)
+    for table, stage in STAGES.items():
+        for number, instructions in enumerate(flows.instruction_set):
+            if instructions in (stage.permit, stage.deny):
+                known[table, number] = _PERMIT if instructions == stage.permit else _DENY
+    done = known[flows.table, flows.instructions]
+    _require(flows, done == permits, "does not do what its rule says", chain)
+
+
+def permits(actions: Iterable[Action]) -> npt.NDArray[np.bool_]:
+    """Which of some actions let packets through."""
+    return np.array([action is Action.PERMIT for action in actions], np.bool_)
+
+
+def check_ends(flows: FlowTable, wanted: Sequence[tuple[int, Ends]], place: str) -> None:
+    """Hold rows to be exactly the `wanted` ones (cookie, row). Raises NotEquivalent."""
+    decoded = decode(flows)
+    left: dict[tuple[int, Ends], int] = dict.fromkeys(wanted, 1)
+    for row in range(len(flows)):
+        found = _end(flows, decoded, row)
+        if found is None or not left.pop(found, 0):
+            raise _wrong(flows, row, "is not one that ends a list or a table", place)
+    if left:
+        (cookie, missing), *_ = left
+        raise NotEquivalent(
+            f"the row of table {missing.table} at priority {missing.priority} (cookie {cookie:#x}) is missing",
+            place=place,
+        )
+
+
+def standing() -> list[tuple[int, Ends]]:
+    """The rows of the tables that decide which belong to nobody."""
+    return [(_HOST, each) for each in STANDING]
+
+
+def _end(flows: FlowTable, decoded: Decoded, row: int) -> tuple[int, Ends] | None:
+    """A row that matches nothing but at most one register; None if it matches more."""
+    item, registers = decoded.items[row], decoded.registers[row]
+    matched = np.flatnonzero(registers["mask"]).tolist()
+    if not _matches_everything(item) or len(matched) > 1:
+        return None
+    asked = [(number, int(registers["value"][number]), int(registers["mask"][number])) for number in matched]
+    flow = flows.row(row)
+    return flow.cookie, Ends(flow.table, flow.priority, asked[0] if asked else None, flow.instructions)
+
+
+def _matches_everything(item: Any) -> bool:
+    small = [(int(item["small_low"][axis]), int(item["small_high"][axis])) for axis in (PROTOCOL, FAMILY)]
+    return (
+        small == [(0, 255)] * 2
+        and not item["low"].any()
+        and bool((item["high"] == np.uint64(0xFFFFFFFFFFFFFFFF)).all())
+        and not item["port_low"].any()
+        and bool((item["port_high"] == 0xFFFF).all())
+        and (int(item["small_low"][1]), int(item["small_high"][1])) == (0, 1)
+        and not item["flags"].any()
+    )
+
+
+def _asks(decoded: Decoded, register: int | None, tenant: int) -> npt.NDArray[np.bool_]:
+    """Which rows ask for a tenant's number in one register and nothing of the others (None: nothing of any)."""
+    mask = np.zeros(4, np.uint32)
+    value = np.zeros(4, np.uint32)
+    if register is not None:
+        mask[register], value[register] = _ALL_32, tenant
+    registers = decoded.registers
+    found: npt.NDArray[np.bool_] = ((registers["mask"] == mask) & (registers["value"] == value)).all(axis=1)
+    return found
+
+
+def by_cookie(flows: FlowTable, items: Items) -> Mapping[int, Items]:
+    """Few items by their rows' cookies."""
+    found: dict[int, list[int]] = {}
+    for row, cookie in enumerate(flows.cookie.tolist()):
+        found.setdefault(cookie, []).append(row)
+    return {cookie: items[rows] for cookie, rows in found.items()}
+
+
+def _require(flows: FlowTable, holds: npt.NDArray[np.bool_], what: str, chain: Chain) -> None:
+    if not holds.all():
+        raise _wrong(flows, int(holds.argmin()), what, chain.place)
+
+
+def _wrong(flows: FlowTable, row: int, what: str, place: str | None = None) -> NotEquivalent:
+    flow = flows.row(row)
+    text = f"table {flow.table}, priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
+    return NotEquivalent(f"the flow entry of {text} {what}", place=place)
+
+
+def places_of(cookies: U64, among: U64, flows: FlowTable, place: str) -> npt.NDArray[np.intp]:
+    """Which of the chain's links each row is of. Raises NotEquivalent for a row of none."""
+    order = np.argsort(among, kind="stable")
+    ordered = among[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        raise NotEquivalent("two rules of a list bear the same number", place=place)
+    at = np.searchsorted(ordered, cookies)
+    at[at == len(ordered)] = 0
+    known = ordered[at] == cookies if len(ordered) else np.zeros(len(cookies), np.bool_)
+    if not known.all():
+        raise _wrong(flows, int(known.argmin()), "is of no rule of the list", place)
+    return order[at]

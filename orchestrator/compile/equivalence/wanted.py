@@ -1,0 +1,215 @@
+"""What rules match, as sets on every axis, read from the rules by themselves: the compiler's atoms are not looked at.
+
+    rule ──▶ want ── source ─────────▶ address set (a list of disjoint spans in each IP version)
+                 ├── ports, or ICMP ─▶ port set     (a list of disjoint ranges)
+                 ├── TCP flags ──────▶ flag set     (a list of disjoint values under masks)
+                 └── protocol, fragments, IP version, table
+
+A rule's packets are every combination of one member from each axis. Tens of thousands of rules share few sets, and most
+sides are one prefix; these go by columns, the others through `policy.spans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.model import AddressGroup, FlagMatch, Rule, resolve
+from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
+from orchestrator.policy.protocols import only_family
+from orchestrator.policy.spans import Span
+
+WANT = np.dtype(
+    [
+        ("side", np.uint32, (2,)),
+        ("ports", np.uint32, (2,)),
+        ("flags", np.uint32),
+        ("protocol", np.uint8, (2,)),
+        ("fragments", np.uint8, (2,)),
+        ("family", np.uint8),
+        ("table", np.uint8),
+        ("unused", np.uint8, (2,)),
+    ]
+)
+"""`want` of the extension: places of its sets in the pools; lowest and highest; the only IP version (0: both)."""
+
+_SPAN = np.dtype([("low", np.uint64, (2,)), ("high", np.uint64, (2,))])
+_HALF = (1 << 64) - 1
+_WHOLE = (1 << 128) - 1
+_ONES = np.uint64(_HALF)
+_KIND_OF = attrgetter("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
+
+
+class Pool(NamedTuple):
+    """Sets one after the other: set i is the members `start[i]` up to `start[i + 1]`."""
+
+    start: npt.NDArray[np.uint32]
+    members: npt.NDArray[Any]
+
+
+class Wanted(NamedTuple):
+    """A row of `WANT` a rule, and the pools that the rows point into. Address sets come in pairs: IPv4, IPv6."""
+
+    wants: npt.NDArray[Any]
+    addresses: Pool
+    ports: Pool
+    flags: Pool
+
+
+def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+    """What every rule matches; `table` says in which table its flow entries must be."""
+    wants = np.zeros(len(rules), WANT)
+    if not rules:
+        return Wanted(wants, _pool([], np.uint8), _pool([], np.uint16), _pool([], np.uint8))
+    sides, wants["side"] = _numbered([rule.source for rule in rules], [rule.destination for rule in rules])
+    kinds, ports_of = _Kinds(), _Ports()
+    kind = [kinds.number(rule) for rule in rules]
+    wants["ports"][:, 0] = ports_of.numbers([rule.source_ports for rule in rules])
+    wants["ports"][:, 1] = ports_of.numbers([rule.destination_ports for rule in rules])
+    rows = np.array(kinds.rows, WANT)[kind]
+    for name in ("flags", "protocol", "family"):
+        wants[name] = rows[name]
+    for side, exact in enumerate(("icmp_type", "icmp_code")):
+        values = [getattr(example, exact) for example in kinds.examples]
+        sets = np.array([-1 if each is None else ports_of.one(each, each) for each in values], np.int64)[kind]
+        wants["ports"][:, side] = np.where(sets < 0, wants["ports"][:, side], sets)
+    whole_only = (wants["ports"] != 0).any(axis=1) | (rows["flags"] != 0)
+    wants["fragments"][:, 0] = rows["fragments"][:, 0]
+    wants["fragments"][:, 1] = ~whole_only
+    wants["table"] = table
+    return Wanted(wants, _address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
+
+
+def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
+    """The distinct objects (not values) of two columns, and which of them stands where, (n, 2)."""
+    both = ones + others
+    identities = np.fromiter(map(id, both), np.int64, len(both))
+    _, first, which = np.unique(identities, return_index=True, return_inverse=True)
+    return [both[place] for place in first.tolist()], which.astype(np.uint32).reshape(2, -1).T
+
+
+class _Kinds:
+    """What rules match besides addresses and ports, each distinct kind once."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self._known: dict[object, int] = {}
+        self.examples: list[Rule] = []
+        self._flag_sets: dict[tuple[FlagMatch, ...], int] = {(): 0}
+
+    def number(self, rule: Rule) -> int:
+        key = _KIND_OF(rule)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = len(self.rows)
+            flags = self._flag_sets.setdefault(rule.flag_matches, len(self._flag_sets))
+            protocol = (0, 255) if rule.protocol is None else (rule.protocol, rule.protocol)
+            fragments = (1, 1) if rule.fragments else (0, 1)
+            family = only_family(rule.protocol) or 0
+            self.rows.append(((0, 0), (0, 0), flags, protocol, fragments, family, 0, (0, 0)))
+            self.examples.append(rule)
+        return found
+
+    def flag_pool(self) -> Pool:
+        sets = [[(each.value, each.mask) for each in flags] or [(0, 0)] for flags in self._flag_sets]
+        return _pool(sets, np.uint8)
+
+
+class _Ports:
+    """Sets of ports, of ICMP types and of ICMP codes. Set 0 is every port."""
+
+    def __init__(self) -> None:
+        self._sets: list[Sequence[tuple[int, int]]] = [[(0, HIGHEST_PORT)]]
+        self._known = {(0, HIGHEST_PORT): 0}
+
+    def numbers(self, column: Sequence[tuple[PortRange, ...]]) -> npt.NDArray[np.int64]:
+        """Which set each of a column of port lists is. Most are one range; these are told apart by its ends."""
+        ends = [
+            HIGHEST_PORT if ports is EVERY_PORT else ports[0].low << 16 | ports[0].high if len(ports) == 1 else -1
+            for ports in column
+        ]
+        distinct, which = np.unique(np.array(ends, np.int64), return_inverse=True)
+        found: npt.NDArray[np.int64] = np.array(
+            [-1 if each < 0 else self.one(each >> 16, each & HIGHEST_PORT) for each in distinct.tolist()], np.int64
+        )[which]
+        for place in np.flatnonzero(found < 0).tolist():
+            found[place] = len(self._sets)
+            self._sets.append([(each.low, each.high) for each in column[place]])
+        return found
+
+    def one(self, low: int, high: int) -> int:
+        """The set of one range."""
+        number = self._known.setdefault((low, high), len(self._sets))
+        if number == len(self._sets):
+            self._sets.append([(low, high)])
+        return number
+
+    def pool(self) -> Pool:
+        return _pool(self._sets, np.uint16)
+
+
+def _pool(sets: Sequence[Sequence[tuple[int, int]]], dtype: npt.DTypeLike) -> Pool:
+    start = np.cumsum([0, *map(len, sets)], dtype=np.uint32)
+    return Pool(start, np.array([member for each in sets for member in each], dtype).reshape(-1, 2))
+
+
+def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]) -> Pool:
+    single = np.array([len(side.prefixes) == 1 and not side.groups for side in sides], np.bool_)
+    at = np.flatnonzero(single)
+    ones = [sides[number].prefixes[0] for number in at.tolist()]
+    six = np.array([one.family is Family.IPV6 for one in ones], np.bool_)
+    several = np.flatnonzero(~single).tolist()
+    found = [(2 * number + six, each) for number in several for six, each in _spans_of(sides[number], groups)]
+    place = np.concatenate((2 * at + six, np.array([number for number, _ in found], np.int64)))
+    count = np.bincount(place, minlength=2 * len(sides))
+    start = np.concatenate(([0], np.cumsum(count))).astype(np.uint32)
+    members = np.zeros(int(start[-1]), _SPAN)
+    members[start[place[: len(at)]]] = _prefix_spans(ones, six)
+    taken: dict[int, int] = {}
+    for number, (low, high) in found:
+        row = members[start[number] + taken.setdefault(number, 0)]
+        taken[number] += 1
+        row["low"], row["high"] = (low & _HALF, low >> 64), (high & _HALF, high >> 64)
+    return Pool(start, members)
+
+
+def _spans_of(side: Addresses, groups: Mapping[str, AddressGroup]) -> list[tuple[int, Span]]:
+    """The disjoint spans of a side, left-aligned in 128 bits, each with whether it is of IPv6."""
+    if side.is_any:
+        return [(0, Span(0, _WHOLE)), (1, Span(0, _WHOLE))]
+    return [
+        (int(family is Family.IPV6), _aligned(span, 128 - family.bits))
+        for family in Family
+        for span in spans.union(Span(each.network, each.last) for each in resolve(side, groups, family))
+    ]
+
+
+def _aligned(span: Span, shift: int) -> Span:
+    return Span(span.low << shift, (span.high + 1 << shift) - 1)
+
+
+def _prefix_spans(prefixes: Sequence[Prefix], six: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """Prefixes as spans, left-aligned in 128 bits; `six` says which are of IPv6."""
+    behind = 128 - np.array([each.length for each in prefixes], np.int64)
+    rows = np.zeros(len(prefixes), _SPAN)
+    if six.any():
+        networks = [each.network << (96 if each.family is Family.IPV4 else 0) for each in prefixes]
+        rows["low"][:, 0] = [each & _HALF for each in networks]
+        rows["low"][:, 1] = [each >> 64 for each in networks]
+    else:
+        rows["low"][:, 1] = np.array([each.network for each in prefixes], np.uint64) << np.uint64(32)
+    rows["high"][:, 0] = rows["low"][:, 0] | _ones(np.minimum(behind, 64))
+    rows["high"][:, 1] = rows["low"][:, 1] | _ones(np.maximum(behind, 64) - 64)
+    return rows
+
+
+def _ones(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Words with ones in their lowest `bits` bits (0..64)."""
+    found = np.right_shift(_ONES, (64 - np.maximum(bits, 1)).astype(np.uint64))
+    return np.where(bits == 0, np.uint64(0), found)
