@@ -9,9 +9,8 @@ takes it as facts: each *clause* of the rule (sources, destinations, everything 
     dst 192.0.2.1/32 ─┤ conjunction(c, 2/3) ── all n ──┘
     tcp dport 443 ────┘ conjunction(c, 3/3)
 
-* All entries of a rule have its priority, one for each IP version in which it matches. It is found with the rule's
-  *hull*, the smallest single box around it: two rules whose hulls are disjoint never meet, so an order that respects
-  hulls respects the rules.
+* All entries of a rule have its priority. It is found with the rule's *hull*, the smallest single box around it: two
+  rules whose hulls are disjoint never meet, so an order that respects hulls respects the rules.
 * Rules of one priority share entries: one that several conjunctions ask for names them all. A member that comes into a
   group or leaves it is one entry for each priority at which the group is asked for.
 * A conjunction's number is made from the rule's number, which is never given to another rule.
@@ -113,22 +112,32 @@ def is_conjunctive(rule: Rule, sides: Sides, number: int = 1) -> bool:
     return combinations >= WORTH and combinations >= GAIN * sum(each.entries for each in parts)
 
 
-def hull(rule: Rule, sides: Sides) -> Rule:
-    """The smallest rule of a single box an IP version around a rule: what its place among the others is found with."""
+class Hull(Rule):
+    """The smallest rule of a single box an IP version around another: it takes that one's place, and has no entries."""
+
+    __slots__ = ()
+
+
+def hull(rule: Rule, sides: Sides) -> Hull:
+    """What a conjunctive rule's place among the others is found with."""
 
     def around(side: Addresses) -> Addresses:
         if side.is_any:
             return ANY
         return Addresses(tuple(_around(several) for several in sides.of(side).values() if several))
 
-    return replace(
-        rule,
+    return Hull(
+        rule.id,
+        rule.action,
+        direction=rule.direction,
+        protocol=rule.protocol,
         source=around(rule.source),
         destination=around(rule.destination),
         source_ports=_span(rule.source_ports),
         destination_ports=_span(rule.destination_ports),
-        established=False,
-        tcp_flags=None,
+        icmp_type=rule.icmp_type,
+        icmp_code=rule.icmp_code,
+        fragments=rule.fragments,
     )
 
 
@@ -156,11 +165,11 @@ def _span(ports: tuple[PortRange, ...]) -> tuple[PortRange, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A conjunctive rule with its number and its priority in each IP version in which it matches."""
+    """A conjunctive rule with its number and its priority."""
 
     rule: Rule
     number: int
-    priority: Mapping[Family, int]
+    priority: int
 
 
 def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, tenant: int) -> FlowTable:
@@ -169,7 +178,7 @@ def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, 
     First those that decide, in list order, then the clauses, ordered by priority and match.
     """
     units = [
-        _Unit(each.rule, each.number, family, each.priority[family], _clauses(each.rule, sides, family))
+        _Unit(each.rule, each.number, family, each.priority, _clauses(each.rule, sides, family))
         for each in placed
         for family in sides.families(each.rule)
     ]

@@ -1,4 +1,4 @@
-"""What an access list will cost a switch, told before it is committed.
+"""What an access list will cost, told before it is committed.
 
 Flow entries cost memory and time to load. Levels cost priorities. Shapes are what packets pay for: entries that look at
 the same bits share one hash table in the switch, and a packet that starts a new flow is looked up in one after the
@@ -17,6 +17,7 @@ from orchestrator.compile.atoms import atoms
 from orchestrator.compile.levels import levels
 from orchestrator.compile.lists import return_atoms
 from orchestrator.compile.openflow import MaskedRules, with_port_masks
+from orchestrator.compile.tcam import TcamCost, tcam_cost
 from orchestrator.policy.model import Acl, ReturnTraffic
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, INGRESS, RuleTable
 
@@ -41,10 +42,14 @@ class ListCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Both directions of a list. `widest_rule` is the id of the rule that needs the most flow entries, if any does."""
+    """A list on each kind of device: a switch, by direction, and a ternary CAM.
+
+    `widest_rule` is the id of the rule that needs the most flow entries, if any does.
+    """
 
     ingress: ListCost
     egress: ListCost
+    tcam: TcamCost
     widest_rule: str | None
     widest_rule_flows: int
 
@@ -73,6 +78,7 @@ def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
     return Cost(
         ingress=_list_cost(table, level, extra, INGRESS),
         egress=_list_cost(table, level, extra, EGRESS),
+        tcam=tcam_cost(RuleTable.joined([table, extra])),
         widest_rule=acl.rules[widest].id if len(table) else None,
         widest_rule_flows=int(by_rule[widest]),
     )

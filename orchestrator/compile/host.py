@@ -1,27 +1,29 @@
 """The host tier's program: the whole policy of a domain, for every switch that carries its endpoints.
 
     Policy ──┬── operator rules ──────────────────────────────┐
-             ├── tenant ── list ── atoms, levels, rows ───────┤── FlowTable, digest ── Program
+             ├── tenant ── list ── atoms, levels, rows ───────┤── Blocks, digest ── Program
              ├── endpoints ── rows with symbolic ports ───────┤
              └── (the pipeline's own rows) ───────────────────┘
 
-The same policy gives the same program, with a cache or without.
+The same policy gives the same program, with a cache or without. With one, each part says which of its rows are new and
+which are gone, and only those go into the program's blocks and into the delta.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
-from orchestrator.compile.lists import CompiledList, operator_rows
+from orchestrator.compile.exchange import RowChange
+from orchestrator.compile.grouped import TenantList
+from orchestrator.compile.lists import operator_rows
 from orchestrator.compile.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.symbols import port_table, symbols
 from orchestrator.errors import AclflowError, BadPolicy
 from orchestrator.policy.addresses import Prefix, aggregate
-from orchestrator.policy.model import Endpoint, Policy, ReturnTraffic, Rule, Tenant
-from orchestrator.program.delta import difference
-from orchestrator.program.digest import MerkleDigest
+from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.program.blocks import Blocks
+from orchestrator.program.delta import Delta, delta_of, difference
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import UPLINK, Program, Tier
 
@@ -32,14 +34,46 @@ def compile_host(policy: Policy, *, domain: str, generation: int, cache: Compile
     Raises TooLarge where a list needs more than there is (``tenants[t].acl.rules[3]``) and BadPolicy where endpoints
     contradict each other or a rule has no number.
     """
-    cache = CompileCache() if cache is None else cache
-    _check_endpoints(policy)
-    ports = port_table(endpoint.port for endpoint in policy.endpoints)
-    flows, tree = cache.compiled(policy, symbols(ports))
-    return Program(domain, Tier.HOST, generation, tree.root(ports), flows, ports)
+    return (CompileCache() if cache is None else cache).compiled(policy, domain=domain, generation=generation)
 
 
-@dataclass(frozen=True, slots=True)
+class CompileCache:
+    """The parts of the last program and what each was made of.
+
+    A part whose source is the same is used again, a tenant's list is brought up to date from what it has in common with
+    the last one, and the program's blocks by the rows that differ. It changes how long compiling takes, never what
+    comes out. One cache serves one domain and one thread at a time; what was refused leaves no trace in it.
+    """
+
+    def __init__(self) -> None:
+        self._sites = _Sites.of(Policy())
+        self._parts: Mapping[_Name, _Part] = {}
+        self._program: Program | None = None
+        self.change: Delta | None = None
+        """From the program that was compiled before to the last one; None when there was none before."""
+
+    def compiled(self, policy: Policy, *, domain: str, generation: int) -> Program:
+        """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
+        sites = self._sites.followed_by(policy)
+        parts = {name: self._part(name, source) for name, source in _sources(policy, sites)}
+        steps: list[_Step] = [(self._parts.get(name), part) for name, part in parts.items()]
+        steps += [(part, None) for name, part in self._parts.items() if name not in parts]
+        changes = [_change(old, new) for old, new in steps if old is not new]
+        removed = FlowTable.joined([change.removed for change in changes]).compacted()
+        added = FlowTable.joined([change.added for change in changes]).compacted()
+        before = self._program
+        blocks = Blocks.of(added) if before is None else before.blocks.replaced(removed, added)
+        program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
+        self.change = None if before is None else delta_of(before, program, removed, added)
+        self._sites, self._parts, self._program = sites, parts, program
+        return program
+
+    def _part(self, name: _Name, source: _Source) -> _Part:
+        known = self._parts.get(name)
+        return known if known is not None and source.is_same(known.source) else source.compiled(known)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Places:
     """What a tenant's endpoint rows are made of."""
 
@@ -47,31 +81,62 @@ class _Places:
     endpoints: tuple[Endpoint, ...]
     symbols: tuple[int, ...]
 
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same."""
+        mine = (self.number, self.endpoints, self.symbols)
+        return isinstance(other, _Places) and mine == (other.number, other.endpoints, other.symbols)
+
     def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         pairs = zip(self.endpoints, self.symbols, strict=True)
         own = [row for endpoint, symbol in pairs for row in endpoint_rows(endpoint, self.number, symbol)]
-        return _Part(self, (FlowTable.of([*own, *elsewhere_rows(self.endpoints, self.number)]),))
+        return _Part(self, FlowTable.of([*own, *elsewhere_rows(self.endpoints, self.number)]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Lists:
     """What a tenant's rule rows are made of."""
 
     tenant: Tenant
     returns: ReturnTraffic
 
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same: by identity, for comparing two lists costs as much as their rules."""
+        if not isinstance(other, _Lists):
+            return False
+        mine, theirs = self.tenant, other.tenant
+        same_list = mine.acl is theirs.acl and mine.rule_numbers is theirs.rule_numbers
+        return same_list and mine.number == theirs.number and self.returns is other.returns
+
     def compiled(self, before: _Part | None) -> _Part:
         try:
             if before is None or before.rules is None:
-                rules = CompiledList.of(self.tenant, self.returns)
+                rules = TenantList.of(self.tenant, self.returns)
             else:
                 rules = before.rules.updated(self.tenant, self.returns)
         except AclflowError as error:
             raise error.within(f"tenants[{self.tenant.id}].acl") from None
-        return _Part(self, (FlowTable.of(default_rows(self.tenant)), *rules.rows), rules)
+        return _Part(self, _NO_ROWS, rules)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """What the ends of a tenant's lists are made of."""
+
+    tenant: Tenant
+
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same."""
+        return isinstance(other, _Ends) and self._content == other._content
+
+    @property
+    def _content(self) -> tuple[int, Action, Action]:
+        return self.tenant.number, self.tenant.acl.ingress_default, self.tenant.acl.egress_default
+
+    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+        return _Part(self, FlowTable.of(default_rows(self.tenant)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Operator:
     """What everybody's rows are made of."""
 
@@ -79,77 +144,90 @@ class _Operator:
     numbers: Mapping[str, int]
     uplink: int
 
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same."""
+        mine = (self.rules, self.numbers, self.uplink)
+        return isinstance(other, _Operator) and mine == (other.rules, other.numbers, other.uplink)
+
     def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
         fixed = FlowTable.of(fixed_rows({UPLINK: self.uplink}))
         try:
             operator = operator_rows(Policy(operator=self.rules, operator_numbers=self.numbers))
         except AclflowError as error:
             raise error.within("operator") from None
-        return _Part(self, (fixed, operator))
+        return _Part(self, FlowTable.joined((fixed, operator)))
 
 
-_Source = _Places | _Lists | _Operator
+_Source = _Places | _Lists | _Ends | _Operator
+_Name = tuple[type, str]
+"""The kind of a source, and the tenant that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """The rows of one source, in pieces, and what they were made from."""
+    """The rows of one source: made from scratch each time, or those of a tenant's list."""
 
     source: _Source
-    rows: tuple[FlowTable, ...]
-    rules: CompiledList | None = None
+    fixed: FlowTable
+    rules: TenantList | None = None
 
+    @property
+    def rows(self) -> FlowTable:
+        """All rows, copied together."""
+        return FlowTable.joined((self.fixed, *(self.rules.rows if self.rules is not None else ())))
+
+
+_Step = tuple[_Part | None, _Part | None]
+"""A part before and after; None where it is not there."""
 
 _NO_ROWS = FlowTable.of(())
-_NO_PART = _Part(_Places(0, (), ()), ())
 
 
-class CompileCache:
-    """The parts of the last program and what each was made of.
-
-    A part whose source is equal is used again, a tenant's list is brought up to date from what it has in common with
-    the last one, and the digest's tree by the rows that differ. It changes how long compiling takes, never what comes
-    out. One cache serves one domain and one thread at a time.
-    """
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[type, str], _Part] = {}
-        self._tree = MerkleDigest(_NO_ROWS)
-
-    def compiled(self, policy: Policy, numbers: Mapping[str, int]) -> tuple[FlowTable, MerkleDigest]:
-        """The rows of a policy in a fixed order, and the tree over them. Parts that the policy lacks are forgotten."""
-        fresh: dict[tuple[type, str], _Part] = {}
-        for name, source in _sources(policy, numbers):
-            key = (type(source), name)
-            known = self._parts.get(key)
-            fresh[key] = known if known is not None and known.source == source else source.compiled(known)
-        flows = FlowTable.joined([piece for part in fresh.values() for piece in part.rows])
-        tree = self._tree_over(fresh, flows)
-        self._parts, self._tree = fresh, tree
-        return flows, tree
-
-    def _tree_over(self, fresh: Mapping[tuple[type, str], _Part], flows: FlowTable) -> MerkleDigest:
-        differences = []
-        for key in self._parts.keys() | fresh.keys():
-            pieces = self._parts.get(key, _NO_PART).rows, fresh.get(key, _NO_PART).rows
-            for old, new in zip_longest(*pieces, fillvalue=_NO_ROWS):
-                if old is not new:
-                    differences.append(difference(old, new))
-        removed = FlowTable.joined([gone for gone, _ in differences])
-        added = FlowTable.joined([come for _, come in differences])
-        few = 4 * (len(removed) + len(added)) < len(flows)
-        return self._tree.replaced(removed, added) if few else MerkleDigest(flows)
+def _change(before: _Part | None, after: _Part | None) -> RowChange:
+    """What turns the rows of one state of a part into those of the next. None: it is not there."""
+    if before is None or after is None:
+        return RowChange(before.rows if before else _NO_ROWS, after.rows if after else _NO_ROWS)
+    if after.rules is None or after.rules.change is None:
+        return RowChange(*difference(before.rows, after.rows))
+    return after.rules.change
 
 
-def _sources(policy: Policy, numbers: Mapping[str, int]) -> Iterable[tuple[str, _Source]]:
-    yield "", _Operator(policy.operator, policy.operator_numbers, numbers[UPLINK])
-    places: dict[str, list[Endpoint]] = {tenant.id: [] for tenant in policy.tenants}
-    for endpoint in policy.endpoints:
-        places[endpoint.tenant].append(endpoint)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sites:
+    """What the endpoints of a policy come to: the program's ports, and who is where by tenant."""
+
+    endpoints: tuple[Endpoint, ...]
+    tenants: tuple[str, ...]
+    ports: tuple[str, ...]
+    uplink: int
+    places: Mapping[str, tuple[tuple[Endpoint, int], ...]]
+
+    @classmethod
+    def of(cls, policy: Policy) -> _Sites:
+        """Raises BadPolicy where endpoints contradict each other."""
+        _check_endpoints(policy)
+        ports = port_table(endpoint.port for endpoint in policy.endpoints)
+        numbers = symbols(ports)
+        places: dict[str, list[tuple[Endpoint, int]]] = {tenant.id: [] for tenant in policy.tenants}
+        for endpoint in policy.endpoints:
+            places[endpoint.tenant].append((endpoint, numbers[endpoint.port]))
+        found = {tenant: tuple(pairs) for tenant, pairs in places.items()}
+        return cls(policy.endpoints, tuple(places), ports, numbers[UPLINK], found)
+
+    def followed_by(self, policy: Policy) -> _Sites:
+        """Those of the next policy; these, if they are the same endpoints and tenants."""
+        tenants = tuple([tenant.id for tenant in policy.tenants])
+        return self if policy.endpoints is self.endpoints and tenants == self.tenants else _Sites.of(policy)
+
+
+def _sources(policy: Policy, sites: _Sites) -> Iterable[tuple[_Name, _Source]]:
+    yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, sites.uplink)
     for tenant in policy.tenants:
-        mine = tuple(places[tenant.id])
-        yield tenant.id, _Lists(tenant, policy.return_traffic)
-        yield tenant.id, _Places(tenant.number, mine, tuple(numbers[endpoint.port] for endpoint in mine))
+        yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
+        yield (_Ends, tenant.id), _Ends(tenant)
+        mine = sites.places[tenant.id]
+        endpoints = tuple([endpoint for endpoint, _ in mine])
+        yield (_Places, tenant.id), _Places(tenant.number, endpoints, tuple([symbol for _, symbol in mine]))
 
 
 def _check_endpoints(policy: Policy) -> None:

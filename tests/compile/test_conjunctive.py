@@ -34,11 +34,8 @@ def placed_by_hulls(acl: Acl) -> list[Placed]:
     sides = Sides(acl.groups)
     table = atoms([hull(rule, sides) for rule in acl.rules], acl.groups).in_one_list()
     level = levels(table)
-    return [
-        Placed(rule, number, {Family(int(table.family[row])): HIGHEST - int(level[row])
-                              for row in range(len(table)) if table.order[row] == number - 1})
-        for number, rule in enumerate(acl.rules, 1)
-    ]  # fmt: skip
+    deepest = {int(order): int(level[table.order == order].max()) for order in table.order}
+    return [Placed(rule, number, HIGHEST - deepest.get(number - 1, 0)) for number, rule in enumerate(acl.rules, 1)]
 
 
 def conjunctions(acl: Acl) -> FlowTable:
@@ -170,7 +167,7 @@ def test_a_rule_of_two_groups_takes_their_sum_and_not_their_product() -> None:
     sides = Sides(groups)
     assert sides.parts(rule, Family.IPV4) == Parts(300, 40, 2)
     assert is_conjunctive(rule, sides)
-    flows = conjunctive_flows([Placed(rule, 9, {Family.IPV4: 500})], sides, STAGE, 7)
+    flows = conjunctive_flows([Placed(rule, 9, 500)], sides, STAGE, 7)
     assert len(flows) == 300 + 40 + 2 + 1
     assert set(flows.priority.tolist()) == {500}
 
@@ -182,7 +179,7 @@ def test_rules_of_one_priority_share_the_entries_of_their_group() -> None:
         Placed(
             Rule(f"r{port}", Action.PERMIT, protocol=TCP, source=Addresses(groups=("clients",)),
                  destination_ports=(PortRange(port, port + 2),)),
-            next(numbers), {Family.IPV4: 500},
+            next(numbers), 500,
         )
         for port in (81, 181, 281)
     ]  # fmt: skip
@@ -196,8 +193,7 @@ def test_a_change_of_a_group_touches_its_members_only() -> None:
     rule = Rule("web", Action.PERMIT, protocol=TCP, source=Addresses(groups=("clients",)),
                 destination_ports=(PortRange(81, 83),))  # fmt: skip
     old, new = (
-        set(conjunctive_flows([Placed(rule, 9, {Family.IPV4: 500})], Sides(each), STAGE, 7).rows())
-        for each in (before, after)
+        set(conjunctive_flows([Placed(rule, 9, 500)], Sides(each), STAGE, 7).rows()) for each in (before, after)
     )
     assert not old - new
     assert len(new - old) == 1

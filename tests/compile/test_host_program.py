@@ -33,7 +33,7 @@ from orchestrator.policy.model import (
 )
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
-from orchestrator.program.delta import difference
+from orchestrator.program.delta import Delta, apply, between, difference
 from orchestrator.program.digest import digest
 from orchestrator.program.flows import SYMBOL_BASE
 from orchestrator.program.program import UPLINK, Program
@@ -57,9 +57,52 @@ def test_same_policy_same_bytes(policy: Policy) -> None:
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(policies(max_tenants=3, max_rules=5).map(populated), min_size=1, max_size=4))
 def test_a_cache_changes_nothing(story: list[Policy]) -> None:
-    cache = CompileCache()
+    cache, before = CompileCache(), None
     for policy in story:
-        assert encode_program(compiled(policy, cache)) == encode_program(compiled(policy))
+        program = compiled(policy, cache)
+        assert encode_program(program) == encode_program(compiled(policy))
+        check_change(before, program, cache.change)
+        before = program
+
+
+def check_change(before: Program | None, after: Program, change: Delta | None) -> None:
+    """What a cache says of the last step is the difference, no row more, and leads from one program to the other."""
+    assert (change is None) == (before is None)
+    if before is not None and change is not None:
+        right = between(before, after)
+        assert content(change.removed) == content(right.removed)
+        assert content(change.added) == content(right.added)
+        assert encode_program(apply(before, change)) == encode_program(after)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(policies(max_tenants=2, max_rules=6).map(populated), st.data())
+def test_edits_one_by_one_lead_to_the_program_from_scratch(policy: Policy, data: st.DataObject) -> None:
+    cache = CompileCache()
+    before = compiled(policy, cache)
+    for _ in range(data.draw(st.integers(1, 5))):
+        place = data.draw(st.integers(0, len(policy.tenants) - 1))
+        edited = data.draw(edits(policy.tenants[place]))
+        policy = replace(policy, tenants=(*policy.tenants[:place], edited, *policy.tenants[place + 1 :]))
+        after = compiled(policy, cache)
+        assert encode_program(after) == encode_program(compiled(policy))
+        check_change(before, after, cache.change)
+        before = after
+
+
+@st.composite
+def edits(draw: st.DrawFn, tenant: Tenant) -> Tenant:
+    """A tenant with one rule taken out, moved, or with the other action; rules that stay are the same objects."""
+    rules = list(tenant.acl.rules)
+    if not rules:
+        return tenant
+    taken = rules.pop(draw(st.integers(0, len(rules) - 1)))
+    kind = draw(st.sampled_from(("out", "moved", "other")))
+    if kind == "other":
+        taken = replace(taken, action=Action.DENY if taken.action is Action.PERMIT else Action.PERMIT)
+    if kind != "out":
+        rules.insert(draw(st.integers(0, len(rules))), taken)
+    return replace(tenant, acl=replace(tenant.acl, rules=tuple(rules)))
 
 
 def rule(name: str, source: str = "", **named: object) -> Rule:

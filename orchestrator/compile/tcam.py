@@ -1,0 +1,45 @@
+"""What an access list would need of a ternary CAM: the classical currency in which tenants and hardware compare lists.
+
+An entry is a value and a mask over one key, so a rule needs one for each pair of a source and a destination prefix and
+each pair of port blocks: a range of ports is cut into aligned blocks of powers of two (at most 30 for 16 bits). Nothing
+that only a software switch can do is counted on: no conjunctive matches, no tuple spaces. Each direction ends with a
+default in each IP version.
+
+    key, bits   source + destination   protocol   ports or ICMP   TCP flags   fragment   tenant   direction
+    IPv4  147        32 + 32               8         16 + 16           8          2         32        1
+    IPv6  339       128 + 128              8         16 + 16           8          2         32        1
+
+TCAMs are organised in slots of 160 bits, of which 1, 2 or 4 make a wider one: an IPv4 entry takes one, an IPv6 entry
+four.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.compile.openflow import flow_counts
+from orchestrator.program.rules import RuleTable
+
+SLOTS_OF_IPV4 = 1
+SLOTS_OF_IPV6 = 4
+_DIRECTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TcamCost:
+    """Entries of both directions, defaults included."""
+
+    ipv4_entries: int
+    ipv6_entries: int
+
+    @property
+    def slots(self) -> int:
+        """Slots of 160 bits."""
+        return self.ipv4_entries * SLOTS_OF_IPV4 + self.ipv6_entries * SLOTS_OF_IPV6
+
+
+def tcam_cost(rules: RuleTable) -> TcamCost:
+    """The cost of a list's atoms, return traffic among them."""
+    counts = flow_counts(rules)
+    ipv6 = rules.family == 6
+    return TcamCost(int(counts[~ipv6].sum()) + _DIRECTIONS, int(counts[ipv6].sum()) + _DIRECTIONS)
