@@ -11,10 +11,14 @@ Read in this order:
   schema.py        the tables, with a drawing; migrations/ builds them step by step, migrate.py runs the steps
   engine.py        open_store, Store, how a unit of work begins and ends
   unit.py          the repositories of one transaction:
-    tenants.py domains.py sites.py acls.py enforcers.py tokens.py hits.py events.py replies.py
+    tenants.py domains.py sites.py acls.py groups.py enforcers.py reports.py tokens.py hits.py events.py replies.py
   transaction.py   what they share: the connection, the time, numbers to draw, generations that moved
+  aclsteps.py      what every change of a list does first and last
+  grouprows.py     the temporal rows of address groups and their members
   aclrows.py       the temporal rows of access lists; aclreplace.py replaces a list, touching only what differs
-  aclcache.py      access lists in memory, mended by the rows that changed
+  aclcache.py      access lists in memory, mended by the rows that changed; policycache.py: whole policies
+  principals.py    who bears which token, in memory
+  generations.py   a database put back from a backup is brought above what its hosts hold
   prefixrows.py    prefixes that must not overlap
   database.py      connections, and who writes when; faults.py: what a database says, as errors of ours
   notices.py       waking those who wait for changes, in this process and others

@@ -16,31 +16,47 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from orchestrator.policy.model import Acl, Action, AddressGroup, Rule
+from orchestrator.policy.model import AddressGroup, Rule
+from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store.records import AclRecord
+
+T = TypeVar("T")
 
 _VERSIONS_OF_ONE = 2
 _COST_OF_A_LIST = 16
 """What an entry weighs beside its rules, in rules; so empty lists do not pile up."""
+_MEMBERS_A_RULE = 8
+"""How many members of address groups weigh as much as a rule."""
 _FEW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedGroup:
+    """An address group with its members' order keys, ascending."""
+
+    keys: array[int]
+    group: AddressGroup
 
 
 @dataclass(frozen=True, slots=True)
 class CachedAcl:
     """A list with its rows' order keys, ascending: `keys[i]` is that of `record.acl.rules[i]`.
 
-    `numbers` is what `record.numbers` shows; it is never changed, only copied.
+    `numbers` is `record.numbers`, `groups` are those of `record.acl`.
     """
 
     record: AclRecord
     keys: array[int]
-    numbers: dict[str, int]
+    numbers: RuleNumbers
+    groups: Mapping[str, KeyedGroup]
 
     @property
     def weight(self) -> int:
-        return len(self.keys) + _COST_OF_A_LIST
+        members = sum(len(each.keys) for each in self.groups.values())
+        return len(self.keys) + members // _MEMBERS_A_RULE + _COST_OF_A_LIST
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,28 @@ class EndedRow:
 
     order_key: int
     rule_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """The line of a version, as far as lists are made from it; `created` in microseconds since 1970."""
+
+    version: int
+    author: str
+    created: int
+    ingress_default: str
+    egress_default: str
+
+
+@dataclass(slots=True)
+class ListMoves:
+    """What a transaction under way did to a list: the line of the new version, and which rows it ended and began."""
+
+    head: VersionLine
+    ended: list[EndedRow] = field(default_factory=list)
+    begun: list[BegunRow] = field(default_factory=list)
+    groups: bool = False
+    """Whether it touched address groups too."""
 
 
 class AclCache:
@@ -95,54 +133,37 @@ class AclCache:
         return False
 
 
-def trusted_acl(
-    rules: tuple[Rule, ...], groups: Mapping[str, AddressGroup], ingress_default: Action, egress_default: Action
-) -> Acl:
-    """A list that is known to be right, made without checking every rule again.
-
-    Its rows came from a checked list, and every later row was checked alone before it was written (`acls.py`). For
-    100,000 rules the check would take hundreds of times as long as the change of one of them.
-    """
-    acl = object.__new__(Acl)
-    object.__setattr__(acl, "rules", rules)
-    object.__setattr__(acl, "groups", groups)
-    object.__setattr__(acl, "ingress_default", ingress_default)
-    object.__setattr__(acl, "egress_default", egress_default)
-    return acl
-
-
 def refreshed_rules(
     old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
-) -> tuple[array[int], tuple[Rule, ...], dict[str, int]]:
+) -> tuple[array[int], tuple[Rule, ...], RuleNumbers]:
     """The order keys, rules and numbers of a list after some rows ended and others began."""
-    keys, rules = _spliced(old, ended, begun)
+    gone, come = [row.order_key for row in ended], [(row.order_key, row.rule) for row in begun]
+    keys, rules = spliced(old.keys, old.record.acl.rules, gone, come)
     numbers = old.numbers
     if {row.rule_id for row in ended} != {str(row.rule.id) for row in begun} or any(
         numbers.get(row.rule.id) != row.number for row in begun
     ):
-        numbers = numbers.copy()
-        for gone in ended:
-            del numbers[gone.rule_id]
-        numbers.update((row.rule.id, row.number) for row in begun)
+        numbers = numbers.changed([row.rule_id for row in ended], {row.rule.id: row.number for row in begun})
     return keys, rules, numbers
 
 
-def _spliced(
-    old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
-) -> tuple[array[int], tuple[Rule, ...]]:
+def spliced(
+    keys: array[int], values: Sequence[T], ended: Sequence[int], begun: Sequence[tuple[int, T]]
+) -> tuple[array[int], tuple[T, ...]]:
+    """Ascending keys and their values after the rows at some keys ended and others began."""
     if len(ended) + len(begun) > _FEW:
-        by_key = dict(zip(old.keys, old.record.acl.rules, strict=True))
-        for gone in ended:
-            del by_key[gone.order_key]
-        by_key.update((row.order_key, row.rule) for row in begun)
+        by_key = dict(zip(keys, values, strict=True))
+        for key in ended:
+            del by_key[key]
+        by_key.update(begun)
         keys = array("q", sorted(by_key))
         return keys, tuple([by_key[key] for key in keys])
-    keys, rules = array("q", old.keys), list(old.record.acl.rules)
-    for gone in ended:
-        index = bisect.bisect_left(keys, gone.order_key)
-        del keys[index], rules[index]
-    for row in begun:
-        index = bisect.bisect_left(keys, row.order_key)
-        keys.insert(index, row.order_key)
-        rules.insert(index, row.rule)
-    return keys, tuple(rules)
+    keys, kept = array("q", keys), list(values)
+    for key in ended:
+        index = bisect.bisect_left(keys, key)
+        del keys[index], kept[index]
+    for key, value in begun:
+        index = bisect.bisect_left(keys, key)
+        keys.insert(index, key)
+        kept.insert(index, value)
+    return keys, tuple(kept)

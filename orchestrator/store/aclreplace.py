@@ -12,24 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-from sqlalchemy import Row, bindparam, insert, select, update
+from sqlalchemy import Row
 
-from orchestrator.errors import BadInput
-from orchestrator.policy.formats.native import group_to_json
 from orchestrator.policy.model import Acl, Rule
-from orchestrator.store import aclrows
-from orchestrator.store.keys import keys_between, longest_increasing
-from orchestrator.store.schema import acl_groups, acl_rules
+from orchestrator.policy.numbers import RuleNumbers
+from orchestrator.store import aclrows, grouprows
+from orchestrator.store.grouprows import GroupPlan
+from orchestrator.store.keys import longest_increasing, spread
+from orchestrator.store.schema import acl_rules
 from orchestrator.store.transaction import Transaction
-
-
-@dataclass(frozen=True, slots=True)
-class GroupChanges:
-    """Names of groups whose rows end, and rows that begin: (name, body)."""
-
-    ended: tuple[str, ...]
-    begun: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +31,17 @@ class Replacement:
     rules: tuple[Rule, ...]
     bodies: tuple[str, ...]
     kept: Mapping[int, int]
-    groups: GroupChanges
+    groups: GroupPlan
 
     @property
     def nothing(self) -> bool:
         """Whether the rules and groups are those that are there."""
         same_rules = len(self.kept) == len(self.before) == len(self.rules)
-        return same_rules and not self.groups.ended and not self.groups.begun
+        return same_rules and not self.groups.changes
 
 
 def compare(tx: Transaction, tenant: int, acl: Acl) -> Replacement:
-    """Read a tenant's current rows and see what `acl` changes. Raises BadInput."""
+    """Read a tenant's current rows and see what `acl` changes. Raises BadInput, TooLarge."""
     bodies = tuple([aclrows.body_of(rule, f"rules[{index}]") for index, rule in enumerate(acl.rules)])
     before = tx.read(aclrows.current_rows(tenant).order_by(acl_rules.c.order_key)).all()
     by_id = {row.rule_id: row for row in before}
@@ -61,16 +52,16 @@ def compare(tx: Transaction, tenant: int, acl: Acl) -> Replacement:
             same.append((index, row.order_key))
     run = longest_increasing([key for _, key in same])
     kept = dict([same[place] for place in run])
-    return Replacement(before, acl.rules, bodies, kept, _group_changes(tx, tenant, acl))
+    return Replacement(before, acl.rules, bodies, kept, grouprows.compared(tx, tenant, acl.groups))
 
 
-def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> tuple[array[int], dict[str, int]]:
+def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> tuple[array[int], RuleNumbers]:
     """End and begin rows; returns the order keys of the rules and the numbers of their ids."""
     kept = plan.kept
-    keys = _spread(kept, len(plan.rules))
+    keys = spread(kept, len(plan.rules))
     if keys is None:
         kept = {}
-        keys = _spread(kept, len(plan.rules))
+        keys = spread(kept, len(plan.rules))
         assert keys is not None
     if kept:
         staying = set(kept.values())
@@ -83,25 +74,9 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
         for index, rule in enumerate(plan.rules)
         if index not in kept
     )
-    aclrows.begin_rows(tx, tenant, version, begun)
-    _write_groups(tx, tenant, version, plan.groups)
-    return keys, numbers
-
-
-def _spread(kept: Mapping[int, int], count: int) -> array[int] | None:
-    """Order keys for `count` rules of which some have theirs; None where a gap has no room."""
-    keys = array("q")
-    fixed = [*sorted(kept), count]
-    for index in fixed:
-        missing = index - len(keys)
-        if missing:
-            found = keys_between(keys[-1] if keys else None, kept.get(index), missing)
-            if found is None:
-                return None
-            keys.extend(found)
-        if index < count:
-            keys.append(kept[index])
-    return keys
+    aclrows.fill(tx, tenant, version, begun)
+    grouprows.write(tx, tenant, version, plan.groups.changes)
+    return keys, RuleNumbers(numbers)
 
 
 def _numbers(tx: Transaction, plan: Replacement) -> dict[str, int]:
@@ -110,38 +85,3 @@ def _numbers(tx: Transaction, plan: Replacement) -> dict[str, int]:
     fresh = tx.draw("rule", len(unknown)) if unknown else 0
     old.update((rule_id, fresh + offset) for offset, rule_id in enumerate(unknown))
     return {rule.id: old[rule.id] for rule in plan.rules}
-
-
-def _group_changes(tx: Transaction, tenant: int, acl: Acl) -> GroupChanges:
-    columns = acl_groups.c
-    old = {
-        row.name: row.body
-        for row in tx.read(
-            select(columns.name, columns.body).where(columns.tenant == tenant, columns.until_version.is_(None))
-        )
-    }
-    new = {}
-    for name, group in acl.groups.items():
-        if name != group.name:
-            raise BadInput(f"the group is called '{group.name}' in itself", place=f"groups.{name}")
-        new[name] = orjson.dumps(group_to_json(group)).decode()
-    return GroupChanges(
-        ended=tuple(name for name, body in old.items() if new.get(name) != body),
-        begun=tuple((name, body) for name, body in new.items() if old.get(name) != body),
-    )
-
-
-def _write_groups(tx: Transaction, tenant: int, version: int, changes: GroupChanges) -> None:
-    columns = acl_groups.c
-    if changes.ended:
-        end = (
-            update(acl_groups)
-            .where(columns.tenant == tenant, columns.until_version.is_(None), columns.name == bindparam("of_name"))
-            .values(until_version=version)
-        )
-        tx.write(end, [{"of_name": name} for name in changes.ended])
-    if changes.begun:
-        begun = [
-            {"tenant": tenant, "since_version": version, "name": name, "body": body} for name, body in changes.begun
-        ]
-        tx.write(insert(acl_groups), begun)

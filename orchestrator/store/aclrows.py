@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
 from orchestrator.errors import NotFound
-from orchestrator.policy.formats.native import at, group_from_json, read_text, rule_from_json, rule_to_json
-from orchestrator.policy.model import Action, AddressGroup, Rule, TenantId
-from orchestrator.store.aclcache import BegunRow, CachedAcl, EndedRow, refreshed_rules, trusted_acl
+from orchestrator.policy.formats.native import at, read_text, rule_from_json, rule_to_json
+from orchestrator.policy.model import Action, Rule, TenantId, trusted_acl
+from orchestrator.policy.numbers import RuleNumbers
+from orchestrator.store import grouprows
+from orchestrator.store.aclcache import (
+    BegunRow,
+    CachedAcl,
+    EndedRow,
+    KeyedGroup,
+    ListMoves,
+    VersionLine,
+    refreshed_rules,
+)
 from orchestrator.store.bulk import collector_paused
 from orchestrator.store.keys import from_micros, keys_between, to_micros
 from orchestrator.store.records import AclRecord
-from orchestrator.store.schema import acl_groups, acl_rules, acl_versions
+from orchestrator.store.schema import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.transaction import Transaction, one_line
 
 _ROOMY = 1 << 16
@@ -25,7 +36,6 @@ _ROOMY = 1 << 16
 _FIRST_WINDOW = 32
 
 _rules = acl_rules.c
-_groups = acl_groups.c
 _versions = acl_versions.c
 
 
@@ -61,7 +71,7 @@ def load(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
     near = tx.fresh.get(tenant.number) or tx.cache.nearest(tenant.number, version)
     if near is not None and near.record.version == version:
         return near
-    entry = None if near is None else _refreshed(tx, tenant, version, near)
+    entry = None if near is None else _followed(tx, tenant, version, near) or _refreshed(tx, tenant, version, near)
     tx.fresh[tenant.number] = entry or load_rows(tx, tenant, version)
     return tx.fresh[tenant.number]
 
@@ -76,13 +86,25 @@ def load_rows(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
 def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
     rows = tx.read(
         select(_rules.order_key, _rules.number, _rules.body)
-        .where(_rules.tenant == tenant.number, _holds_at(_rules, head.version))
+        .where(_rules.tenant == tenant.number, grouprows.holds_at(_rules, head.version))
         .order_by(_rules.order_key)
     ).all()
     rules = tuple(_rules_of([row.body for row in rows]))
-    numbers: dict[str, int] = {rule.id: row.number for rule, row in zip(rules, rows, strict=True)}
-    groups = _groups_at(tx, tenant.number, head.version)
+    numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
+    groups = grouprows.load(tx, tenant.number, head.version)
     return _entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
+
+
+def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
+    """The copy before this transaction's own change, with that change; None where it is not just that one step."""
+    moves = tx.moves.get(tenant.number)
+    if moves is None or moves.head.version != version or old.record.version != version - 1:
+        return None
+    keys, rules, numbers = refreshed_rules(old, moves.ended, moves.begun)
+    groups = old.groups
+    if moves.groups:
+        groups = grouprows.refreshed(tx, tenant.number, old.record.version, version, groups)
+    return _entry(tenant, moves.head, rules, numbers, groups, keys)
 
 
 def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
@@ -109,9 +131,7 @@ def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) 
     ]
     gone = [EndedRow(row.order_key, row.rule_id) for row in ended]
     keys, rules, numbers = refreshed_rules(old, gone, begun)
-    groups = old.record.acl.groups
-    if _groups_changed(tx, tenant.number, base):
-        groups = _groups_at(tx, tenant.number, version)
+    groups = grouprows.refreshed(tx, tenant.number, base, version, old.groups)
     return _entry(tenant, head, rules, numbers, groups, keys)
 
 
@@ -122,29 +142,30 @@ def _is_kept(tx: Transaction, tenant: int, version: int) -> bool:
 
 def _entry(
     tenant: Row[Any],
-    head: Row[Any],
+    head: Row[Any] | VersionLine,
     rules: tuple[Rule, ...],
-    numbers: dict[str, int],
-    groups: Mapping[str, AddressGroup],
+    numbers: RuleNumbers,
+    groups: Mapping[str, KeyedGroup],
     keys: array[int],
 ) -> CachedAcl:
-    acl = trusted_acl(rules, groups, Action(head.ingress_default), Action(head.egress_default))
+    plain = MappingProxyType({name: each.group for name, each in groups.items()})
+    acl = trusted_acl(rules, plain, Action(head.ingress_default), Action(head.egress_default))
     created = from_micros(head.created)
-    record = AclRecord(TenantId(tenant.id), head.version, acl, MappingProxyType(numbers), head.author, created)
-    return CachedAcl(record, keys, numbers)
+    record = AclRecord(TenantId(tenant.id), head.version, acl, numbers, head.author, created)
+    return CachedAcl(record, keys, numbers, groups)
+
+
+_LINE = select(acl_versions).where(
+    _versions.tenant == bindparam("of_tenant"), _versions.version == bindparam("at_version")
+)
 
 
 def version_row(tx: Transaction, tenant: Row[Any], version: int) -> Row[Any]:
     """The line of a version. Raises NotFound."""
-    statement = select(acl_versions).where(_versions.tenant == tenant.number, _versions.version == version)
-    row = tx.read(statement).one_or_none()
+    row = tx.read(_LINE, {"of_tenant": tenant.number, "at_version": version}).one_or_none()
     if row is None:
         raise NotFound(f"the access list of '{tenant.id}' has no version {version}, or not any more")
     return row
-
-
-def _holds_at(columns: Any, version: int) -> Any:
-    return (columns.since_version <= version) & or_(columns.until_version.is_(None), columns.until_version > version)
 
 
 def _rules_of(bodies: Sequence[str]) -> list[Rule]:
@@ -152,33 +173,14 @@ def _rules_of(bodies: Sequence[str]) -> list[Rule]:
     return [rule_from_json(document) for document in orjson.loads(f"[{','.join(bodies)}]")]
 
 
-def groups_named(tx: Transaction, tenant: int, names: Iterable[str]) -> dict[str, AddressGroup]:
-    """Those of a tenant's current groups that have one of these names."""
-    wanted = set(names)
-    if not wanted:
-        return {}
-    statement = select(_groups.name, _groups.body).where(
-        _groups.tenant == tenant, _groups.until_version.is_(None), _groups.name.in_(wanted)
-    )
-    return {row.name: group_from_json(row.name, orjson.loads(row.body)) for row in tx.read(statement)}
+_CURRENT_RULE = select(acl_rules).where(
+    _rules.tenant == bindparam("of_tenant"), _rules.rule_id == bindparam("called"), _rules.until_version.is_(None)
+)
 
 
-def _groups_at(tx: Transaction, tenant: int, version: int) -> Mapping[str, AddressGroup]:
-    statement = (
-        select(_groups.name, _groups.body)
-        .where(_groups.tenant == tenant, _holds_at(_groups, version))
-        .order_by(_groups.name)
-    )
-    return MappingProxyType({row.name: group_from_json(row.name, orjson.loads(row.body)) for row in tx.read(statement)})
-
-
-def _groups_changed(tx: Transaction, tenant: int, base: int) -> bool:
-    statement = (
-        select(_groups.name)
-        .where(_groups.tenant == tenant, or_(_groups.since_version > base, _groups.until_version > base))
-        .limit(1)
-    )
-    return tx.read(statement).first() is not None
+def current_row(tx: Transaction, tenant: int, rule_id: str) -> Row[Any] | None:
+    """The row of a rule of the current list."""
+    return tx.read(_CURRENT_RULE, {"of_tenant": tenant, "called": rule_id}).one_or_none()
 
 
 def current_rows(tenant: int) -> Select[Any]:
@@ -189,28 +191,25 @@ def current_rows(tenant: int) -> Select[Any]:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
+_BEGIN = insert(acl_versions)
+
+
 def begin_version(
     tx: Transaction, tenant: Row[Any], *, author: str, rules: int, defaults: tuple[Action, Action]
 ) -> int:
     """Write the line of a new version and forget versions too old to be kept; returns the version. Raises BadInput."""
     one_line(author, place="author")
     version = int(tenant.acl_version) + 1
-    tx.write(
-        insert(acl_versions).values(
-            tenant=tenant.number,
-            version=version,
-            author=author,
-            created=tx.micros,
-            ingress_default=defaults[0].value,
-            egress_default=defaults[1].value,
-            rules=rules,
-        )
-    )
+    line = VersionLine(version, author, tx.micros, defaults[0].value, defaults[1].value)
+    generation = tx.bump_for_list(tenant)
+    tx.write(_BEGIN, {**asdict(line), "tenant": tenant.number, "rules": rules, "generation": generation})
+    tx.moves[tenant.number] = ListMoves(line)
     oldest = version - tx.settings.versions_kept + 1
     if oldest > 0:
         tx.write(delete(acl_versions).where(_versions.tenant == tenant.number, _versions.version < oldest))
         tx.write(delete(acl_rules).where(_rules.tenant == tenant.number, _rules.until_version <= oldest))
-        tx.write(delete(acl_groups).where(_groups.tenant == tenant.number, _groups.until_version <= oldest))
+        for table in (acl_groups, acl_group_members):
+            tx.write(delete(table).where(table.c.tenant == tenant.number, table.c.until_version <= oldest))
     return version
 
 
@@ -228,6 +227,7 @@ _END = (
 def end_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]]) -> None:
     """Let rows of the current list hold no more from `version` on."""
     if rows:
+        tx.moves[tenant].ended += [EndedRow(row.order_key, row.rule_id) for row in rows]
         ends = {"of_tenant": tenant, "ends": version}
         tx.write(_END, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in rows])
 
@@ -238,8 +238,15 @@ def end_all(tx: Transaction, tenant: int, version: int) -> None:
     tx.write(update(acl_rules).where(current).values(until_version=version))
 
 
-def begin_rows(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> None:
+def begin_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow]) -> None:
     """Let rows hold from `version` on."""
+    begun = zip(rows, _rules_of([row.body for row in rows]), strict=True)
+    tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
+    fill(tx, tenant, version, rows)
+
+
+def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> None:
+    """Let rows hold from `version` on, where the whole new list is known (`Transaction.fresh`)."""
     columns = ("tenant", "since_version", *NewRow._fields)
     tx.insert_rows(acl_rules, columns, ((tenant, version, *row) for row in rows))
 

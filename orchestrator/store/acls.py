@@ -10,24 +10,33 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, delete, func, insert, select
 
-from orchestrator.errors import BadInput, ChangeTheRequest, Conflict, NotFound
+from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
 from orchestrator.policy.formats.native import rule_from_json
-from orchestrator.policy.model import Acl, Action, Rule, TenantId, check_ownership
+from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId, check_ownership
 from orchestrator.store import aclreplace, aclrows
 from orchestrator.store.aclcache import CachedAcl
+from orchestrator.store.aclsteps import AclSteps, defaults_of
 from orchestrator.store.bulk import collector_paused
-from orchestrator.store.keys import from_micros
+from orchestrator.store.keys import from_micros, to_micros
 from orchestrator.store.prefixrows import owned_prefixes
-from orchestrator.store.records import AclRecord, AclVersion, Change, ExpiredRules, RuleRecord
-from orchestrator.store.schema import acl_rules, acl_versions, tenants
-from orchestrator.store.transaction import Transaction, expect
+from orchestrator.store.records import (
+    UNWRITTEN,
+    AclRecord,
+    AclVersion,
+    Change,
+    ExpiredRules,
+    ExpiringRule,
+    RuleRecord,
+)
+from orchestrator.store.schema import acl_rules, acl_versions, expiry_notices, tenants
+from orchestrator.store.transaction import Transaction
 
 EXPIRY = "expiry"
 """The author of versions that `Acls.expire` makes."""
@@ -36,15 +45,12 @@ _rules = acl_rules.c
 _versions = acl_versions.c
 
 
-class Acls:
+class Acls(AclSteps):
     """The access lists' repository. Every change makes a version and moves the domain's generation.
 
     All raise NotFound for an unknown tenant; the writers raise Stale when `expected_version` is not the current
     version, and BadPolicy when a rule names, on the tenant's own side, a prefix that is not the tenant's.
     """
-
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -63,6 +69,21 @@ class Acls:
         if version == owner.acl_version:
             return aclrows.load(self._tx, owner, version).record
         return aclrows.load_rows(self._tx, owner, version).record
+
+    def in_force(self, tenant: str, generation: int) -> int | None:
+        """The version of a list at a generation of its domain; None where that is not known any more. Raises NotFound.
+
+        UNWRITTEN before the first version.
+        """
+        mine = acl_versions.c.tenant == self._tx.tenant(tenant).number
+        columns = acl_versions.c.version, acl_versions.c.generation
+        then = select(*columns).where(mine, acl_versions.c.generation <= generation).order_by(columns[0].desc())
+        row = self._tx.read(then.limit(1)).first()
+        if row is not None:
+            return int(row.version)
+        oldest = self._tx.read(select(*columns).where(mine).order_by(columns[0]).limit(1)).first()
+        is_first = oldest is None or (oldest.version == UNWRITTEN + 1 and oldest.generation is not None)
+        return UNWRITTEN if is_first else None
 
     def rule(self, tenant: str, rule_id: str) -> RuleRecord:
         """One rule of the current list, without reading the others. Raises NotFound."""
@@ -83,6 +104,27 @@ class Acls:
         micros = self._tx.read(statement).scalar_one()
         return None if micros is None else from_micros(micros)
 
+    def expiring(self, lead: dt.timedelta) -> tuple[ExpiringRule, ...]:
+        """Rules whose time will be over within `lead` and that were not announced yet, soonest first."""
+        announced = (expiry_notices.c.number == _rules.number) & (expiry_notices.c.expires == _rules.expires)
+        rows = self._tx.read(
+            select(tenants.c.id, _rules.rule_id, _rules.expires)
+            .join(tenants, tenants.c.number == _rules.tenant)
+            .outerjoin(expiry_notices, announced)
+            .where(_rules.until_version.is_(None), _rules.expires <= to_micros(self._tx.now + lead))
+            .where(expiry_notices.c.number.is_(None))
+            .order_by(_rules.expires, tenants.c.id, _rules.order_key)
+        )
+        return tuple(ExpiringRule(TenantId(row.id), row.rule_id, from_micros(row.expires)) for row in rows)
+
+    def announce(self, rules: Sequence[ExpiringRule]) -> None:
+        """Remember that these were announced, so that `expiring` gives them no more; forget those that are past."""
+        self._tx.write(delete(expiry_notices).where(expiry_notices.c.expires <= self._tx.micros))
+        for each in rules:
+            row = self._row(self._tx.tenant(each.tenant), each.rule)
+            notice = insert(expiry_notices).values(number=row.number, expires=row.expires, tenant=row.tenant)
+            self._tx.write(notice)
+
     # ------------------------------------------------------------------------------------------------ the whole list
 
     def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
@@ -93,14 +135,16 @@ class Acls:
             return self._replace(owner, head, acl, author)
 
     def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str) -> Change:
+        for index, rule in enumerate(acl.rules):
+            check_in_time(self._tx, rule, f"rules[{index}].")
         plan = aclreplace.compare(self._tx, owner.number, acl)
         defaults = (acl.ingress_default, acl.egress_default)
-        if plan.nothing and defaults == _defaults(head):
+        if plan.nothing and defaults == defaults_of(head):
             return self._unchanged(owner)
         version = aclrows.begin_version(self._tx, owner, author=author, rules=len(acl.rules), defaults=defaults)
         keys, numbers = aclreplace.carry_out(self._tx, owner.number, version, plan)
-        record = AclRecord(TenantId(owner.id), version, acl, MappingProxyType(numbers), author, self._tx.now)
-        self._tx.fresh[owner.number] = CachedAcl(record, keys, numbers)
+        record = AclRecord(TenantId(owner.id), version, acl, numbers, author, self._tx.now)
+        self._tx.fresh[owner.number] = CachedAcl(record, keys, numbers, plan.groups.groups)
         return self._end(owner, version)
 
     # ------------------------------------------------------------------------------------------------ one rule
@@ -174,22 +218,22 @@ class Acls:
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
-        """The tenant's row and that of its list's current version."""
-        owner = self._tx.tenant(tenant)
-        expect(expected_version, owner.acl_version)
-        return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
-
     def _checked(self, owner: Row[Any], rule: Rule) -> str:
         """Check a rule as if it were a list by itself, which is all that its place in a list can ask; its body."""
-        names = {*rule.source.groups, *rule.destination.groups}
-        groups = MappingProxyType(aclrows.groups_named(self._tx, owner.number, names))
+        check_in_time(self._tx, rule)
+        groups = self._groups_of(owner, {*rule.source.groups, *rule.destination.groups})
         try:
             check_ownership(Acl((rule,), groups), owned_prefixes(self._tx, owner.number))
         except ChangeTheRequest as error:
             error.place = (error.place or "").removeprefix("rules[0]").removeprefix(".") or None
             raise
         return aclrows.body_of(rule)
+
+    def _groups_of(self, owner: Row[Any], names: set[str]) -> Mapping[str, AddressGroup]:
+        if not names:
+            return MappingProxyType({})
+        known = aclrows.load(self._tx, owner, owner.acl_version).record.acl.groups
+        return MappingProxyType({name: known[name] for name in names if name in known})
 
     def _insert(self, owner: Row[Any], head: Row[Any], rule: Rule, body: str, position: int, author: str) -> Change:
         low, high = self._around(owner, position)
@@ -205,18 +249,8 @@ class Acls:
         aclrows.end_rows(self._tx, owner.number, version, rows)
         return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))
 
-    def _version(self, owner: Row[Any], head: Row[Any], rules: int, author: str) -> int:
-        return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=_defaults(head))
-
-    def _end(self, owner: Row[Any], version: int) -> Change:
-        self._tx.write(update(tenants).where(tenants.c.number == owner.number).values(acl_version=version))
-        return Change(version, self._tx.bump(owner.domain))
-
-    def _unchanged(self, owner: Row[Any]) -> Change:
-        return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)
-
     def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
-        return self._tx.read(aclrows.current_rows(owner.number).where(_rules.rule_id == rule_id)).one_or_none()
+        return aclrows.current_row(self._tx, owner.number, rule_id)
 
     def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
         row = self._find(owner, rule_id)
@@ -240,8 +274,10 @@ class Acls:
         return low, near[0] if near else None
 
 
-def _defaults(head: Row[Any]) -> tuple[Action, Action]:
-    return Action(head.ingress_default), Action(head.egress_default)
+def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:
+    """Refuse a rule whose time is over: it would be enforced until the next sweep. Raises BadPolicy."""
+    if rule.expires is not None and rule.expires <= tx.now:
+        raise BadPolicy(f"{rule.expires.isoformat()} has passed already: leave the rule out", place=f"{within}expires")
 
 
 def _check_position(position: int, length: int) -> None:

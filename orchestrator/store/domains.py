@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
 from orchestrator.store import aclrows
+from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
 from orchestrator.store.schema import domains, hosts, operator_rules, prefixes, tenants
@@ -73,6 +75,7 @@ class Domains(Sites):
         self._tx.raise_highest("generation", row.generation)
         self._tx.raise_highest("epoch", row.epoch)
         self._tx.write(delete(domains).where(domains.c.id == domain))
+        self._tx.policies.drop(domain)
 
     def set_return_traffic(
         self, domain: str, setting: ReturnTraffic, *, expected_version: int | None = None
@@ -94,20 +97,51 @@ class Domains(Sites):
         self._tx.domain(domain)
         return self._tx.bump(domain)
 
+    def raise_generation(self, domain: str, held: int) -> int | None:
+        """Move the generation above one that a host holds, see `generations.py`. Raises NotFound, BadInput."""
+        return raise_above(self._tx, domain, int(self._tx.domain(domain).generation), held)
+
     # ------------------------------------------------------------------------------------------------ the policy
 
     def policy(self, domain: str) -> PolicySnapshot:
-        """Everything that decides a packet's fate in the domain, as one value. Raises NotFound."""
+        """Everything that decides a packet's fate in the domain, as one value. Raises NotFound.
+
+        From memory where its generation is known, or where this transaction changed nothing but access lists since;
+        what did not change are then the same objects.
+        """
         row = self._tx.domain(domain)
+        moved = domain in self._tx.generations
+        known = self._tx.policies.get(domain)
+        if known is not None and not moved and not self._tx.writing and known.generation == row.generation:
+            return known
+        if known is not None and moved and domain not in self._tx.reshaped and known.generation == row.generation - 1:
+            policy = self._with_changed_lists(known.policy)
+        else:
+            policy = self._policy_from_rows(domain, row)
+        found = PolicySnapshot(policy, row.generation)
+        if moved or not self._tx.writing:  # a writer that has not moved the generation may have changed rows already
+            self._tx.snapshots[domain] = found
+        return found
+
+    def _with_changed_lists(self, policy: Policy) -> Policy:
+        return replace(policy, tenants=tuple([self._with_changed_list(tenant) for tenant in policy.tenants]))
+
+    def _with_changed_list(self, tenant: Tenant) -> Tenant:
+        if tenant.id not in self._tx.lists:
+            return tenant
+        row = self._tx.tenant(tenant.id)
+        record = aclrows.load(self._tx, row, row.acl_version).record
+        return replace(tenant, acl=record.acl, rule_numbers=record.numbers)
+
+    def _policy_from_rows(self, domain: str, row: Row[Any]) -> Policy:
         operator = self.operator_rules(domain)
-        policy = Policy(
+        return Policy(
             tenants=self._policy_tenants(domain),
             operator=operator.rules,
             operator_numbers=operator.numbers,
             return_traffic=ReturnTraffic(row.return_traffic),
             endpoints=tuple(record.endpoint for record in self.endpoints(domain)),
         )
-        return PolicySnapshot(policy, row.generation)
 
     def _policy_tenants(self, domain: str) -> tuple[Tenant, ...]:
         owned: defaultdict[int, list[Prefix]] = defaultdict(list)

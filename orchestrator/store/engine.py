@@ -22,9 +22,12 @@ from orchestrator.store.aclcache import AclCache
 from orchestrator.store.clock import SteadyClock, utc_now
 from orchestrator.store.database import begin_reading, begin_writing, connect_pool
 from orchestrator.store.faults import translated
+from orchestrator.store.keys import digest_of, to_micros
 from orchestrator.store.migrate import prepare
 from orchestrator.store.notices import Listener, Notices
-from orchestrator.store.records import Committed
+from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.principals import PrincipalCache
+from orchestrator.store.records import Committed, Principal
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit
 
@@ -37,13 +40,17 @@ class Store:
         self._settings = settings
         self._clock = clock
         self._cache = AclCache(settings.cached_rules)
+        self._policies = PolicyCache()
+        self._principals = PrincipalCache()
+        self._is_alone = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
         self._notices = Notices(engine)
 
     @contextmanager
-    def write(self) -> Iterator[Unit]:
+    def write(self, *, stride: int = 1) -> Iterator[Unit]:
         """One transaction that may write; commits at the end, rolls back on any exception.
 
+        Generations move by `stride`: 2 leaves one free before the new one, for what is to be enforced first.
         Raises Busy when another writer holds the store for longer than `busy_timeout_s`; nothing was changed then.
         Where the connection breaks during the commit itself, Unreachable is raised and the change may be there.
         """
@@ -51,6 +58,7 @@ class Store:
             raise Busy("another writer holds the store: try again")
         try:
             with self._transaction(writing=True) as tx:
+                tx.stride = stride
                 yield Unit(tx)
                 committed = self._commit(tx)
         finally:
@@ -64,6 +72,19 @@ class Store:
         with self._transaction(writing=False) as tx:
             yield Unit(tx)
             self._remember(tx)
+
+    def known_bearer(self, secret: str) -> Principal | None:
+        """Who bears a token, if that needs no look into the database: for callers that must not wait."""
+        bearer = self._principals.get(digest_of(secret)) if self._is_alone else None
+        return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
+
+    def bearer(self, secret: str) -> Principal:
+        """Who bears a token. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        cleared = self._principals.cleared
+        with self.read() as unit:
+            bearer = unit.tokens.bearer(secret)
+        self._principals.put(digest_of(secret), bearer, cleared)
+        return bearer.principal
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every commit that moved a generation or logged an event; returns how to stop it.
@@ -92,7 +113,7 @@ class Store:
         with connection:
             with translated():
                 (begin_writing if writing else begin_reading)(connection)
-            tx = Transaction(connection, self._clock(), writing, self._settings, self._cache)
+            tx = Transaction(connection, self._clock(), writing, self._settings, self._cache, self._policies)
             try:
                 yield tx
             finally:
@@ -105,14 +126,20 @@ class Store:
         if tx.generations or tx.last_event is not None:
             committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event)
             self._notices.announce(tx, committed)
-        with translated():
-            tx.connection.commit()
+        try:
+            with translated():
+                tx.connection.commit()
+        finally:
+            if tx.takes_tokens:
+                self._principals.clear()
         self._remember(tx)
         return committed
 
     def _remember(self, tx: Transaction) -> None:
         for tenant, entry in tx.fresh.items():
             self._cache.put(tenant, entry)
+        for domain, snapshot in tx.snapshots.items():
+            self._policies.put(domain, snapshot)
 
 
 def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Store:

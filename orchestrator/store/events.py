@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Row, bindparam, delete, func, insert, select
 
+from orchestrator.eventkinds import About, about
 from orchestrator.store.keys import from_micros
 from orchestrator.store.records import Event, EventPage
-from orchestrator.store.schema import events
+from orchestrator.store.schema import events, tenants
 from orchestrator.store.transaction import Transaction
 
 _FORGET_EVERY = 100
 _FORGOTTEN = "events_forgotten"
+
+
+_APPEND = insert(events).returning(events.c.id)
+_OWNER = select(tenants.c.number, tenants.c.domain).where(tenants.c.id == bindparam("called"))
 
 
 class Events:
@@ -28,26 +33,57 @@ class Events:
         self._tx = tx
 
     def append(self, kind: str, subject: str, detail: Mapping[str, object]) -> Event:
-        """Log an event in this transaction: it exists if and only if the change does. `detail` must be JSON."""
+        """Log an event in this transaction: it exists if and only if the change does. `detail` must be JSON.
+
+        What it is about (`eventkinds.py`) is found by its subject, the generation by its detail.
+        """
         body = orjson.dumps(dict(detail)).decode()
-        new = insert(events).values(time=self._tx.micros, kind=kind, subject=subject, detail=body)
-        event_id = int(self._tx.write(new.returning(events.c.id)).scalar_one())
+        tenant, domain = self._about(kind, subject)
+        generation = detail.get("generation")
+        row = {
+            "time": self._tx.micros,
+            "kind": kind,
+            "subject": subject,
+            "detail": body,
+            "tenant": tenant,
+            "domain": domain,
+            "generation": generation,
+        }
+        event_id = int(self._tx.write(_APPEND, row).scalar_one())
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
             oldest = event_id - self._tx.settings.events_kept
             self._tx.write(delete(events).where(events.c.id <= oldest))
             self._tx.raise_highest(_FORGOTTEN, oldest)
-        return Event(event_id, self._tx.now, kind, subject, dict(detail))
+        return Event(event_id, self._tx.now, kind, subject, dict(detail), tenant)
 
-    def since(self, event_id: int, *, limit: int = 100) -> EventPage:
-        """Events after an id, oldest first."""
-        rows = self._tx.read(select(events).where(events.c.id > event_id).order_by(events.c.id).limit(limit))
-        return EventPage(tuple(_event(row) for row in rows), missed=event_id < self._tx.highest(_FORGOTTEN))
+    def since(self, event_id: int, *, limit: int = 100, tenant: int | None = None) -> EventPage:
+        """Events after an id, oldest first: all of them, or those about the tenant of a number."""
+        statement = select(events).where(events.c.id > event_id).order_by(events.c.id).limit(limit)
+        if tenant is not None:
+            statement = statement.where(events.c.tenant == tenant)
+        rows = self._tx.read(statement)
+        return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten())
+
+    def forgotten(self) -> int:
+        """The highest id of which the event may be forgotten; 0 while none is."""
+        return self._tx.highest(_FORGOTTEN)
 
     def last_id(self) -> int:
         """The id of the newest event, 0 when there was none."""
         return self._tx.read(select(func.max(events.c.id))).scalar_one() or 0
 
+    def _about(self, kind: str, subject: str) -> tuple[int | None, str | None]:
+        """The number of the tenant, and the domain, that an event is about, where there are such."""
+        match about(kind):
+            case About.TENANT:
+                row = self._tx.read(_OWNER, {"called": subject}).one_or_none()
+                return (row.number, row.domain) if row is not None else (None, None)
+            case About.DOMAIN:
+                return None, subject
+            case About.SERVICE:
+                return None, None
+
 
 def _event(row: Row[Any]) -> Event:
-    return Event(row.id, from_micros(row.time), row.kind, row.subject, orjson.loads(row.detail))
+    return Event(row.id, from_micros(row.time), row.kind, row.subject, orjson.loads(row.detail), row.tenant)

@@ -20,7 +20,8 @@ import bisect
 import datetime as dt
 import hashlib
 import os
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 
 from orchestrator.policy.addresses import Prefix
 
@@ -48,6 +49,21 @@ def keys_between(low: int | None, high: int | None, count: int) -> tuple[int, ..
     if step < 1:
         return None
     return tuple(range(low + step, low + step * count + 1, step))
+
+
+def spread(kept: Mapping[int, int], count: int) -> array[int] | None:
+    """Ascending order keys for `count` rows of which some, by index, keep theirs; None where a gap has no room."""
+    keys = array("q")
+    for index in [*sorted(kept), count]:
+        missing = index - len(keys)
+        if missing:
+            found = keys_between(keys[-1] if keys else None, kept.get(index), missing)
+            if found is None:
+                return None
+            keys.extend(found)
+        if index < count:
+            keys.append(kept[index])
+    return keys
 
 
 def longest_increasing(keys: Sequence[int]) -> tuple[int, ...]:

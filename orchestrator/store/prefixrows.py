@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, Table, insert, select
+from sqlalchemy import Row, Table, bindparam, insert, select
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store.keys import first_bytes, last_bytes
 from orchestrator.store.schema import prefixes
 from orchestrator.store.transaction import Transaction
 
+_OWNED = select(prefixes.c.prefix).where(prefixes.c.tenant == bindparam("of_tenant")).order_by(prefixes.c.first)
+
 
 def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
     """What a tenant owns, in the order of addresses, IPv4 first."""
-    statement = select(prefixes.c.prefix).where(prefixes.c.tenant == tenant).order_by(prefixes.c.first)
-    return tuple([Prefix.parse(text) for text in tx.read(statement).scalars()])
+    return tuple([Prefix.parse(text) for text in tx.read(_OWNED, {"of_tenant": tenant}).scalars()])
 
 
 def overlapping(tx: Transaction, table: Table, prefix: Prefix) -> Row[Any] | None:

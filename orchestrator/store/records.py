@@ -14,7 +14,17 @@ from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Acl, Endpoint, Policy, ReturnTraffic, Rule, TenantId, check_name
+from orchestrator.policy.model import (
+    Acl,
+    AddressGroup,
+    Endpoint,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    TenantId,
+    check_name,
+)
 from orchestrator.program.flows import U32, U64
 
 _LONGEST_DIGEST = 64
@@ -35,6 +45,7 @@ class TenantRecord:
     version: int
     created: dt.datetime
     prefixes: tuple[Prefix, ...]
+    quota: Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +92,44 @@ class AclVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """An address group of the current list, the rules that name it, and the list's version."""
+
+    group: AddressGroup
+    rules: tuple[RuleId, ...]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExpiredRules:
     """Rules that one sweep took out of a tenant's list because their time had come."""
 
     tenant: TenantId
     rules: tuple[str, ...]
     change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiringRule:
+    """A rule that will soon be taken out."""
+
+    tenant: TenantId
+    rule: str
+    expires: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant's list may cost: rules, and flow entries on a switch. None: as much as there is."""
+
+    rules: int | None = None
+    flows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rules", "flows"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1 << 53:
+                raise BadInput(f"{value} is not in 0..2^53-1", place=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +308,22 @@ class EnforcedState:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """The hosts of a domain by name, each with the latest report about it; None where there was none."""
+
+    hosts: tuple[tuple[str, PointRecord | None], ...]
+
+    def at(self, generation: int) -> EnforcedState:
+        """How far a generation has got."""
+        lagging = [Laggard(name, record) for name, record in self.hosts if not _enforces(record, generation)]
+        return EnforcedState(generation, len(self.hosts), tuple(lagging))
+
+
+def _enforces(record: PointRecord | None, generation: int) -> bool:
+    return record is not None and record.report.state is PointState.ENFORCED and record.report.generation >= generation
+
+
+@dataclass(frozen=True, slots=True)
 class HostCounters:
     """What the switch of one host counts, as columns of equal length: one row a cookie.
 
@@ -304,13 +363,17 @@ class TenantHits:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of the log. `id` grows in the order of commits, whatever the clock did; `detail` is a JSON object."""
+    """A line of the log. `id` grows in the order of commits, whatever the clock did; `detail` is a JSON object.
+
+    `tenant` is the number of the tenant that it is about, None when it is about none.
+    """
 
     id: int
     time: dt.datetime
     kind: str
     subject: str
     detail: Mapping[str, object]
+    tenant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

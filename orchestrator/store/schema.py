@@ -8,10 +8,16 @@
                             ├── endpoints ── endpoint_prefixes (exclusive)
                             ├── acl_versions               one row a version
                             ├── acl_rules, acl_groups      one row a rule and span of versions
+                            ├── acl_group_members          one row an address and span of versions
+                            ├── expiry_notices             what was announced to be about to expire
                             └── tokens ── replies
 
-Access lists are *temporal*: a row of `acl_rules` holds from `since_version` up to, not including, `until_version`
-(NULL: it still holds). Changing one rule ends one row and begins another; every older version can still be read.
+Access lists are *temporal*: a row of `acl_rules`, `acl_groups` or `acl_group_members` holds from `since_version` up to,
+not including, `until_version` (NULL: it still holds). Changing one rule ends one row and begins another; every older
+version can still be read.
+
+An event bears the number of the tenant that it is about, if it is about one, and the domain: who may see it is decided
+by these, never by its words, so that a tenant made later under an old name does not inherit a past.
 
 Times are microseconds since 1970 in UTC. Tenants are joined by their number, which is never reused. Texts that are
 sorted compare byte by byte on both databases.
@@ -40,7 +46,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -76,6 +82,7 @@ domains = Table(
     Column("version", _COUNT, nullable=False),
     Column("operator_version", _COUNT, nullable=False),
     Column("created", _TIME, nullable=False),
+    Column("enforced", _COUNT),
     sqlite_with_rowid=False,
 )
 
@@ -89,6 +96,8 @@ tenants = Table(
     Column("version", _COUNT, nullable=False),
     Column("acl_version", _COUNT, nullable=False),
     Column("created", _TIME, nullable=False),
+    Column("quota_rules", _COUNT),
+    Column("quota_flows", _COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
@@ -114,6 +123,7 @@ acl_versions = Table(
     Column("ingress_default", Text, nullable=False),
     Column("egress_default", Text, nullable=False),
     Column("rules", _COUNT, nullable=False),
+    Column("generation", _COUNT, index=True),
     sqlite_with_rowid=False,
 )
 
@@ -155,7 +165,7 @@ acl_groups = Table(
     Column("since_version", _COUNT, primary_key=True),
     Column("name", _NAME, primary_key=True),
     Column("until_version", _COUNT),
-    Column("body", Text, nullable=False),
+    Column("description", Text, nullable=False),
     CheckConstraint("until_version > since_version", name="span"),
     sqlite_with_rowid=False,
 )
@@ -164,6 +174,37 @@ Index(
     "acl_groups_current", acl_groups.c.tenant, acl_groups.c.name, unique=True,
     sqlite_where=_GROUP_HOLDS, postgresql_where=_GROUP_HOLDS,
 )  # fmt: skip
+
+acl_group_members = Table(
+    "acl_group_members",
+    metadata,
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
+    Column("since_version", _COUNT, primary_key=True),
+    Column("name", _NAME, primary_key=True),
+    Column("order_key", _COUNT, primary_key=True),
+    Column("until_version", _COUNT),
+    Column("prefix", _NAME, nullable=False),
+    CheckConstraint("until_version > since_version", name="span"),
+    sqlite_with_rowid=False,
+)
+_MEMBER_HOLDS = acl_group_members.c.until_version.is_(None)
+Index(
+    "acl_group_members_current", acl_group_members.c.tenant, acl_group_members.c.name, acl_group_members.c.prefix,
+    sqlite_where=_MEMBER_HOLDS, postgresql_where=_MEMBER_HOLDS,
+)  # fmt: skip
+Index(
+    "acl_group_members_ended", acl_group_members.c.tenant, acl_group_members.c.until_version,
+    sqlite_where=~_MEMBER_HOLDS, postgresql_where=~_MEMBER_HOLDS,
+)  # fmt: skip
+
+expiry_notices = Table(
+    "expiry_notices",
+    metadata,
+    Column("number", _COUNT, primary_key=True, autoincrement=False),
+    Column("expires", _TIME, primary_key=True),
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
 
 hosts = Table(
     "hosts",
@@ -237,6 +278,7 @@ enforcers = Table(
     Column("sequence", _COUNT),
     Column("created", _TIME, nullable=False),
     Column("last_seen", _TIME),
+    Column("lost", _TIME),
     UniqueConstraint("domain", "name", name="enforcers_name_unique"),
     sqlite_autoincrement=True,
 )
@@ -301,6 +343,9 @@ events = Table(
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", Text, nullable=False),
+    Column("tenant", BigInteger),
+    Column("domain", _NAME),
+    Column("generation", _COUNT),
     sqlite_autoincrement=True,
 )
 

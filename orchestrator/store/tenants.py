@@ -14,7 +14,7 @@ from orchestrator.store import aclrows
 from orchestrator.store.hits import forget_tenant
 from orchestrator.store.keys import first_bytes, from_micros, last_bytes
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
-from orchestrator.store.records import UNWRITTEN, TenantRecord
+from orchestrator.store.records import UNWRITTEN, Quota, TenantRecord
 from orchestrator.store.schema import acl_versions, endpoint_prefixes, endpoints, prefixes, tenants
 from orchestrator.store.transaction import Transaction, expect, one_line
 
@@ -35,18 +35,19 @@ class Tenants:
         number = self._tx.draw("tenant")
         row = {"number": number, "id": tenant, "domain": domain, "name": name, "created": self._tx.micros}
         self._tx.write(insert(tenants).values(version=1, acl_version=UNWRITTEN, **row))
-        self._write_first_version(number)
+        self._write_first_version(number, domain)
         self._add(number, prefixes)
         self._tx.bump(domain)
         return self.get(tenant)
 
-    def _write_first_version(self, number: int) -> None:
+    def _write_first_version(self, number: int, domain: str) -> None:
         self._tx.write(
             insert(acl_versions).values(
                 tenant=number,
                 version=UNWRITTEN,
                 author="",
                 created=self._tx.micros,
+                generation=self._tx.bump(domain),
                 ingress_default=Action.DENY.value,
                 egress_default=Action.PERMIT.value,
                 rules=0,
@@ -56,6 +57,10 @@ class Tenants:
     def get(self, tenant: str) -> TenantRecord:
         """Raises NotFound."""
         return self._record(self._tx.tenant(tenant))
+
+    def domain(self, tenant: str) -> str:
+        """The domain that a tenant is in. Raises NotFound."""
+        return str(self._tx.tenant(tenant).domain)
 
     def list(self, *, limit: int = 100, marker: str | None = None) -> tuple[TenantRecord, ...]:
         """Tenants in the order of their ids, those after `marker`, at most `limit`."""
@@ -69,6 +74,20 @@ class Tenants:
         row = self._begin(tenant, expected_version)
         one_line(name, place="name")
         self._end(row, name=name)
+        return self.get(tenant)
+
+    def quota(self, tenant: str) -> Quota:
+        """What the tenant's list may cost. Raises NotFound."""
+        row = self._tx.tenant(tenant)
+        return Quota(row.quota_rules, row.quota_flows)
+
+    def set_quota(self, tenant: str, quota: Quota, *, expected_version: int | None = None) -> TenantRecord:
+        """Say what the tenant's list may cost. A list that costs more stays; it may only become smaller.
+
+        Moves no generation. Raises NotFound, Stale.
+        """
+        row = self._begin(tenant, expected_version)
+        self._end(row, quota_rules=quota.rules, quota_flows=quota.flows)
         return self.get(tenant)
 
     def delete(self, tenant: str, *, expected_version: int | None = None) -> int:
@@ -166,6 +185,7 @@ class Tenants:
 
     def _record(self, row: Row[Any]) -> TenantRecord:
         owned = owned_prefixes(self._tx, row.number)
+        quota = Quota(row.quota_rules, row.quota_flows)
         return TenantRecord(
-            TenantId(row.id), row.number, row.domain, row.name, row.version, from_micros(row.created), owned
+            TenantId(row.id), row.number, row.domain, row.name, row.version, from_micros(row.created), owned, quota
         )

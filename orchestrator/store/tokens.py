@@ -10,6 +10,7 @@ from sqlalchemy import Row, Select, delete, insert, or_, select
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.policy.model import TenantId
 from orchestrator.store.keys import digest_of, from_micros, new_secret, to_micros
+from orchestrator.store.principals import Bearer
 from orchestrator.store.records import NewToken, Principal, Role, TokenRecord
 from orchestrator.store.schema import enforcers, tenants, tokens
 from orchestrator.store.transaction import Transaction, one_line
@@ -57,11 +58,15 @@ class Tokens:
 
     def check(self, secret: str) -> Principal:
         """Who bears this token. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        return self.bearer(secret).principal
+
+    def bearer(self, secret: str) -> Bearer:
+        """Who bears this token, and until when. Raises Unauthenticated."""
         unexpired = or_(tokens.c.expires.is_(None), tokens.c.expires > self._tx.micros)
         row = self._tx.read(_rows().where(tokens.c.digest == digest_of(secret), unexpired)).one_or_none()
         if row is None:
             raise Unauthenticated("the token is not valid, or not any more")
-        return _principal(row)
+        return Bearer(_principal(row), row.expires)
 
     def list(self, *, tenant: str | None = None) -> tuple[TokenRecord, ...]:
         """Tokens, oldest first, without secrets. Raises NotFound."""

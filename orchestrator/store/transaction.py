@@ -8,17 +8,38 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, CursorResult, Executable, Row, Table, insert, select, update
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Row, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native import at, read_text
-from orchestrator.store.aclcache import AclCache, CachedAcl
+from orchestrator.store.aclcache import AclCache, CachedAcl, ListMoves
 from orchestrator.store.faults import translated
 from orchestrator.store.keys import to_micros
-from orchestrator.store.schema import counters, domains, tenants
+from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.schema import counters, domains, enforcers, tenants, tokens
 
 _T = TypeVar("_T")
+
+_BEARERS = frozenset({tokens, tenants, enforcers})
+"""Tables whose rows are tokens, or take theirs with them when they go."""
+
+_TENANT = select(tenants).where(tenants.c.id == bindparam("called"))
+_DOMAIN = select(domains).where(domains.c.id == bindparam("called"))
+_MOVE = (
+    update(domains)
+    .where(domains.c.id == bindparam("called"))
+    .values(generation=domains.c.generation + bindparam("by"))
+    .returning(domains.c.generation)
+)
+_DRAW = (
+    update(counters)
+    .where(counters.c.name == bindparam("called"))
+    .values(next=counters.c.next + bindparam("by"))
+    .returning(counters.c.next)
+)
+"""What every change asks is built once: building a statement takes several times as long as executing it."""
 
 Parameters = Mapping[str, object] | Sequence[Mapping[str, object]]
 
@@ -38,10 +59,12 @@ class StoreSettings:
 class Transaction:
     """One transaction under way.
 
-    `generations` holds the domains whose generation moved in it, `fresh` the newest list of every tenant number that
-    was read or written in it, for the shared cache once it is committed. After a database error it is `spent` and
-    cannot be committed, because SQLite may have rolled back by itself and would then commit every later statement on
-    its own.
+    `generations` holds the domains whose generation moved in it, `lists` the tenants whose access list was changed,
+    `reshaped` the domains of which more than lists changed. `fresh` (the newest list of every tenant number that was
+    read or written in it) and `snapshots` (the policies) are for the shared caches once it is committed; `moves` is
+    what it did to the rows of a list, `takes_tokens` whether tokens may be gone with it. After a database error it is
+    `spent` and cannot be committed, because SQLite may have rolled back by itself and would then commit every later
+    statement on its own.
     """
 
     connection: Connection
@@ -49,10 +72,18 @@ class Transaction:
     writing: bool
     settings: StoreSettings
     cache: AclCache
+    policies: PolicyCache
     generations: dict[str, int] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
+    reshaped: set[str] = field(default_factory=set)
     fresh: dict[int, CachedAcl] = field(default_factory=dict)
+    moves: dict[int, ListMoves] = field(default_factory=dict)
+    snapshots: dict[str, PolicySnapshot] = field(default_factory=dict)
+    _owners: dict[str, Row[Any]] = field(default_factory=dict)
     last_event: int | None = None
     spent: str | None = None
+    stride: int = 1
+    takes_tokens: bool = False
 
     @property
     def micros(self) -> int:
@@ -80,6 +111,11 @@ class Transaction:
     def write(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:
         """Execute a change; a list of parameters executes it in bulk."""
         self._must_write()
+        table = getattr(statement, "table", None)
+        if table is tenants:
+            self._owners.clear()
+        if isinstance(statement, Delete) and table in _BEARERS:
+            self.takes_tokens = True
         return self.read(statement, parameters)
 
     def _must_write(self) -> None:
@@ -112,12 +148,7 @@ class Transaction:
 
     def draw(self, counter: str, count: int = 1) -> int:
         """The first of `count` consecutive numbers that were never drawn before."""
-        taken = self.write(
-            update(counters)
-            .where(counters.c.name == counter)
-            .values(next=counters.c.next + count)
-            .returning(counters.c.next)
-        ).scalar_one_or_none()
+        taken = self.write(_DRAW, {"called": counter, "by": count}).scalar_one_or_none()
         if taken is None:
             self.write(insert(counters).values(name=counter, next=1 + count))
             return 1
@@ -134,29 +165,35 @@ class Transaction:
             self.write(noted.on_conflict_do_update(index_elements=["name"], set_={"next": number}))
 
     def tenant(self, tenant: str) -> Row[Any]:
-        """A tenant's row. Raises NotFound."""
-        row = self.read(select(tenants).where(tenants.c.id == tenant)).one_or_none()
+        """A tenant's row, as this transaction sees it. Raises NotFound."""
+        row = self._owners.get(tenant)
         if row is None:
-            raise NotFound(f"there is no tenant '{tenant}'")
+            row = self.read(_TENANT, {"called": tenant}).one_or_none()
+            if row is None:
+                raise NotFound(f"there is no tenant '{tenant}'")
+            self._owners[tenant] = row
         return row
 
     def domain(self, domain: str) -> Row[Any]:
         """A domain's row. Raises NotFound."""
-        row = self.read(select(domains).where(domains.c.id == domain)).one_or_none()
+        row = self.read(_DOMAIN, {"called": domain}).one_or_none()
         if row is None:
             raise NotFound(f"there is no domain '{domain}'")
         return row
 
     def bump(self, domain: str) -> int:
-        """Move a domain's generation, once a transaction, and return it."""
+        """Move a domain's generation, once a transaction, and return it: something in its policy has changed."""
+        self.reshaped.add(domain)
+        return self._moved(domain)
+
+    def bump_for_list(self, owner: Row[Any]) -> int:
+        """The same where nothing changed but the access list of a tenant, whose row this is."""
+        self.lists.add(owner.id)
+        return self._moved(owner.domain)
+
+    def _moved(self, domain: str) -> int:
         if domain not in self.generations:
-            moved = (
-                update(domains)
-                .where(domains.c.id == domain)
-                .values(generation=domains.c.generation + 1)
-                .returning(domains.c.generation)
-            )
-            self.generations[domain] = self.write(moved).scalar_one()
+            self.generations[domain] = self.write(_MOVE, {"called": domain, "by": self.stride}).scalar_one()
         return self.generations[domain]
 
 

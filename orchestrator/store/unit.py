@@ -10,6 +10,7 @@ from orchestrator.store.acls import Acls
 from orchestrator.store.domains import Domains
 from orchestrator.store.enforcers import Enforcers
 from orchestrator.store.events import Events
+from orchestrator.store.groups import Groups
 from orchestrator.store.hits import Hits
 from orchestrator.store.replies import Replies
 from orchestrator.store.tenants import Tenants
@@ -23,6 +24,7 @@ class Unit:
     def __init__(self, tx: Transaction) -> None:
         self.tenants = Tenants(tx)
         self.acls = Acls(tx)
+        self.groups = Groups(tx)
         self.domains = Domains(tx)
         self.enforcers = Enforcers(tx)
         self.tokens = Tokens(tx)
@@ -40,3 +42,8 @@ class Unit:
     def generations(self) -> Mapping[str, int]:
         """The domains whose generation this unit moved, and to what."""
         return MappingProxyType(self._tx.generations)
+
+    @property
+    def changed_lists(self) -> frozenset[str]:
+        """The tenants whose access list this unit changed."""
+        return frozenset(self._tx.lists)

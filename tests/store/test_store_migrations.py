@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,9 +44,21 @@ def empty_addresses(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 
 def objects(connection: Connection) -> list[list[tuple[object, ...]]]:
-    """Everything that a schema is made of, as the database itself describes it."""
-    queries = (SQLITE_OBJECTS,) if connection.dialect.name == "sqlite" else POSTGRES_OBJECTS
-    return [sorted(map(tuple, connection.execute(text(query))), key=repr) for query in queries]
+    """Everything that a schema is made of, as the database itself describes it, in no order."""
+    if connection.dialect.name == "sqlite":
+        rows = connection.execute(text(SQLITE_OBJECTS))
+        return [sorted(((*row[:3], declared(row[3])) for row in rows), key=repr)]
+    return [sorted(map(tuple, connection.execute(text(query))), key=repr) for query in POSTGRES_OBJECTS]
+
+
+def declared(statement: str | None) -> tuple[str, ...]:
+    """The parts of a statement, in no order: SQLite keeps it as it was typed and writes later additions into it."""
+    text = re.sub(r"\s*([,()])\s*", r"\1", (statement or "").replace('"', ""))
+    inner = re.fullmatch(r"(CREATE TABLE \w+)\((.*)\)(.*)", text)
+    if inner is None:
+        return (text,)
+    before, parts, after = inner.groups()
+    return (before, *sorted(re.split(r",(?![^(]*\))", parts)), after)
 
 
 def bare(address: str) -> Engine:
@@ -118,3 +132,36 @@ def test_other_schemas_are_refused(empty_addresses: tuple[str, str]) -> None:
             attempt(empty_addresses[1])
     for engine in (ours, foreign):
         engine.dispose()
+
+
+GROUPED = ("10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32")
+
+
+def test_groups_of_the_first_schema_keep_their_members_and_their_history(empty_addresses: tuple[str, str]) -> None:
+    """Version 1 has the group with three members, version 2 with the last two, version 3 without it."""
+    engine = bare(empty_addresses[0])
+    with engine.begin() as connection:
+        migrate.run(connection, "0001")
+        for statement in OLD_ROWS:
+            connection.execute(text(statement))
+        add_group = text("INSERT INTO acl_groups VALUES (7, :since, 'office', :until, :body)")
+        for since, until, members in ((1, 2, GROUPED), (2, 3, GROUPED[1:])):
+            body = json.dumps({"prefixes": members, "description": f"at {since}"})
+            connection.execute(add_group, {"since": since, "until": until, "body": body})
+    engine.dispose()
+    assert migrate.upgrade(empty_addresses[0]) == migrate.Upgrade("0001", HEAD)
+    store = open_store(empty_addresses[0])
+    with store.read() as unit:
+        lists = [unit.acls.at("blue", version).acl for version in (1, 2, 3)]
+    store.close()
+    assert [tuple(map(str, each.groups["office"].prefixes)) for each in lists[:2]] == [GROUPED, GROUPED[1:]]
+    assert [each.groups["office"].description for each in lists[:2]] == ["at 1", "at 2"]
+    assert not lists[2].groups
+
+
+OLD_ROWS = (
+    "INSERT INTO domains VALUES ('pop', 'established', 4, 0, 1, 0, 0)",
+    "INSERT INTO tenants VALUES (7, 'blue', 'pop', '', 1, 3, 0)",
+    *(f"INSERT INTO acl_versions VALUES (7, {version}, 'ann', 0, 'deny', 'permit', 0)" for version in (1, 2, 3)),
+)
+"""A tenant at version 3 of an empty list, as the first schema kept it."""

@@ -1,0 +1,77 @@
+"""What is logged, as data: every kind of event, whom it is about, and what it says. Documents are made from this."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+class About(enum.Enum):
+    """Whom an event is about, and so what its subject names. Tenants see events about themselves, nothing else."""
+
+    TENANT = "tenant"
+    DOMAIN = "domain"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """A kind of event, with what happened."""
+
+    name: str
+    about: About
+    says: str
+
+
+_DECLARED = (
+    EventKind("acl.replaced", About.TENANT, "the access list was replaced as a whole"),
+    EventKind("acl.restored", About.TENANT, "the list is again what it was at an older version"),
+    EventKind("acl.enforced", About.TENANT, "every host was read back with this version of the list"),
+    EventKind("acl.expired", About.TENANT, "rules were taken out because their time had come"),
+    EventKind("rule.inserted", About.TENANT, "a rule was put in"),
+    EventKind("rule.changed", About.TENANT, "a rule was changed where it stands"),
+    EventKind("rule.moved", About.TENANT, "a rule was moved to another place"),
+    EventKind("rule.deleted", About.TENANT, "a rule was taken out"),
+    EventKind("rule.expiring", About.TENANT, "a rule's time will soon be over; it is then taken out"),
+    EventKind("group.written", About.TENANT, "an address group was made or replaced"),
+    EventKind("group.changed", About.TENANT, "members of an address group came or went"),
+    EventKind("group.deleted", About.TENANT, "an address group was taken out"),
+    EventKind("tenant.created", About.TENANT, "the tenant was registered"),
+    EventKind("tenant.renamed", About.TENANT, "the tenant has another name"),
+    EventKind("tenant.prefixes", About.TENANT, "what the tenant owns has changed"),
+    EventKind("tenant.quota", About.TENANT, "what the tenant's list may cost has changed"),
+    EventKind("tenant.deleted", About.TENANT, "the tenant is gone, with its list and its tokens"),
+    EventKind("generation.published", About.DOMAIN, "enforcement points are given a new program"),
+    EventKind("generation.enforced", About.DOMAIN, "every host was read back at this generation or a later one"),
+    EventKind("generation.raised", About.DOMAIN, "hosts hold a later generation than the database, which was put back"),
+    EventKind("domain.created", About.DOMAIN, "the domain was made"),
+    EventKind("domain.changed", About.DOMAIN, "the domain's settings have changed"),
+    EventKind("domain.deleted", About.DOMAIN, "the domain is gone"),
+    EventKind("host.added", About.DOMAIN, "a host was onboarded"),
+    EventKind("host.removed", About.DOMAIN, "a host was taken out"),
+    EventKind("host.refused", About.DOMAIN, "a host's switch refused the program, and holds what it held"),
+    EventKind("host.drifted", About.DOMAIN, "a host's switch does not hold what it was given"),
+    EventKind("host.disconnected", About.DOMAIN, "a host's switch is not connected, and holds what it held"),
+    EventKind("host.recovered", About.DOMAIN, "a host's switch takes programs again"),
+    EventKind("endpoint.written", About.DOMAIN, "an endpoint was added or changed"),
+    EventKind("endpoint.removed", About.DOMAIN, "an endpoint was taken out"),
+    EventKind("operator-rules.replaced", About.DOMAIN, "the operator's rules were replaced"),
+    EventKind("enforcer.invited", About.DOMAIN, "an enrolment token was made"),
+    EventKind("enforcer.enrolled", About.DOMAIN, "an enforcement point has joined"),
+    EventKind("enforcer.up", About.DOMAIN, "an enforcement point reports, for the first time or again"),
+    EventKind(
+        "enforcer.down", About.DOMAIN, "an enforcement point was not heard of for long; switches hold what they held"
+    ),
+    EventKind("enforcer.removed", About.DOMAIN, "an enforcement point was removed, its token revoked"),
+    EventKind("token.created", About.SERVICE, "a token was made"),
+    EventKind("token.revoked", About.SERVICE, "a token is valid no more"),
+)
+
+KINDS: Mapping[str, EventKind] = MappingProxyType({kind.name: kind for kind in _DECLARED})
+
+
+def about(kind: str) -> About:
+    """Whom events of a kind are about. Of one that is not declared only administrators learn."""
+    return KINDS[kind].about if kind in KINDS else About.SERVICE

@@ -1,0 +1,237 @@
+"""What enforcement points report of their hosts, and what is to be told of it: the other half of the enforcers'
+repository, in `enforcers.py`.
+
+A report is one transaction: the points, and the events that they give rise to. A host whose state turns bad or good
+again is an event; so is a generation that the last host has reached, for the domain and for each tenant whose list came
+with it. Reports of who was replaced by a later one (a higher epoch) are refused, so that a controller that was believed
+dead cannot talk over its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, bindparam, delete, insert, select, tuple_, update
+
+from orchestrator.errors import Conflict, NotFound
+from orchestrator.store.events import Events
+from orchestrator.store.generations import raise_above
+from orchestrator.store.keys import from_micros
+from orchestrator.store.records import EnforcedState, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.schema import acl_versions, domains, enforcers, hosts, points, tenants
+from orchestrator.store.transaction import Transaction
+
+_LONGEST_ERROR = 1024
+_BAD = frozenset({PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED})
+
+
+_POINTS = select(points).where(points.c.domain == bindparam("of_domain")).order_by(points.c.host)
+_HOST_NAMES = select(hosts.c.name).where(hosts.c.domain == bindparam("of_domain")).order_by(hosts.c.name)
+_ENFORCER = select(enforcers).where(enforcers.c.id == bindparam("numbered"))
+_SEEN = (
+    update(enforcers)
+    .where(enforcers.c.id == bindparam("numbered"))
+    .values(last_seen=bindparam("at"), sequence=bindparam("latest"), lost=None)
+)
+
+
+class Reports:
+    """Points and the events that follow from them."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._events = Events(tx)
+
+    def report(
+        self,
+        enforcer: int,
+        reports: Sequence[PointReport],
+        *,
+        sequence: int | None = None,
+        epoch: int | None = None,
+    ) -> bool:
+        """Store what an enforcer read back. Hosts that the domain does not have are passed over.
+
+        `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing, and
+        False is returned: its hits must not be recorded either. Raises NotFound, and Conflict for one of a lower epoch
+        than the enforcer's own, or about hosts of which only later enforcers reported. Where a host holds a later
+        generation than the domain is at, the domain's is raised above it.
+        """
+        row = self._row(enforcer)
+        check_epoch(row, epoch)
+        if sequence is not None and row.sequence is not None and sequence <= row.sequence:
+            return False
+        self._seen(row, sequence)
+        known = {each.name: each for each in self._tx.read(_HOSTS, {"of_domain": row.domain})}
+        latest = {report.host: report for report in reports if report.host in known}
+        mine = _unless_replaced(row, latest, known)
+        if mine:
+            keys = [(row.domain, host) for host in mine]
+            self._tx.write(delete(points).where(tuple_(points.c.domain, points.c.host).in_(keys)))
+            self._tx.write(insert(points), [self._point(row, report) for report in mine.values()])
+            self._tell_states(row.domain, mine.values(), known)
+            self._tell_enforced(row.domain, mine, known)
+            held = max(report.generation for report in mine.values())
+            raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
+        return True
+
+    def points(self, domain: str) -> tuple[PointRecord, ...]:
+        """The latest report about each host, by host. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.read(_POINTS, {"of_domain": domain})
+        return tuple(_point_record(row) for row in rows)
+
+    def enforced(self, domain: str, generation: int) -> EnforcedState:
+        """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
+        return self.standing(domain).at(generation)
+
+    def standing(self, domain: str) -> Standing:
+        """Every host of the domain with the latest report about it. Raises NotFound."""
+        by_host = {record.report.host: record for record in self.points(domain)}
+        names = self._tx.read(_HOST_NAMES, {"of_domain": domain}).scalars()
+        return Standing(tuple((name, by_host.get(name)) for name in names))
+
+    def lose_silent(self, silence_s: float) -> tuple[int, ...]:
+        """Log those that were heard of, but not for so many seconds, as down; their ids."""
+        since = self._tx.micros - int(silence_s * 1_000_000)
+        silent = (enforcers.c.last_seen < since) & enforcers.c.lost.is_(None)
+        lose = update(enforcers).where(silent).values(lost=self._tx.micros).returning(enforcers)
+        lost = self._tx.write(lose).all()
+        for row in lost:
+            heard = from_micros(row.last_seen).isoformat()
+            self._events.append("enforcer.down", row.domain, {"name": row.name, "id": row.id, "last_seen": heard})
+        return tuple(row.id for row in lost)
+
+    def has_silent(self, silence_s: float) -> bool:
+        """Whether `lose_silent` would find any: for asking often without writing."""
+        since = self._tx.micros - int(silence_s * 1_000_000)
+        silent = select(enforcers.c.id).where(enforcers.c.last_seen < since, enforcers.c.lost.is_(None))
+        return self._tx.read(silent.limit(1)).first() is not None
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _row(self, enforcer: int) -> Row[Any]:
+        row = self._tx.read(_ENFORCER, {"numbered": enforcer}).one_or_none()
+        if row is None:
+            raise NotFound(f"there is no enforcer {enforcer}")
+        return row
+
+    def _seen(self, row: Row[Any], sequence: int | None) -> None:
+        latest = row.sequence if sequence is None else sequence
+        self._tx.write(_SEEN, {"numbered": row.id, "at": self._tx.micros, "latest": latest})
+        if row.last_seen is None or row.lost is not None:
+            self._events.append("enforcer.up", row.domain, {"name": row.name, "id": row.id})
+
+    def _tell_states(self, domain: str, reports: Iterable[PointReport], known: Mapping[str, Row[Any]]) -> None:
+        for report in reports:
+            before = known[report.host].state
+            was_bad, is_bad = before is not None and PointState(before) in _BAD, report.state in _BAD
+            if (is_bad and before != report.state.value) or (was_bad and not is_bad):
+                kind = f"host.{report.state.value}" if is_bad else "host.recovered"
+                why = {"error": _kept(report.error)} if report.error else {}
+                self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
+
+    def _tell_enforced(self, domain: str, fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> None:
+        """Log a generation that every host has now reached, and the lists that came with it."""
+        reached = _reached(fresh, known)
+        first = next(iter(known.values()))
+        before = first.enforced or 0
+        if reached is None or not before < reached <= first.generation_now:
+            return
+        self._tx.write(update(domains).where(domains.c.id == domain).values(enforced=reached))
+        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(known)})
+        current = and_(acl_versions.c.tenant == tenants.c.number, acl_versions.c.version <= tenants.c.acl_version)
+        lists = (
+            select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
+            .join(tenants, current)
+            .where(acl_versions.c.generation > before, acl_versions.c.generation <= reached)
+            .where(tenants.c.domain == domain, acl_versions.c.version > 0)
+            .order_by(acl_versions.c.generation)
+        )
+        newest = {row.id: row for row in self._tx.read(lists)}
+        for tenant, row in newest.items():
+            self._events.append("acl.enforced", tenant, {"version": row.version, "generation": row.generation})
+
+    def _point(self, row: Row[Any], report: PointReport) -> dict[str, object]:
+        return {
+            "domain": row.domain,
+            "host": report.host,
+            "enforcer": row.id,
+            "generation": report.generation,
+            "digest": report.digest,
+            "state": report.state.value,
+            "error": _kept(report.error),
+            "flows": report.flows,
+            "reported": self._tx.micros,
+        }
+
+
+def check_epoch(row: Row[Any], epoch: int | None) -> None:
+    """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict."""
+    if epoch is not None and epoch < row.epoch:
+        raise Conflict(
+            f"enforcer '{row.name}' is at epoch {row.epoch}, and this is of epoch {epoch}: another process of the same "
+            "name has taken over",
+            place="epoch",
+        )
+
+
+def _hosts_of_a_domain() -> Select[Any]:
+    """A domain's hosts with what is known of each, and on every row what is known of the domain."""
+    reporter = enforcers.alias("reporter")
+    return (
+        select(
+            hosts.c.name,
+            points.c.state,
+            points.c.generation,
+            reporter.c.name.label("reporter"),
+            reporter.c.epoch,
+            domains.c.enforced,
+            domains.c.generation.label("generation_now"),
+        )
+        .join(domains, domains.c.id == hosts.c.domain)
+        .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+        .outerjoin(reporter, reporter.c.id == points.c.enforcer)
+        .where(hosts.c.domain == bindparam("of_domain"))
+    )
+
+
+_HOSTS = _hosts_of_a_domain()
+
+
+def _unless_replaced(
+    row: Row[Any], latest: Mapping[str, PointReport], known: Mapping[str, Row[Any]]
+) -> Mapping[str, PointReport]:
+    """The reports but for hosts that an enforcer of a higher epoch reported. Raises Conflict when none is left."""
+    later = [host for host in latest if (known[host].epoch or 0) > row.epoch]
+    if later and len(later) == len(latest):
+        host = known[later[0]]
+        raise Conflict(
+            f"host '{later[0]}' is reported by enforcer '{host.reporter}' of epoch {host.epoch}, and this is of epoch "
+            f"{row.epoch}: take over first, with a new epoch",
+            place="points",
+        )
+    return {host: report for host, report in latest.items() if host not in later}
+
+
+def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:
+    """The generation that every host enforces; None while one of them enforces none."""
+    reached: list[int] = []
+    for name, row in known.items():
+        report = fresh.get(name)
+        state = report.state.value if report is not None else row.state
+        if state != PointState.ENFORCED.value:
+            return None
+        reached.append(report.generation if report is not None else row.generation)
+    return min(reached, default=None)
+
+
+def _kept(error: str | None) -> str | None:
+    """A device's own words as every database can keep them."""
+    return None if error is None else "".join(c if c.isprintable() else "?" for c in error[:_LONGEST_ERROR])
+
+
+def _point_record(row: Row[Any]) -> PointRecord:
+    report = PointReport(row.host, row.generation, row.digest, PointState(row.state), row.error, row.flows)
+    return PointRecord(report, row.enforcer, from_micros(row.reported))
