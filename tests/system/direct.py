@@ -6,6 +6,7 @@ For tests of what packets do; the service and its failures have tests of their o
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
@@ -37,14 +38,16 @@ class Direct:
     def __exit__(self, *_: object) -> None:
         self._launcher.stop()
 
-    def enforce(self, policy: Policy) -> Program:
-        """Returns once every host was read back to hold the policy."""
+    def enforce(self, policy: Policy, *, on: Collection[str] | None = None) -> Program:
+        """Returns once every host, or those named, were read back to hold the policy."""
         self._generation += 1
         program = compile_host(policy, domain=self._lab.spec.domain, generation=self._generation)
         hosts = {int(host.datapath_id, 16): host for host in self._lab.spec.hosts}
         with self._changed:
             assert self._changed.wait_for(lambda: set(hosts) <= set(self._channels), PATIENCE_S), "a switch is missing"
         for datapath_id, host in hosts.items():
+            if on is not None and host.name not in on:
+                continue
             self._bring(Switch(self._channels[datapath_id], uplink=host.uplink), program)
         return program
 

@@ -1,0 +1,213 @@
+"""Intersection first: what a change must hold back while some enforcement points already follow it and others do not.
+
+A packet from one tenant to another passes two points: its sender's switch asks the egress list, its receiver's switch
+the ingress list. Each switch changes at once, but not both at the same moment. Of a packet, each list says yes or no
+before and after; only where the two lists change in opposite directions can a mix of old and new let through what
+neither policy permits:
+
+        egress   ingress                            egress   ingress
+    old    1        0      old egress, new ingress     0        1      new egress, old ingress
+    new    0        1      = 1 1: a leak               1        0      = 1 1: a leak
+
+For these packets the *intersection* is published first: the new policy, with what one list opens held back (0 0) by
+deny rules on top of it. Old and intersection mixed let through only what the old or the new policy permits, and so do
+intersection and new. When every point has read back the intersection, the new policy follows.
+
+Holding back more is always safe: where both lists say no at one of the two points in the mix, nothing passes. So where
+a difference is too large to be listed, everything between the two tenants is held back; and a box that no rule says
+exactly (some of its fragments, many protocols) is held back with a little around it.
+
+Operator rules need none of this: they are asked at both points, and where one speaks, before or after, both points
+change in the same direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from types import MappingProxyType
+
+from orchestrator.errors import TooLarge
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.difference import difference
+from orchestrator.policy.formats.express import NO_PACKETS, matches_of
+from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.rulelist import world
+from orchestrator.policy.space import Box, everything, merged
+
+MOST_BOXES, MOST_RULES = 256, 1024
+"""More than so many between two tenants are not listed: everything between the two is held back."""
+
+Withheld = Mapping[TenantId, tuple[Rule, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """What a change opens and closes in one direction of a tenant's list; all of it where that is not known."""
+
+    tenant: Tenant
+    opened: tuple[Box, ...]
+    closed: tuple[Box, ...]
+
+
+def withheld(held: Iterable[Policy], target: Policy) -> Withheld:
+    """The deny rules to lay on top of tenants' lists before `target` may follow, by tenant; empty: it may follow now.
+
+    `held` are the policies that enforcement points may hold.
+    """
+    found: dict[tuple[TenantId, Direction], dict[Rule, None]] = {}
+    for policy in held:
+        egress, ingress = (_moves(policy, target, direction) for direction in (Direction.EGRESS, Direction.INGRESS))
+        for sender in egress:
+            for receiver in ingress:
+                ends = sender.tenant, receiver.tenant
+                for opening, closing, direction in (
+                    (sender, receiver, Direction.EGRESS),
+                    (receiver, sender, Direction.INGRESS),
+                ):
+                    rules = _meeting(opening.opened, closing.closed, ends, direction)
+                    found.setdefault((opening.tenant.id, direction), {}).update(dict.fromkeys(rules))
+    order = sorted(found, key=lambda each: (each[0], each[1].value))
+    by_tenant = {tenant: tuple(rule for key in order if key[0] == tenant for rule in found[key]) for tenant, _ in order}
+    return {tenant: rules for tenant, rules in by_tenant.items() if rules}
+
+
+def narrowed(policy: Policy, held_back: Withheld, *, highest_number: int) -> Policy:
+    """The policy with the deny rules on top of its lists. Their numbers go down from `highest_number`."""
+    numbers = count(highest_number, -1)
+    return replace(
+        policy,
+        tenants=tuple(
+            _narrowed(tenant, held_back[tenant.id], numbers) if tenant.id in held_back else tenant
+            for tenant in policy.tenants
+        ),
+    )
+
+
+def _narrowed(tenant: Tenant, rules: tuple[Rule, ...], numbers: Iterator[int]) -> Tenant:
+    taken = {rule.id for rule in tenant.acl.rules}
+    names = (name for name in (RuleId(f"withheld-{place}") for place in count()) if name not in taken)
+    named = tuple(replace(rule, id=name) for rule, name in zip(rules, names, strict=False))
+    known: dict[str, int] = dict(tenant.rule_numbers)
+    known.update((rule.id, next(numbers)) for rule in named)
+    return replace(
+        tenant, acl=replace(tenant.acl, rules=named + tenant.acl.rules), rule_numbers=MappingProxyType(known)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- what moves
+
+
+def _moves(before: Policy, after: Policy, direction: Direction) -> list[_Moves]:
+    """What the step from one policy to another opens and closes, by tenant, for those whose lists differ."""
+    olds = {tenant.id: tenant for tenant in before.tenants}
+    news = {tenant.id: tenant for tenant in after.tenants}
+    found = []
+    for name in {**olds, **news}:
+        old, new = olds.get(name), news.get(name)
+        if old is not None and new is not None and old.prefixes == new.prefixes:
+            if before.return_traffic is after.return_traffic and (old.acl is new.acl or old.acl == new.acl):
+                continue
+            moves = _changes(old.acl, before.return_traffic, new, after.return_traffic, direction)
+        else:
+            moves = _moved_prefixes(old, new, direction)
+        if moves.opened or moves.closed:
+            found.append(moves)
+    return found
+
+
+def _changes(
+    old: Acl, old_returns: ReturnTraffic, new: Tenant, new_returns: ReturnTraffic, direction: Direction
+) -> _Moves:
+    lists = _one_way(old, old_returns, direction), _one_way(new.acl, new_returns, direction)
+    try:
+        found = difference(*lists, own=new.prefixes)
+    except TooLarge:
+        everything = _everything(new, direction)
+        return _Moves(new, everything, everything)
+    opened, closed = (
+        tuple(change.box for change in changes if change.direction is direction)
+        for changes in (found.permitted, found.denied)
+    )
+    return _Moves(new, opened, closed)
+
+
+def _moved_prefixes(old: Tenant | None, new: Tenant | None, direction: Direction) -> _Moves:
+    """Where a tenant's prefixes changed, anything may have been opened or closed, in what it has and what it had."""
+    tenant = new or old
+    assert tenant is not None
+    owned = tuple({*(old.prefixes if old else ()), *(new.prefixes if new else ())})
+    everything = _everything(replace(tenant, prefixes=owned), direction)
+    return _Moves(tenant, everything if new else (), everything if old else ())
+
+
+def _everything(tenant: Tenant, direction: Direction) -> tuple[Box, ...]:
+    worlds = (world(family, direction, tenant.prefixes) for family in Family) if tenant.prefixes else ()
+    return tuple(box for box in worlds if box is not None)
+
+
+def _one_way(acl: Acl, returns: ReturnTraffic, direction: Direction) -> Acl:
+    """One direction of a list, with the domain's return traffic as a rule like any other."""
+    rules = [rule for rule in acl.rules if rule.direction is direction]
+    taken = {rule.id for rule in rules}
+    if returns is ReturnTraffic.ESTABLISHED:
+        name = next(each for each in (RuleId(f"return-{place}") for place in count()) if each not in taken)
+        rules += [replace(rule, id=name) for rule in RETURN_RULES if rule.direction is direction]
+    return replace(acl, rules=tuple(rules))
+
+
+def _meeting(
+    opened: tuple[Box, ...], closed: tuple[Box, ...], ends: tuple[Tenant, Tenant], direction: Direction
+) -> tuple[Rule, ...]:
+    """Rules that deny, in the list that opens it, what one point opens and the other closes between two tenants."""
+    if len(opened) * len(closed) <= MOST_BOXES**2:
+        common = [one.intersect(other) for one in opened for other in closed]
+        try:
+            rules = tuple(
+                rule for box in merged(box for box in common if box is not None) for rule in _denying(box, direction)
+            )
+        except TooLarge:
+            rules = ()
+        if len(rules) <= MOST_RULES and (rules or not any(common)):
+            return rules
+    return tuple(rule for box in _between(*ends) for rule in _denying(box, direction))
+
+
+def _between(sender: Tenant, receiver: Tenant) -> tuple[Box, ...]:
+    """Every packet from one tenant to another."""
+    ways = (
+        one.intersect(other)
+        for one in _everything(sender, Direction.EGRESS)
+        for other in _everything(receiver, Direction.INGRESS)
+    )
+    return tuple(box for box in ways if box is not None)
+
+
+# ---------------------------------------------------------------------------------------------- boxes as rules
+
+
+def _denying(box: Box, direction: Direction) -> Iterator[Rule]:
+    """Rules that deny a box; where no rule leaves its later fragments out, these too.
+
+    Protocols that no packet has by rights are some packet's all the same: with them every protocol is denied.
+    """
+    if any(box.protocols >> strange & 1 for strange in NO_PACKETS[box.family]):
+        box = box._replace(protocols=box.protocols | everything(box.family).protocols)
+    for match in matches_of(box, direction):
+        yield Rule(
+            RuleId("withheld"),
+            Action.DENY,
+            direction,
+            protocol=match.protocol,
+            source=match.source,
+            destination=match.destination,
+            source_ports=match.source_ports,
+            destination_ports=match.destination_ports,
+            icmp_type=match.icmp_type,
+            icmp_code=match.icmp_code,
+            established=match.established,
+            tcp_flags=match.tcp_flags,
+            fragments=match.fragments,
+        )

@@ -1,0 +1,206 @@
+"""Intersection first, through the control loop: what is published when, and what a restart in the middle comes to."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Publisher
+from orchestrator.policy.addresses import EVERY_IPV4
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Acl
+from orchestrator.program.program import Program
+from orchestrator.store import open_store
+from orchestrator.store.records import HostRecord, PointReport, PointState
+from orchestrator.store.unit import Unit
+
+HOSTS = ("h1", "h2")
+
+
+class Plant:
+    """A service's control over a database, and the hosts of one domain, which a test lets report."""
+
+    def __init__(self, url: str) -> None:
+        self.store = open_store(url)
+        self.publisher = Publisher()
+        metrics = Metrics()
+        self.control = Control(self.store, Compiler(metrics), self.publisher)
+        self.enforcement = Enforcement(self.store, metrics, told=self.control.reported)
+
+    def start(self) -> None:
+        self.control.start()
+        self.wait_for(lambda: self.publisher.program("pop") is not None)
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.control.stop()
+        self.store.close()
+
+    @property
+    def program(self) -> Program:
+        program = self.publisher.program("pop")
+        assert program is not None
+        return program
+
+    def put(self, acl: Acl) -> int:
+        return self.control.write(lambda unit: unit.acls.replace("all", acl, author="test")).generation
+
+    def read_back(self, *hosts: str, program: Program | None = None) -> None:
+        held = program or self.program
+        enforcer = self.control.read(lambda unit: unit.enforcers.list("pop")[0].id)
+        points = [
+            PointReport(host, held.generation, held.digest, PointState.ENFORCED, None, len(held.blocks))
+            for host in hosts
+        ]
+        self.enforcement.report("pop", enforcer, Report(tuple(points), ()))
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come about"
+            time.sleep(0.005)
+
+
+def deny_web(direction: str) -> Acl:
+    """Everything is permitted but TCP port 80, which one of the two directions denies."""
+    rules = [
+        {"id": f"no-{direction}", "action": "deny", "direction": direction, "protocol": "tcp", "destination_ports": 80},
+        {"id": "in", "action": "permit"},
+    ]
+    return acl_from_json({"rules": rules})
+
+
+def set_up(unit: Unit) -> None:
+    unit.domains.create("pop")
+    unit.tenants.create("all", name="", domain="pop", prefixes=[EVERY_IPV4])
+    for number, host in enumerate(HOSTS):
+        unit.domains.add_host("pop", HostRecord(host, 1 + number, "wan0"))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def plant(url: str) -> Iterator[Plant]:
+    made = Plant(url)
+    with made.store.write() as unit:
+        set_up(unit)
+    enrol(made)
+    made.start()
+    yield made
+    made.close()
+
+
+def enrol(plant: Plant) -> None:
+    with plant.store.write() as unit:
+        later = unit.now + dt.timedelta(hours=1)
+        unit.enforcers.enrol(unit.enforcers.invite("pop", expires=later, author="test"), name="c1", kind="openflow")
+
+
+def everywhere(plant: Plant, acl: Acl) -> int:
+    generation = plant.put(acl)
+    plant.read_back(*HOSTS)
+    plant.wait_for(lambda: plant.program.generation == generation)
+    plant.read_back(*HOSTS)
+    return generation
+
+
+def test_a_deny_that_changes_ends_is_staged(plant: Plant) -> None:
+    before = everywhere(plant, deny_web("egress"))
+    target = plant.put(deny_web("ingress"))
+    assert target == before + 2
+    middle = plant.program
+    assert middle.generation == target - 1
+    plant.read_back("h1")
+    time.sleep(0.1)
+    assert plant.program is middle, "one host may still hold the old list"
+    plant.read_back("h2")
+    plant.wait_for(lambda: plant.program.generation == target)
+    assert not plant.enforcement.enforced("pop", target).done
+    plant.read_back(*HOSTS)
+    assert plant.enforcement.enforced("pop", target).done
+
+
+def test_a_change_in_one_direction_is_not_staged(plant: Plant) -> None:
+    before = everywhere(plant, deny_web("ingress"))
+    first, *others = deny_web("ingress").rules
+    assert plant.put(Acl((*others, first))) == before + 1 == plant.program.generation, "it only opens"
+    plant.read_back(*HOSTS)
+    assert plant.put(Acl(tuple(others))) == before + 2 == plant.program.generation
+
+
+def test_two_changes_that_some_host_has_not_seen_are_staged_together(plant: Plant) -> None:
+    everywhere(plant, deny_web("egress"))
+    rules = (*deny_web("egress").rules[:1], *deny_web("ingress").rules)
+    both = plant.put(Acl(rules))
+    assert plant.program.generation == both
+    target = plant.put(deny_web("ingress"))
+    assert plant.program.generation == target - 1, "h1 and h2 may hold the first list or the second"
+    plant.read_back(*HOSTS)
+    plant.wait_for(lambda: plant.program.generation == target)
+
+
+def test_the_latest_goal_wins(plant: Plant) -> None:
+    everywhere(plant, deny_web("egress"))
+    plant.put(deny_web("ingress"))
+    target = plant.put(deny_web("egress"))
+    plant.read_back(*HOSTS)
+    plant.wait_for(lambda: plant.program.generation == target)
+    plant.read_back(*HOSTS)
+    assert plant.enforcement.enforced("pop", target).done
+
+
+def test_a_host_that_is_taken_out_is_not_waited_for(plant: Plant) -> None:
+    everywhere(plant, deny_web("egress"))
+    target = plant.put(deny_web("ingress"))
+    plant.read_back("h1")
+    plant.control.write(lambda unit: unit.domains.remove_host("pop", "h2"))
+    plant.enforcement.hosts_changed()
+    plant.wait_for(lambda: plant.program.generation >= target)
+
+
+@pytest.mark.parametrize("reached", [(), ("h1",), HOSTS])
+def test_a_restart_in_the_middle_ends_with_the_target(plant: Plant, url: str, reached: tuple[str, ...]) -> None:
+    everywhere(plant, deny_web("egress"))
+    target = plant.put(deny_web("ingress"))
+    middle = plant.program
+    if reached:
+        plant.read_back(*reached)
+    if reached == HOSTS:
+        plant.wait_for(lambda: plant.program.generation == target)
+    plant.close()
+    again = Plant(url)
+    again.start()
+    try:
+        assert (again.program.generation, again.program.digest) == (target - 1, middle.digest)
+        again.read_back(*HOSTS)
+        again.wait_for(lambda: again.program.generation == target)
+    finally:
+        again.close()
+
+
+def test_a_restart_before_anything_was_read_back_at_the_new_list(plant: Plant, url: str) -> None:
+    everywhere(plant, deny_web("egress"))
+    old = plant.program
+    plant.read_back(*HOSTS)
+    target = plant.put(deny_web("ingress"))
+    plant.close()
+    again = Plant(url)
+    again.start()
+    try:
+        again.read_back("h1")
+        again.read_back("h2", program=old)
+        time.sleep(0.1)
+        assert again.program.generation == target - 1
+    finally:
+        again.close()

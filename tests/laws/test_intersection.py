@@ -1,0 +1,169 @@
+"""Intersection first: whatever mix of policies the switches hold, nothing passes that no policy permits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, given, settings
+from strategies import policies
+
+from orchestrator.errors import TooLarge
+from orchestrator.policy import intersection
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.intersection import narrowed, withheld
+from orchestrator.policy.model import Acl, Direction, Packet, Policy, TenantId
+from orchestrator.policy.oracle import Action, ask, matches, owner
+
+HIGHEST = 10**6
+PHASES = (Phase.explicit, Phase.generate)
+"""A counterexample has thousands of packets: making it smaller takes longer than reading it."""
+
+
+def passes_point(policy: Policy, packet: Packet, direction: Direction) -> bool:
+    """What the sender's (egress) or the receiver's switch (ingress) says of a packet between two addresses of ours."""
+    operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
+    if operator is not None:
+        return operator.action is Action.PERMIT
+    address = packet.source if direction is Direction.EGRESS else packet.destination
+    tenant = owner(policy, packet.family, address)
+    return tenant is not None and ask(tenant.acl, packet, direction, policy.return_traffic).action is Action.PERMIT
+
+
+def passes(sender: Policy, receiver: Policy, packet: Packet) -> bool:
+    """Whether a packet passes when the sender's switch holds one policy and the receiver's another."""
+    return passes_point(sender, packet, Direction.EGRESS) and passes_point(receiver, packet, Direction.INGRESS)
+
+
+def leaks(policies_held: tuple[Policy, ...], allowed: tuple[Policy, ...], packets: tuple[Packet, ...]) -> list[Packet]:
+    """The packets that some mix lets through and no policy of `allowed` permits."""
+    return [
+        packet
+        for packet in packets
+        if any(passes(one, other, packet) for one in policies_held for other in policies_held)
+        and not any(passes(each, each, packet) for each in allowed)
+    ]
+
+
+def step(before: Policy, after: Policy) -> tuple[Policy, Mapping[TenantId, tuple[object, ...]]]:
+    back = withheld([before], after)
+    return narrowed(after, back, highest_number=HIGHEST), back
+
+
+def packets_of(*several: Policy) -> tuple[Packet, ...]:
+    found: dict[Packet, None] = {}
+    for policy in several:
+        found.update(dict.fromkeys(policy_packets(policy)))
+    return tuple(
+        packet
+        for packet in found
+        if all(owner(several[0], packet.family, end) is not None for end in (packet.source, packet.destination))
+    )
+
+
+def alike(before: Policy, after: Policy) -> Policy:
+    """The other policy with the first one's tenants and operator, so that only lists differ."""
+    lists = {tenant.id: tenant for tenant in after.tenants}
+    tenants = tuple(
+        replace(tenant, acl=lists[tenant.id].acl, rule_numbers=lists[tenant.id].rule_numbers)
+        if tenant.id in lists
+        else tenant
+        for tenant in before.tenants
+    )
+    return replace(before, tenants=tenants, return_traffic=after.return_traffic)
+
+
+@given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
+@settings(max_examples=40, phases=PHASES)
+def test_no_mix_lets_through_what_neither_policy_permits(before: Policy, other: Policy) -> None:
+    after = alike(before, other)
+    middle, _ = step(before, after)
+    packets = packets_of(before, after, middle)
+    assert not leaks((before, middle), (before, after), packets)
+    assert not leaks((middle, after), (before, after), packets)
+    assert not withheld([middle], after), "once the intersection is everywhere, the target may follow"
+
+
+@given(policies(max_tenants=2, max_rules=3), policies(max_tenants=2, max_rules=3), policies(max_tenants=2, max_rules=3))
+@settings(max_examples=8, phases=PHASES)
+def test_nor_when_switches_lag_by_more_than_one_policy(first: Policy, second: Policy, third: Policy) -> None:
+    second, third = alike(first, second), alike(first, third)
+    middle = narrowed(third, withheld([first, second], third), highest_number=HIGHEST)
+    packets = packets_of(first, second, third, middle)
+    for lagging in (first, second):
+        assert not leaks((lagging, middle), (lagging, third), packets)
+    assert not leaks((middle, third), (third,), packets)
+
+
+@given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
+@settings(max_examples=8, phases=PHASES)
+def test_prefixes_that_move_are_held_back_whole(before: Policy, after: Policy) -> None:
+    first, *others = after.tenants
+    moved = (*first.prefixes, *(prefix for tenant in others for prefix in tenant.prefixes[:1]))
+    rest = tuple(replace(tenant, prefixes=tenant.prefixes[1:]) for tenant in others)
+    after = replace(after, tenants=(replace(first, prefixes=moved), *rest), operator=before.operator)
+    middle, _ = step(before, after)
+    packets = packets_of(before, after, middle)
+    assert not leaks((before, middle), (before, after), packets)
+    assert not leaks((middle, after), (before, after), packets)
+
+
+@given(policies(max_tenants=2, max_rules=4), policies(max_tenants=2, max_rules=4))
+@settings(max_examples=8, phases=PHASES)
+def test_too_large_a_difference_is_held_back_whole(before: Policy, other: Policy) -> None:
+    after = alike(before, other)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "difference", too_large)
+        middle, _ = step(before, after)
+        packets = packets_of(before, after, middle)
+        assert not leaks((before, middle), (before, after), packets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intersection, "MOST_RULES", 0)
+        assert not leaks((before, step(before, after)[0]), (before, after), packets)
+
+
+def too_large(*_: object, **__: object) -> None:
+    raise TooLarge("too many boxes")
+
+
+# ---------------------------------------------------------------------------------------------------- by example
+
+
+def deny(direction: str, port: int) -> Acl:
+    return acl_from_json(
+        {
+            "rules": [
+                {"id": "no", "action": "deny", "direction": direction, "protocol": "tcp", "destination_ports": port},
+                {"id": "all", "action": "permit"},
+            ]
+        }
+    )
+
+
+def policy_with(policy: Policy, acl: Acl) -> Policy:
+    numbers = {rule.id: 1 + place for place, rule in enumerate(acl.rules)}
+    return replace(policy, operator=(), tenants=(replace(policy.tenants[0], acl=acl, rule_numbers=numbers),))
+
+
+@given(policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=5)
+def test_a_deny_that_moves_from_one_end_to_the_other(base: Policy) -> None:
+    before, after = policy_with(base, deny("egress", 80)), policy_with(base, deny("ingress", 80))
+    packets = packets_of(before, after)
+    assert leaks((before, after), (before, after), packets), "without the intersection it leaks"
+    middle, back = step(before, after)
+    assert not leaks((before, middle), (before, after), packets)
+    assert {rule.direction for rules in back.values() for rule in rules} == {Direction.EGRESS}  # type: ignore[attr-defined]
+    permitted = [packet for packet in packets if passes(before, before, packet) and passes(after, after, packet)]
+    assert permitted
+    assert all(passes(middle, middle, packet) for packet in permitted), "what both permit passes all the while"
+
+
+@given(policies(max_tenants=1, max_rules=0, with_operator=False))
+@settings(max_examples=5)
+def test_one_way_changes_need_no_intersection(base: Policy) -> None:
+    closed, opened = policy_with(base, deny("ingress", 80)), policy_with(base, Acl(deny("ingress", 80).rules[1:]))
+    assert not withheld([closed], opened)
+    assert not withheld([opened], closed)
