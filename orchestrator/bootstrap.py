@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,10 +22,13 @@ from api.context import Services
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.feed import Feed
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import Conflict, Missing
+from orchestrator.logs import configure_logging
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.clock import utc_now
@@ -36,6 +38,10 @@ from orchestrator.store.transaction import StoreSettings
 log = structlog.get_logger()
 
 _SQLITE_FILE = "sqlite:///"
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes, and
+what was published must not wait for the thread that published it."""
 _SHARED_RECHECK_S = 1.0
 """How often a wait looks for reports that another replica took. SQLite has exactly one process, and nobody looks."""
 
@@ -48,12 +54,14 @@ class Parts:
     publisher: Publisher
     enforcement: Enforcement
     workbench: Workbench
+    feed: Feed
     store: Store
 
     def release(self) -> None:
         """Answer everybody who waits, so that the connections can end."""
         self.publisher.close()
         self.enforcement.close()
+        self.feed.close()
 
     def close(self) -> None:
         """Stop the loops and give the database back."""
@@ -84,20 +92,28 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     metrics, workbench = Metrics(), Workbench()
     publisher = Publisher()
     metrics.watch(publisher.programs, lambda: publisher.watching)
-    control = Control(store, Compiler(metrics), publisher)
+    timekeeper = Timekeeper(
+        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
+    )
+    control = Control(store, Compiler(metrics), publisher, timekeeper)
+    feed = Feed(store)
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
-    enforcement = Enforcement(store, metrics, recheck_s=_SHARED_RECHECK_S if is_shared else None)
+    recheck_s = _SHARED_RECHECK_S if is_shared else None
+    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported)
     services = Services(
         control=control,
         enforcement=enforcement,
         metrics=metrics,
         clock=clock,
         workbench=workbench,
+        feed=feed,
         body_limit_bytes=settings.body_limit_bytes,
         watch_limit_s=settings.watch_limit_s,
         review_limit_s=settings.review_limit_s,
+        heartbeat_s=settings.heartbeat_s,
+        expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
     )
-    parts = Parts(control, publisher, enforcement, workbench, store)
+    parts = Parts(control, publisher, enforcement, workbench, feed, store)
     return Service(create_app(services, parts.lifespan), parts)
 
 
@@ -165,6 +181,7 @@ def serve(settings: Settings) -> None:
     Raises what wiring raises, Missing when the address cannot be had, Conflict when another service has the database.
     """
     configure_logging(settings)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with _alone(settings):
         _serve(settings)
 
@@ -214,33 +231,3 @@ def _serve(settings: Settings) -> None:
         raise Missing(f"the certificate or its key cannot be used: {error}", place="tls_certificate") from error
     finally:
         service.parts.close()
-
-
-def configure_logging(settings: Settings) -> None:
-    """Write every event, ours and the libraries', to standard error in the form that the settings ask for."""
-    level = getattr(logging, settings.log_level.upper())
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    last: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
-            exception_formatter=structlog.dev.plain_traceback,  # the pretty ones show variables, and so secrets
-        )
-    )
-    failures = [structlog.processors.format_exc_info] if settings.log_format == "json" else []
-    structlog.configure(
-        processors=[*shared, *failures, last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    forget = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(processors=[forget, *failures, last], foreign_pre_chain=shared)
-    )
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)

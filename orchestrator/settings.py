@@ -21,6 +21,15 @@ PREFIX = "ACLFLOW_"
 CONFIG = "ACLFLOW_CONFIG"
 
 _DATABASE_FILE = "aclflow.db"
+_ABOVE_ZERO = (
+    "body_limit_bytes",
+    "watch_limit_s",
+    "review_limit_s",
+    "expiry_lead_s",
+    "enforcer_silence_s",
+    "heartbeat_s",
+    "busy_timeout_s",
+)
 _LOG_FORMATS = ("console", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,6 +53,12 @@ class Settings:
     """The longest that a watch or a wait may ask to be held; longer ones are answered after this time."""
     review_limit_s: float = 20.0
     """How long a dry run may look for findings, and for differences, before it is given up."""
+    expiry_lead_s: float = 86400.0
+    """How long before its end a rule is announced to expire."""
+    enforcer_silence_s: float = 60.0
+    """After how long without a report an enforcement point counts as down; they report every 20 s at least."""
+    heartbeat_s: float = 15.0
+    """How often a stream of events without events says that it is alive."""
     busy_timeout_s: float = 5.0
     """How long a writer waits for another one before the answer is 503."""
     url: str = "http://127.0.0.1:8420"
@@ -60,7 +75,7 @@ class Settings:
             object.__setattr__(self, "database_url", f"sqlite:///{self.state_dir / _DATABASE_FILE}")
         if not 0 <= self.listen_port <= 65535:
             raise BadInput(f"port {self.listen_port} is not in 0..65535", place="listen_port")
-        for name in ("body_limit_bytes", "watch_limit_s", "review_limit_s", "busy_timeout_s"):
+        for name in _ABOVE_ZERO:
             if not 0 < getattr(self, name) < float("inf"):
                 raise BadInput(f"{getattr(self, name)} is not a number above zero", place=name)
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -84,6 +99,9 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "body_limit_bytes": int,
         "watch_limit_s": float,
         "review_limit_s": float,
+        "expiry_lead_s": float,
+        "enforcer_silence_s": float,
+        "heartbeat_s": float,
         "busy_timeout_s": float,
     }
 )

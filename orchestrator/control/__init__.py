@@ -2,8 +2,13 @@
 
 control.py      Control: units of work that compile before they commit, and the loop that catches up
 compiler.py     policy snapshots into programs, with each domain's cache
+proofs.py       no program leaves that is not proven to be its policy
+staging.py      intersection first: what may be published now on the way to the newest policy
 publisher.py    every domain's current program and recent deltas, and who waits for a newer one
 enforcement.py  what enforcement points read back, and who waits for that
+feed.py         the log of events as it grows, for those who follow it
+quota.py        what tenants' lists cost, held to their quotas before a commit
+timekeeper.py   what time brings: expiry and its announcement, enforcement points that fell silent
 signals.py      waking coroutines from threads
 workbench.py    pure work that may take long, in a process of its own
 metrics.py      what Prometheus is told

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 
 from orchestrator.compile.host import CompileCache, compile_host
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.proofs import Proofs
+from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store.records import PolicySnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, and how it came from the one that was compiled before (None: there was none)."""
+
+    program: Program
+    change: Delta | None
 
 
 class Compiler:
@@ -18,17 +29,23 @@ class Compiler:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._caches: dict[str, CompileCache] = {}
+        self._proofs = Proofs(metrics)
 
-    def compile(self, domain: str, snapshot: PolicySnapshot) -> Program:
-        """The program of a domain's policy. Raises TooLarge and NotExpressible with the rule's place."""
+    def compile(self, domain: str, snapshot: PolicySnapshot) -> Compiled:
+        """The program of a domain's policy, proven. Raises TooLarge and NotExpressible with the rule's place.
+
+        Raises NotEquivalent when what was compiled is not the policy.
+        """
         with self._lock:
             cache = self._caches.setdefault(domain, CompileCache())
             started = time.perf_counter()
             program = compile_host(snapshot.policy, domain=domain, generation=snapshot.generation, cache=cache)
             self._metrics.compiled(time.perf_counter() - started)
-        return program
+            self._proofs.check(snapshot.policy, program, cache.change)
+            return Compiled(program, cache.change)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self._lock:
             self._caches.pop(domain, None)
+            self._proofs.forget(domain)

@@ -8,24 +8,28 @@
                                                                                         latest state, once
 
 The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
-went meanwhile are never compiled. It also takes out rules whose time is over, at the moment when it is.
+went meanwhile are never compiled. It also does what time brings (`timekeeper.py`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 
-from orchestrator.control.compiler import Compiler
+from orchestrator import stages
+from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.publisher import Answer, Held, Publisher
+from orchestrator.control.quota import Usage
+from orchestrator.control.staging import Staging
+from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.errors import Busy, NotFound, TryAgain
-from orchestrator.program.program import Program
 from orchestrator.store import Store
-from orchestrator.store.records import Committed
+from orchestrator.store.records import Committed, PolicySnapshot, Principal
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -33,19 +37,36 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 _RETRY_S = 1.0
-_SHORTEST_SLEEP_S = 0.05
-_LONGEST_SLEEP_S = 30.0
-"""The wall clock may jump, and then a rule's time is over sooner than was thought."""
+_STAGED_LOOK_S = 0.2
+"""How often to look whether a domain may go on that is held at an intersection."""
 _PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A program to be published on the way to generation `target`: that of the target, or of what must come first."""
+
+    target: int
+    snapshot: PolicySnapshot
+    compiled: Compiled
+
+
+class _TwoSteps(Exception):
+    """The change takes two generations."""
 
 
 class Control:
     """The writing side of a service. `write` and `read` may be called from any thread."""
 
-    def __init__(self, store: Store, compiler: Compiler, publisher: Publisher) -> None:
+    def __init__(
+        self, store: Store, compiler: Compiler, publisher: Publisher, timekeeper: Timekeeper | None = None
+    ) -> None:
         self._store = store
         self._compiler = compiler
         self._publisher = publisher
+        self._timekeeper = timekeeper or Timekeeper()
+        self._usage = Usage()
+        self._staging = Staging()
         self._mine = threading.local()
         self._wake = threading.Condition()
         self._behind: set[str] = set()
@@ -62,18 +83,44 @@ class Control:
         with self._store.read() as unit:
             return work(unit)
 
+    def known_bearer(self, secret: str) -> Principal | None:
+        """Who bears a token, if that is known without waiting for the database."""
+        return self._store.known_bearer(secret)
+
+    def bearer(self, secret: str) -> Principal:
+        """Who bears a token. Raises Unauthenticated."""
+        return self._store.bearer(secret)
+
     def write(self, work: Callable[[Unit], T]) -> T:
         """Do `work` in a transaction, compile what it changed, commit, publish.
 
-        Raises what `work` and the compiler raise; then nothing was changed.
+        Raises what `work` and the compiler raise; then nothing was changed. `work` is done a second time, after the
+        first was rolled back, where an intersection must be enforced first, which takes a generation of its own.
         """
-        prepared: dict[str, Program] = {}
-        self._mine.prepared = prepared
         try:
-            with self._store.write() as unit:
+            return self._write(work, stride=1)
+        except _TwoSteps:
+            return self._write(work, stride=2)
+
+    def _write(self, work: Callable[[Unit], T], *, stride: int) -> T:
+        prepared: dict[str, _Step] = {}
+        self._mine.prepared = prepared
+        stages.lap("read")
+        try:
+            with self._store.write(stride=stride) as unit:
+                stages.lap("turn")
                 answer = work(unit)
-                for domain in unit.generations:
-                    prepared[domain] = self._compiler.compile(domain, unit.domains.policy(domain))
+                stages.lap("database")
+                for domain, generation in unit.generations.items():
+                    snapshot = unit.domains.policy(domain)
+                    stages.lap("database")
+                    compiled = self._compiler.compile(domain, snapshot)
+                    stages.lap("compile")
+                    self._usage.hold(unit, compiled, self._publisher.program(domain))
+                    flows = len(compiled.program.blocks)
+                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, stride)
+                    unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
+                    stages.lap("database")
         except TryAgain:  # if it was the commit that failed, the change may be there all the same
             for domain in prepared:
                 self._catch_up(domain)
@@ -84,19 +131,44 @@ class Control:
             self._wake.notify()
         return answer
 
+    def _first_step(self, unit: Unit, domain: str, newest: PolicySnapshot, compiled: Compiled, stride: int) -> _Step:
+        """What is published when this is committed. Raises _TwoSteps if that takes a generation that is not free."""
+        first = self._staging.next(unit, domain, newest)
+        if first is not newest:
+            if stride == 1:
+                raise _TwoSteps
+            compiled = self._compiler.compile(domain, first)
+        return _Step(newest.generation, first, compiled)
+
     def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> T:
         """A write that removes a domain."""
         answer = self.write(work)
+        self._forget(domain)
+        return answer
+
+    def _forget(self, domain: str) -> None:
         self._publisher.drop(domain)
         self._compiler.forget(domain)
-        return answer
+        self._staging.forget(domain)
 
     async def watch(self, domain: str, held: Held | None, wait_s: float, *, stored_generation: int) -> Answer | None:
         """What is newer than `held` and not older than the store; see `Publisher.watch`."""
-        program = self._publisher.program(domain)
-        if program is None or program.generation < stored_generation:
+        program, due = self._publisher.program(domain), self._staging.due(domain, stored_generation)
+        if program is None or program.generation < due:
             self._catch_up(domain)
-        return await self._publisher.watch(domain, held, wait_s, at_least=stored_generation)
+        return await self._publisher.watch(domain, held, wait_s, at_least=due)
+
+    async def follow(
+        self, domain: str, held: Held | None, lasts_s: float, *, heartbeat_s: float, stored_generation: int
+    ) -> AsyncIterator[Answer | None]:
+        """What is newer than `held`, as it comes; see `Publisher.follow`. Raises Busy while there is no program yet."""
+        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation)
+        return self._publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
+
+    def flows_of(self, domain: str, tenant: int) -> int | None:
+        """How many flow entries of a domain's program a tenant has; None while there is no program."""
+        program = self._publisher.program(domain)
+        return None if program is None else self._usage.of(program).get(tenant, 0)
 
     # ---------------------------------------------------------------------------------------------------- the loop
 
@@ -122,17 +194,28 @@ class Control:
 
     def _heard(self, committed: Committed) -> None:
         """A commit: publish what this thread compiled for it, leave the rest to the loop."""
+        stages.lap("commit")
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             with self._wake:
                 self._all_behind = True
                 self._wake.notify()
-        prepared: dict[str, Program] = getattr(self._mine, "prepared", {})
+        prepared: dict[str, _Step] = getattr(self._mine, "prepared", {})
         for domain, generation in committed.domains.items():
-            program = prepared.get(domain)
-            if program is None or program.generation != generation:
+            step = prepared.get(domain)
+            if step is None or step.target != generation:
                 self._catch_up(domain)
             else:
-                self._publish(program)
+                self._publish(step)
+        stages.lap("publish")
+
+    def reported(self, domain: str, generation: int) -> None:
+        """A host of a domain was read back at a generation: what is held at an intersection may go on."""
+        self._staging.reported(domain, generation)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        for domain in self._staging.staged:
+            self._catch_up(domain)
 
     def _catch_up(self, domain: str) -> None:
         with self._wake:
@@ -144,10 +227,13 @@ class Control:
             try:
                 self._find_those_behind()
                 self._compile_those_behind()
+                staged = bool(self._staging.staged)
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=len(self._publisher.programs()))
-                self._sleep(self._expire())
+                sleep_s = self._timekeeper.tick(self)
+                self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
+                self._go_on()
             except TryAgain as error:
                 log.warning("control loop tries again", error=str(error))
                 self._sleep(_RETRY_S, even_if_behind=True)
@@ -185,45 +271,32 @@ class Control:
         try:
             snapshot = self.read(lambda unit: unit.domains.policy(domain))
         except NotFound:
-            self._publisher.drop(domain)
-            self._compiler.forget(domain)
+            self._forget(domain)
             return
         program = self._publisher.program(domain)
-        if program is None or program.generation < snapshot.generation:
-            self._publish(self._compiler.compile(domain, snapshot))
+        if program is not None and program.generation >= snapshot.generation:
+            return
+        now = self.read(lambda unit: self._staging.next(unit, domain, snapshot))
+        if program is None or program.generation < now.generation:
+            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now)))
 
-    def _publish(self, program: Program) -> None:
-        started = time.perf_counter()
-        if self._publisher.publish(program):
+    def _publish(self, step: _Step) -> None:
+        started, program = time.perf_counter(), step.compiled.program
+        self._staging.published(step.target, step.snapshot, program)
+        if self._publisher.publish(program, step.compiled.change):
             log.info(
                 "published",
                 domain=program.domain,
                 generation=program.generation,
                 digest=program.digest.hex(),
-                flows=len(program.flows),
+                flows=len(program.blocks),
                 seconds=round(time.perf_counter() - started, 4),
             )
-
-    def _expire(self) -> float:
-        """Take out the rules whose time is over; returns how many seconds to sleep until the next one's is."""
-        left = self.read(_until_next_expiry)
-        if left is None:
-            return _LONGEST_SLEEP_S
-        if left > 0:
-            return min(left, _LONGEST_SLEEP_S)
-        for gone in self.write(lambda unit: unit.acls.expire()):
-            log.info("expired", tenant=gone.tenant, rules=list(gone.rules), generation=gone.change.generation)
-        return _SHORTEST_SLEEP_S
 
     def _sleep(self, seconds: float, *, even_if_behind: bool = False) -> None:
         with self._wake:
             if not self._stopping and (even_if_behind or not (self._behind or self._all_behind)):
                 self._wake.wait(seconds)
-
-
-def _until_next_expiry(unit: Unit) -> float | None:
-    due = unit.acls.next_expiry()
-    return None if due is None else (due - unit.now).total_seconds()
 
 
 def _every_domain(unit: Unit) -> list[str]:

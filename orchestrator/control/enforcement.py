@@ -1,15 +1,30 @@
-"""What enforcement points read back, and who waits until a generation is enforced everywhere."""
+"""What enforcement points read back, and who waits until a generation is enforced everywhere.
+
+    report ──▶ one transaction: points, events, hits ──▶ Standing of the domain ──▶ whoever waits looks at that
+
+Who waits asks the database once, and then looks at what the reports say that come in: where this process takes them all
+(`recheck_s` is None), the domain's standing after a report is in memory, read in the report's own transaction.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from orchestrator import stages
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.records import EnforcedState, HostCounters, PointReport
+from orchestrator.store.records import EnforcedState, HostCounters, PointReport, Standing
+
+Seconds = Mapping[str, float]
+"""How long each stage of something took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +39,79 @@ class HostHits:
 class Report:
     """What an enforcer says: what it read back, and what its devices counted.
 
-    `sequence` grows from report to report of one enforcer, None when it does not number them.
+    `sequence` grows from report to report of one enforcer, None when it does not number them; `epoch` is the enforcer's
+    own, None when it does not say. `took` is how long the stages of enforcing took, by host, where it says so.
     """
 
     points: tuple[PointReport, ...]
     hits: tuple[HostHits, ...]
     sequence: int | None = None
+    epoch: int | None = None
+    took: Mapping[str, Seconds] = field(default_factory=dict)
+
+    @property
+    def slowest(self) -> Seconds:
+        """The stages of the host that took longest; nothing where none says."""
+        return max(self.took.values(), key=lambda took: sum(took.values()), default={})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """A domain after a report: `order` grows with the transactions that took them."""
+
+    order: int
+    standing: Standing
+    took: Seconds
 
 
 class Enforcement:
-    """Takes reports and answers waits. `recheck_s`: how often to look for reports that another process took."""
+    """Takes reports and answers waits. `recheck_s`: how often to look for reports that another process took.
 
-    def __init__(self, store: Store, metrics: Metrics, *, recheck_s: float | None = None) -> None:
+    `told` is called after every report with the domain and the generation that a host was read back at.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        *,
+        recheck_s: float | None = None,
+        told: Callable[[str, int], None] = lambda domain, generation: None,  # noqa: ARG005
+    ) -> None:
+        self._told = told
         self._store = store
         self._metrics = metrics
         self._recheck_s = recheck_s
         self._reported = Signal()
+        self._lock = threading.Lock()
+        self._waited_for: Counter[str] = Counter()
+        self._latest: dict[str, _Reported] = {}
+        self._order = itertools.count()
+        self._hosts_changed_at = -1
         self._closed = False
 
     def report(self, domain: str, enforcer: int, report: Report) -> None:
-        """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound.
+        """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound, Conflict.
 
         Hosts that the domain does not have (any more) are passed over.
         """
+        reported = None
         with self._store.write() as unit:
-            fresh = unit.enforcers.report(enforcer, report.points, sequence=report.sequence)
+            fresh = unit.enforcers.report(enforcer, report.points, sequence=report.sequence, epoch=report.epoch)
             hosts = {host.name for host in unit.domains.hosts(domain)} if report.hits else frozenset()
             for each in report.hits:
                 if fresh and each.host in hosts:
                     unit.hits.record(domain, each.host, each.counters)
+            if report.points and self._waited_for[domain]:
+                reported = _Reported(next(self._order), unit.enforcers.standing(domain), report.slowest)
+        if reported is not None:
+            self._keep(domain, reported)
         self._reported.fire()
         for point in report.points:
+            self._told(domain, point.generation)
             self._metrics.reported(point.state.value)
+        for took in report.took.values():
+            self._metrics.took("enforce", took)
 
     def enforced(self, domain: str, generation: int) -> EnforcedState:
         """How far a generation has got. Raises NotFound, also for a generation that is still to come."""
@@ -66,23 +122,58 @@ class Enforcement:
             return unit.enforcers.enforced(domain, generation)
 
     async def wait(self, domain: str, generation: int, wait_s: float) -> EnforcedState:
-        """Wait until every host enforces a generation; after `wait_s` the state says who lags. Raises NotFound."""
-        state = await asyncio.to_thread(self.enforced, domain, generation)
+        """Wait until every host enforces a generation; after `wait_s` the state says who lags. Raises NotFound.
 
-        async def done() -> bool | None:
+        What the last host's stages took is told to the clock of the work under way (`orchestrator.stages`).
+        """
+        state: EnforcedState | None = None
+
+        async def look() -> bool | None:
             nonlocal state
-            state = await asyncio.to_thread(self.enforced, domain, generation)
+            known = self._known(domain) if state is not None else None
+            if known is None:
+                state = await asyncio.to_thread(self.enforced, domain, generation)
+            else:
+                state = known.standing.at(generation)
+                stages.add_parts("enforce", known.took if state.done else {})
             return state.done or self._closed or None
 
-        if not state.done and wait_s > 0:
-            await self._reported.until(done, wait_s, recheck_s=self._recheck_s)
+        with self._waiting_for(domain):
+            await self._reported.until(look, wait_s, recheck_s=self._recheck_s)
+        assert state is not None
         return state
 
     def hosts_changed(self) -> None:
         """A host was taken out: who waited for it waits no more."""
+        with self._lock:
+            self._hosts_changed_at = next(self._order)
+            self._latest.clear()
         self._reported.fire()
 
     def close(self) -> None:
         """Answer all who wait with the state as it is: the service stops."""
         self._closed = True
         self._reported.fire()
+
+    def _known(self, domain: str) -> _Reported | None:
+        """The standing after the latest report; None where only the database knows."""
+        return self._latest.get(domain) if self._recheck_s is None else None
+
+    def _keep(self, domain: str, reported: _Reported) -> None:
+        with self._lock:
+            before = self._latest[domain].order if domain in self._latest else self._hosts_changed_at
+            if self._waited_for[domain] and before < reported.order:
+                self._latest[domain] = reported
+
+    @contextmanager
+    def _waiting_for(self, domain: str) -> Iterator[None]:
+        with self._lock:
+            self._waited_for[domain] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waited_for[domain] -= 1
+                if not self._waited_for[domain]:
+                    del self._waited_for[domain]
+                    self._latest.pop(domain, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -34,6 +34,24 @@ class Metrics:
             buckets=_COMPILE_S,
             registry=self.registry,
         )
+        self._stages = Histogram(
+            "aclflow_stage_seconds",
+            "Time of the stages of a write and of its enforcement",
+            ("work", "stage"),
+            buckets=_COMPILE_S,
+            registry=self.registry,
+        )
+        self._proofs = Histogram(
+            "aclflow_proof_seconds",
+            "Time of proving that a program decides as its policy says",
+            buckets=_COMPILE_S,
+            registry=self.registry,
+        )
+        self._disproved = Counter(
+            "aclflow_disproved",
+            "Programs that were not published because they are not the policy",
+            registry=self.registry,
+        )
         self._reports = Counter("aclflow_reports", "Reports of enforcement points", ("state",), registry=self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -43,6 +61,19 @@ class Metrics:
     def compiled(self, seconds: float) -> None:
         """A program was compiled."""
         self._compilations.observe(seconds)
+
+    def took(self, work: str, stages: Mapping[str, float]) -> None:
+        """A piece of work spent its time so: seconds by stage."""
+        for stage, seconds in stages.items():
+            self._stages.labels(work, stage).observe(seconds)
+
+    def proven(self, seconds: float) -> None:
+        """A program was proven to decide as its policy says."""
+        self._proofs.observe(seconds)
+
+    def disproved(self) -> None:
+        """A program was not the policy, and was not published."""
+        self._disproved.inc()
 
     def reported(self, state: str) -> None:
         """An enforcement point reported itself to be in a state."""
@@ -67,7 +98,7 @@ class _Published(Collector):
         flows = GaugeMetricFamily("aclflow_program_flows", "Flow entries of the program", labels=["domain"])
         for program in self._programs():
             generation.add_metric([program.domain], program.generation)
-            flows.add_metric([program.domain], len(program.flows))
+            flows.add_metric([program.domain], len(program.blocks))
         yield generation
         yield flows
         yield GaugeMetricFamily("aclflow_watching", "Enforcement points that wait for a program", self._watching())

@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
+import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from orchestrator.control.signals import Signal
@@ -41,6 +43,13 @@ class Answer:
     kind: AnswerKind
     generation: int
     body: bytes
+    digest: bytes
+    """Of the program that whoever takes it holds then."""
+
+    @property
+    def held(self) -> Held:
+        """What whoever took it says next."""
+        return Held(self.digest, self.generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +60,36 @@ class Held:
     generation: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """A program that was current before, and the octets that it alone keeps in memory."""
+
+    program: Program
+    own_bytes: int
+
+
 class Edition:
     """A domain's current program with the recent ones before it. Only its cache of answers changes."""
 
-    def __init__(self, program: Program, recent: tuple[Program, ...] = ()) -> None:
+    def __init__(self, program: Program, recent: tuple[_Recent, ...] = ()) -> None:
         self.program = program
-        self._recent = {each.digest: each for each in recent if each.digest != program.digest}
+        self._recent = {each.program.digest: each for each in recent if each.program.digest != program.digest}
         self._answers: dict[bytes | None, Answer] = {}
         self._encoding = threading.Lock()
 
-    def succeeded_by(self, program: Program) -> Edition:
-        """The next edition, with the answer for all who hold this one at hand."""
-        recent = [*self._recent.values(), self.program][-KEPT_PROGRAMS:]
-        sizes = [_size(each) for each in recent]
-        while len(recent) > 1 and sum(sizes) > KEPT_BYTES:
-            del recent[0], sizes[0]
+    def succeeded_by(self, program: Program, change: Delta | None = None) -> Edition:
+        """The next edition, with the answer for all who hold this one at hand.
+
+        `change` may be the delta between the two; one from elsewhere is passed over.
+        """
+        own_bytes = self.program.blocks.bytes_apart(program.blocks)
+        recent = [*self._recent.values(), _Recent(self.program, own_bytes)][-KEPT_PROGRAMS:]
+        while len(recent) > 1 and sum(each.own_bytes for each in recent) > KEPT_BYTES:
+            del recent[0]
         following = Edition(program, tuple(recent))
-        following.answer(Held(self.program.digest, self.program.generation))
+        if change is None or (change.base, change.target) != (self.program.digest, program.digest):
+            change = between(self.program, program)
+        following._answers[self.program.digest] = _answer(change)
         return following
 
     def is_newer(self, held: Held | None) -> bool:
@@ -94,9 +116,10 @@ class Edition:
     def _encoded(self, start: bytes | None) -> Answer:
         program = self.program
         if start is None:
-            return Answer(AnswerKind.PROGRAM, program.generation, encode_program(program))
-        delta = _unchanged(program) if start == program.digest else between(self._recent[start], program)
-        return Answer(AnswerKind.DELTA, program.generation, encode_delta(delta))
+            return Answer(AnswerKind.PROGRAM, program.generation, encode_program(program), program.digest)
+        if start == program.digest:
+            return _answer(_unchanged(program))
+        return _answer(between(self._recent[start].program, program))
 
 
 class Publisher:
@@ -122,13 +145,16 @@ class Publisher:
         """Every domain's current program."""
         return tuple(edition.program for edition in tuple(self._editions.values()))
 
-    def publish(self, program: Program) -> bool:
-        """Make a program current and wake who waits. False when the current one is as new already."""
+    def publish(self, program: Program, change: Delta | None = None) -> bool:
+        """Make a program current and wake who waits. False when the current one is as new already.
+
+        `change` is how the program came about, if the caller knows: it spares comparing with the one before.
+        """
         with self._lock:
             before = self._editions.get(program.domain)
             if before is not None and before.program.generation >= program.generation:
                 return False
-            self._editions[program.domain] = before.succeeded_by(program) if before else Edition(program)
+            self._editions[program.domain] = before.succeeded_by(program, change) if before else Edition(program)
         self._changed.fire()
         return True
 
@@ -168,14 +194,32 @@ class Publisher:
             raise Busy(f"the program of '{domain}' is being compiled: ask again")
         return None
 
+    async def follow(
+        self, domain: str, first: Answer | None, held: Held | None, lasts_s: float, *, heartbeat_s: float
+    ) -> AsyncIterator[Answer | None]:
+        """What is newer than `held`, as it comes, beginning with `first`; None where there is nothing for a while.
+
+        Ends after `lasts_s`, when the domain is gone, and when the service stops.
+        """
+        ends = time.monotonic() + lasts_s
+        found = first
+        while True:
+            yield found
+            held = found.held if found is not None else held
+            left = ends - time.monotonic()
+            if self._closed or left <= 0:
+                return
+            try:
+                found = await self.watch(domain, held, min(left, heartbeat_s))
+            except Busy:
+                return
+
+
+def _answer(delta: Delta) -> Answer:
+    return Answer(AnswerKind.DELTA, delta.generation, encode_delta(delta), delta.target)
+
 
 def _unchanged(program: Program) -> Delta:
     """The delta that only moves the generation on."""
     nothing = FlowTable.of(())
     return Delta(program.digest, program.digest, program.generation, nothing, nothing, program.ports)
-
-
-def _size(program: Program) -> int:
-    flows = program.flows
-    columns = (flows.table, flows.priority, flows.cookie, flows.tenant, flows.match_length, flows.match)
-    return sum(column.nbytes for column in columns) + flows.instructions.nbytes

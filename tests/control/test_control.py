@@ -22,6 +22,7 @@ from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Policy
+from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import Change, HostRecord, PointReport, PointState
@@ -166,8 +167,8 @@ def test_writers_on_many_threads_publish_in_order(plant: Plant) -> None:
     seen: list[int] = []
     publish = plant.publisher.publish
 
-    def noting(program: Program) -> bool:
-        fresh = publish(program)
+    def noting(program: Program, change: Delta | None = None) -> bool:
+        fresh = publish(program, change)
         seen.append(plant.program().generation)
         return fresh
 

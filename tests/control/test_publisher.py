@@ -13,7 +13,6 @@ from orchestrator.control import publisher as module
 from orchestrator.control.publisher import KEPT_PROGRAMS, Answer, AnswerKind, Edition, Held, Publisher
 from orchestrator.errors import Busy
 from orchestrator.program.delta import apply
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode_delta, decode_program
@@ -22,7 +21,7 @@ from orchestrator.program.wire import decode_delta, decode_program
 def program(rows: frozenset[int], generation: int, domain: str = "pop") -> Program:
     """A program with a row for each number."""
     flows = FlowTable.of(Flow(0, 300 + row, bytes([row]), b"", row, row % 3) for row in sorted(rows))
-    return Program(domain, Tier.HOST, generation, digest(flows, ("uplink",)), flows, ("uplink",))
+    return Program.of(domain, Tier.HOST, generation, flows, ("uplink",))
 
 
 def held(of: Program) -> Held:
@@ -86,7 +85,7 @@ def test_recent_programs_get_deltas_and_older_ones_the_whole() -> None:
 
 def test_memory_for_old_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     edition = Edition(program(frozenset({0}), 1))
-    size = module._size(edition.program)
+    size = sum(block.rows.nbytes for block in edition.program.blocks)
     monkeypatch.setattr(module, "KEPT_BYTES", 4 * size)
     for generation in range(2, 12):
         edition = edition.succeeded_by(program(frozenset({generation}), generation))

@@ -1,0 +1,147 @@
+"""The log of events as it grows, for those who follow it.
+
+    commit ──notice──▶ Feed ── tail ── the newest events, read from the store once for all who follow
+                        │                 ▲
+                        └── page(after) ──┘ or, for who is further behind, a page from the store
+
+Who follows holds nothing but the id that it has read up to, and asks for what comes after it: so a slow reader costs
+no memory here, is never waited for, and can go on anywhere, after a broken connection or at another process of the
+service. One that is so slow that the log has forgotten events is told that it missed some.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from orchestrator.control.signals import Signal
+from orchestrator.errors import Busy
+from orchestrator.store import Store
+from orchestrator.store.records import Committed, Event
+
+PAGE = 100
+"""How many events are given at once."""
+MOST_FOLLOWERS = 1000
+TAIL = 1000
+"""How many of the newest events are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """Some events, and the id up to which all that the reader may see have been given now.
+
+    `missed`: events between what it had and the oldest of these may have been forgotten.
+    """
+
+    events: tuple[Event, ...]
+    upto: int
+    missed: bool
+
+
+class Feed:
+    """The events' tail, shared by all who follow."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._signal = Signal()
+        self._lock = threading.Lock()
+        self._tail: deque[Event] = deque(maxlen=TAIL)
+        self._floor = 0
+        """All events of a higher id, up to `_head`, are in the tail."""
+        self._head: int | None = None
+        self._stale = True
+        self._closed = False
+        self._followers = 0
+        self._unsubscribe = store.subscribe(self._heard)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the service stops, and nobody is fed any more."""
+        return self._closed
+
+    def close(self) -> None:
+        """Answer all who wait: the service stops."""
+        self._closed = True
+        self._unsubscribe()
+        self._signal.fire()
+
+    @contextmanager
+    def follower(self) -> Iterator[None]:
+        """Count one who follows. Raises Busy when there are as many as can be served."""
+        if self._followers >= MOST_FOLLOWERS:
+            raise Busy(f"{MOST_FOLLOWERS} follow the events already: ask for pages instead, or come back")
+        self._followers += 1
+        try:
+            yield
+        finally:
+            self._followers -= 1
+
+    async def newest(self) -> int:
+        """The id of the newest event: where to begin without a past."""
+        return await asyncio.to_thread(self._newest)
+
+    async def after(self, event_id: int, wait_s: float, *, tenant: int | None = None) -> Feeding | None:
+        """Events after an id, oldest first, once there are any: all, or those about the tenant of a number.
+
+        None when nothing came within `wait_s`, or the service stops. An id that no event has yet, as after a restored
+        backup, counts as the newest.
+        """
+
+        async def found() -> Feeding | bool | None:
+            if self._closed:
+                return False
+            head = self._head
+            if self._stale or head is None or event_id > head:  # a notice may come later than what it is about
+                head = await asyncio.to_thread(self._newest, event_id)
+            if head == event_id:
+                return None
+            page = await asyncio.to_thread(self._page, event_id, head, tenant)
+            return page if page.events or page.missed or page.upto != event_id else None
+
+        found_now = await self._signal.until(found, wait_s)
+        return found_now if isinstance(found_now, Feeding) else None
+
+    def _heard(self, committed: Committed) -> None:
+        if committed.last_event is not None or not committed.domains:
+            self._stale = True
+            self._signal.fire()
+
+    def _newest(self, at_least: int = 0) -> int:
+        """Bring the tail up to the log, once however many ask; the newest id."""
+        with self._lock:
+            if self._head is not None and not self._stale and self._head >= at_least:
+                return self._head
+            self._stale = False  # before reading: what is committed meanwhile makes it stale again
+            with self._store.read() as unit:
+                last = unit.events.last_id()
+                if self._head is None or last < self._head:  # the first look, or the log is another one
+                    self._tail.clear()
+                    self._floor = self._head = last
+                while self._head < last and (page := unit.events.since(self._head, limit=TAIL).events):
+                    self._append(page)
+            return self._head
+
+    def _append(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if len(self._tail) == TAIL:
+                self._floor = self._tail[0].id
+            self._tail.append(event)
+            self._head = event.id
+
+    def _page(self, event_id: int, head: int, tenant: int | None) -> Feeding:
+        if event_id > head:
+            return Feeding((), head, missed=True)
+        with self._lock:
+            if event_id >= self._floor:
+                fresh = (each for each in self._tail if each.id > event_id and tenant in (None, each.tenant))
+                events = tuple(islice(fresh, PAGE))
+                return Feeding(events, events[-1].id if len(events) == PAGE else self._head or head, missed=False)
+        with self._store.read() as unit:
+            page = unit.events.since(event_id, limit=PAGE, tenant=tenant)
+            last = unit.events.last_id()
+        return Feeding(page.events, page.events[-1].id if len(page.events) == PAGE else last, page.missed)

@@ -1,0 +1,122 @@
+"""What tenants' lists cost in compiled units, and holding them to their quotas before anything is committed.
+
+The unit is a flow entry of the domain's program: a rule of many ports or prefixes is many of them. They are counted by
+tenant when a program is first seen, and afterwards by the rows that a change adds and removes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+
+import numpy as np
+
+from orchestrator.compile.cost import cost
+from orchestrator.compile.pipeline import Table
+from orchestrator.control.compiler import Compiled
+from orchestrator.errors import TooLarge
+from orchestrator.policy.model import Acl
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program
+from orchestrator.store.unit import Unit
+
+_LISTS = (Table.EGRESS, Table.INGRESS)
+"""Where the rows of tenants' lists are; rows of their endpoints are elsewhere, and not counted."""
+_KEPT = 32
+"""Programs of which the counts are remembered."""
+
+
+class Usage:
+    """Counts the flow entries of lists by tenant number. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: OrderedDict[bytes, Mapping[int, int]] = OrderedDict()
+
+    def of(self, program: Program) -> Mapping[int, int]:
+        """The flow entries of each tenant of a program."""
+        known = self._known(program.digest)
+        return known if known is not None else self._keep(program.digest, _counted(program.flows))
+
+    def after(self, compiled: Compiled) -> Mapping[int, int]:
+        """The same, by what has changed, where what it changed from is known."""
+        known, change = self._known(compiled.program.digest), compiled.change
+        if known is not None:
+            return known
+        before = self._known(change.base) if change is not None else None
+        if change is None or before is None:
+            return self.of(compiled.program)
+        counts = Counter(before)
+        counts.update(_counted(change.added))
+        counts.subtract(_counted(change.removed))
+        return self._keep(compiled.program.digest, counts)
+
+    def hold(self, unit: Unit, compiled: Compiled, before: Program | None) -> None:
+        """Refuse a change that takes a tenant's list over its quota, or further over it. Raises TooLarge.
+
+        A list that is over it already, because the quota was made smaller, may change as long as it does not grow.
+
+        `before` is the program that is published now.
+        """
+        for tenant in sorted(unit.changed_lists):
+            quota = unit.tenants.quota(tenant)
+            if quota.flows is quota.rules is None:  # nearly always, and then the tenant need not be read as a whole
+                continue
+            record = unit.tenants.get(tenant)
+            if record.domain != compiled.program.domain:
+                continue
+            acl = unit.acls.current(tenant).acl
+            if record.quota.rules is not None:
+                _hold_rules(unit, tenant, len(acl.rules), record.quota.rules)
+            if record.quota.flows is not None:
+                flows = self.after(compiled).get(record.number, 0)
+                was = self.of(before).get(record.number, 0) if before is not None else 0
+                if flows > max(record.quota.flows, was):
+                    raise _over(tenant, acl, flows, record.quota.flows)
+
+    def _known(self, digest: bytes) -> Mapping[int, int] | None:
+        with self._lock:
+            found = self._counts.get(digest)
+            if found is not None:
+                self._counts.move_to_end(digest)
+            return found
+
+    def _keep(self, digest: bytes, counts: Mapping[int, int]) -> Mapping[int, int]:
+        with self._lock:
+            self._counts[digest] = counts
+            while len(self._counts) > _KEPT:
+                self._counts.popitem(last=False)
+        return counts
+
+
+def _counted(flows: FlowTable) -> Counter[int]:
+    of_lists = np.isin(flows.table, _LISTS)
+    numbers, counts = np.unique(flows.tenant[of_lists], return_counts=True)
+    return Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
+
+
+def _hold_rules(unit: Unit, tenant: str, rules: int, quota: int) -> None:
+    if rules <= quota:
+        return
+    before = unit.acls.versions(tenant, limit=2)[1:]
+    if not before or rules > before[0].rules:
+        raise TooLarge(
+            f"the list would have {rules} rules, and the quota is {quota}: take {rules - quota} out, or ask for more",
+            place=f"tenants[{tenant}].acl.rules",
+        )
+
+
+def _over(tenant: str, acl: Acl, flows: int, quota: int) -> TooLarge:
+    """The error that names the rule that costs most, and what would make it cheaper."""
+    counted = cost(acl)
+    index = next((index for index, rule in enumerate(acl.rules) if rule.id == counted.widest_rule), None)
+    reason = f"the list would need {flows} flow entries, and the quota is {quota}"
+    if index is None:
+        return TooLarge(reason, place=f"tenants[{tenant}].acl")
+    return TooLarge(
+        f"{reason}: rule '{counted.widest_rule}' needs most of them, {counted.widest_rule_flows}. A rule needs one for "
+        "each pair of its prefixes and each block of its port ranges (1-65535 is 16 blocks, 0-65535 none): name fewer "
+        "prefixes, aligned ranges or `any`",
+        place=f"tenants[{tenant}].acl.rules[{index}]",
+    )

@@ -1,0 +1,105 @@
+"""What time brings: rules that expire, rules that soon will, enforcement points that fell silent.
+
+The control loop asks for a tick, does what is due, and sleeps until the next is. The wall clock may jump forwards (a
+machine that slept, a corrected clock), and then a time is over sooner than was thought: so while anything has a time,
+the clock is looked at every second. Backwards it never goes (`store.clock`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import structlog
+
+from orchestrator.store.records import ExpiringRule
+from orchestrator.store.unit import Unit
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+LONGEST_SLEEP_S = 30.0
+LOOK_AT_CLOCK_S = 1.0
+SHORTEST_SLEEP_S = 0.05
+_LOOKS_A_SILENCE = 4
+
+
+class Units(Protocol):
+    """Where units of work come from: `Control`."""
+
+    def read(self, work: Callable[[Unit], T]) -> T:
+        """Do `work` in a snapshot."""
+        ...
+
+    def write(self, work: Callable[[Unit], T]) -> T:
+        """Do `work` in a transaction."""
+        ...
+
+
+class Timekeeper:
+    """Does what is due.
+
+    `expiry_lead` is how long before its end a rule is announced to expire; `silence_s` is after how many seconds
+    without a report an enforcement point counts as down. Nothing counts as down before that time has passed since the
+    first tick: while the service was away nobody could report.
+    """
+
+    def __init__(
+        self,
+        *,
+        expiry_lead: dt.timedelta = dt.timedelta(days=1),
+        silence_s: float = 60.0,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lead = expiry_lead
+        self._silence_s = silence_s
+        self._ticks = ticks
+        self._listen_at: float | None = None
+
+    def tick(self, units: Units) -> float:
+        """Do what is due; how many seconds to sleep until something may be."""
+        left, soon, silent = units.read(self._look)
+        if soon:
+            units.write(self._announce)
+        if silent:
+            units.write(lambda unit: unit.enforcers.lose_silent(self._silence_s))
+        if left is not None and left <= 0:
+            units.write(_expire)
+            return SHORTEST_SLEEP_S
+        most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
+        return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
+
+    def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool]:
+        """Seconds to the next expiry, rules to announce, and whether an enforcement point has fallen silent."""
+        due = unit.acls.next_expiry()
+        left = None if due is None else (due - unit.now).total_seconds()
+        soon = unit.acls.expiring(self._lead) if left is not None and left <= self._lead.total_seconds() else ()
+        return left, soon, self._listens() and unit.enforcers.has_silent(self._silence_s)
+
+    def _listens(self) -> bool:
+        """Whether it is time to look who fell silent: first when all had the time to speak, then now and then."""
+        now = self._ticks()
+        if self._listen_at is None:
+            self._listen_at = now + self._silence_s
+        if now < self._listen_at:
+            return False
+        self._listen_at = now + self._silence_s / _LOOKS_A_SILENCE
+        return True
+
+    def _announce(self, unit: Unit) -> None:
+        rules = unit.acls.expiring(self._lead)
+        unit.acls.announce(rules)
+        for each in rules:
+            unit.events.append("rule.expiring", each.tenant, {"rule": each.rule, "expires": each.expires.isoformat()})
+
+
+def _expire(unit: Unit) -> None:
+    """Take out the rules whose time is over, and say so."""
+    for gone in unit.acls.expire():
+        change = gone.change
+        detail = {"rules": list(gone.rules), "version": change.version, "generation": change.generation}
+        unit.events.append("acl.expired", gone.tenant, detail)
+        log.info("expired", tenant=gone.tenant, rules=list(gone.rules), generation=change.generation)

@@ -1,0 +1,179 @@
+"""Waiting until a generation is enforced: whoever waits is told what the database says, however the reports come."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.control.enforcement import Enforcement, Report
+from orchestrator.control.metrics import Metrics
+from orchestrator.errors import NotFound
+from orchestrator.stages import measuring
+from orchestrator.store import Store, open_store
+from orchestrator.store.records import EnforcedState, HostRecord, PointRecord, PointReport, PointState, Standing
+
+HOSTS = ("h1", "h2")
+SOON_S = 5.0
+
+
+class Site:
+    """A domain at generation 9 with two hosts and one enforcer."""
+
+    def __init__(self, store: Store, recheck_s: float | None = None) -> None:
+        self.store = store
+        self.enforcement = Enforcement(store, Metrics(), recheck_s=recheck_s)
+        with store.write() as unit:
+            unit.domains.create("pop")
+            for number, name in enumerate(HOSTS, 1):
+                unit.domains.add_host("pop", HostRecord(name, number, "up"))
+            while unit.domains.get("pop").generation < 9:
+                unit.domains.raise_generation("pop", 8)
+            token = unit.enforcers.invite("pop", expires=unit.now.replace(year=unit.now.year + 1), author="x")
+            self.enforcer = unit.enforcers.enrol(token, name="one", kind="test").enforcer.id
+
+    def report(self, host: str, generation: int, state: PointState = PointState.ENFORCED, **took: float) -> None:
+        point = PointReport(host, generation, bytes(16), state)
+        self.enforcement.report("pop", self.enforcer, Report((point,), (), took={host: took} if took else {}))
+
+    def remove(self, host: str) -> None:
+        with self.store.write() as unit:
+            unit.domains.remove_host("pop", host)
+        self.enforcement.hosts_changed()
+
+
+@contextmanager
+def site(recheck_s: float | None = None) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{Path(folder) / 'store.db'}")
+        try:
+            yield Site(store, recheck_s)
+        finally:
+            store.close()
+
+
+steps = st.tuples(
+    st.sampled_from(HOSTS), st.integers(7, 10), st.sampled_from([PointState.ENFORCED] * 3 + [PointState.DRIFTED])
+)
+
+
+async def is_let_go(site: Site, waiting: asyncio.Task[EnforcedState]) -> bool:
+    """Whether the database says that it is done; who waits must then be let go, and else not."""
+    if site.enforcement.enforced("pop", 9).done:
+        assert (await asyncio.wait_for(waiting, SOON_S / 2)).done
+        return True
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    return False
+
+
+async def story(site: Site, reports: list[tuple[str, int, PointState]], removed_after: int) -> None:
+    """One who waits for generation 9 is let go by exactly the first step after which the database says so."""
+    waiting = asyncio.create_task(site.enforcement.wait("pop", 9, SOON_S))
+    await asyncio.sleep(0.02)
+    for index, (host, generation, state) in enumerate(reports):
+        if index == removed_after:
+            await asyncio.to_thread(site.remove, "h2")
+            if await is_let_go(site, waiting):
+                return
+        await asyncio.to_thread(site.report, host, min(generation, 9), state)
+        if await is_let_go(site, waiting):
+            return
+    waiting.cancel()
+
+
+def check(reports: list[tuple[str, int, PointState]], removed_after: int) -> None:
+    with site() as running:
+        asyncio.run(story(running, reports, removed_after))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(steps, max_size=6), st.integers(0, 8))
+def test_who_waits_is_let_go_when_the_database_says_so(
+    reports: list[tuple[str, int, PointState]], removed_after: int
+) -> None:
+    check(reports, removed_after)
+
+
+def test_the_law_notices_a_standing_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Standing.at
+    monkeypatch.setattr(Standing, "at", lambda self, generation: real(Standing(self.hosts[:1]), generation))
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    @given(st.lists(steps, min_size=2, max_size=4))
+    def law(reports: list[tuple[str, int, PointState]]) -> None:
+        waited: list[bool] = []
+        with site() as running:
+            asyncio.run(first_answer(running, reports, waited))
+
+    async def first_answer(running: Site, reports: list[tuple[str, int, PointState]], waited: list[bool]) -> None:
+        waiting = asyncio.create_task(running.enforcement.wait("pop", 9, SOON_S))
+        await asyncio.sleep(0.02)
+        for host, generation, state in reports:
+            await asyncio.to_thread(running.report, host, min(generation, 9), state)
+            await asyncio.sleep(0.01)
+            by_host = {point.report.host: point.report for point in running_points(running)}
+            right = all(
+                name in by_host and by_host[name].state is PointState.ENFORCED and by_host[name].generation >= 9
+                for name in HOSTS
+            )
+            assert waiting.done() == right
+            if right:
+                return
+        waiting.cancel()
+
+    with pytest.raises(AssertionError):
+        law()
+
+
+def running_points(running: Site) -> tuple[PointRecord, ...]:
+    with running.store.read() as unit:
+        return unit.enforcers.points("pop")
+
+
+def test_the_stages_of_the_slowest_host_are_told_to_who_waits() -> None:
+    async def waits(running: Site) -> dict[str, float]:
+        with measuring() as clock:
+            waiting = asyncio.create_task(running.enforcement.wait("pop", 9, SOON_S))
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(running.report, "h1", 9, PointState.ENFORCED, copy=9.0)
+            await asyncio.to_thread(running.report, "h2", 9, PointState.ENFORCED, copy=1.0, wire=2.0)
+            assert (await waiting).done
+        return clock.seconds
+
+    with site() as running:
+        assert asyncio.run(waits(running)) == {"enforce.copy": 1.0, "enforce.wire": 2.0}
+
+
+def test_where_others_take_reports_too_only_the_database_is_believed() -> None:
+    async def waits(running: Site, other: Enforcement) -> bool:
+        waiting = asyncio.create_task(running.enforcement.wait("pop", 9, SOON_S))
+        await asyncio.sleep(0.02)
+        await asyncio.to_thread(running.report, "h1", 9)
+        point = PointReport("h2", 9, bytes(16), PointState.ENFORCED)
+        await asyncio.to_thread(other.report, "pop", running.enforcer, Report((point,), ()))
+        return (await asyncio.wait_for(waiting, SOON_S / 2)).done
+
+    with site(recheck_s=0.05) as running:
+        assert asyncio.run(waits(running, Enforcement(running.store, Metrics())))
+
+
+def test_nothing_is_kept_when_nobody_waits() -> None:
+    with site() as running:
+        running.report("h1", 9)
+        running.report("h2", 9)
+        assert not running.enforcement._latest
+        assert asyncio.run(running.enforcement.wait("pop", 9, 0)).done
+        assert not running.enforcement._latest
+        assert not running.enforcement._waited_for
+
+
+def test_a_generation_that_is_still_to_come_cannot_be_waited_for() -> None:
+    with site() as running, pytest.raises(NotFound):
+        asyncio.run(running.enforcement.wait("pop", 10, 1))

@@ -1,0 +1,171 @@
+"""What time brings: told once, in time, whatever the clock does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Timekeeper
+from orchestrator.policy.addresses import EVERY_IPV4
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.store import Store, open_store
+from orchestrator.store.unit import Unit
+
+START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+
+
+class Wall:
+    """A wall clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+class Plant:
+    """A control whose loop does not run: the test asks for its ticks."""
+
+    def __init__(self, store: Store, wall: Wall) -> None:
+        self.store, self.wall = store, wall
+        self.control = Control(store, Compiler(Metrics()), Publisher())
+        self.ticks = 0.0
+        self.timekeeper = Timekeeper(expiry_lead=HOUR, silence_s=60, ticks=lambda: self.ticks)
+
+    def tick(self) -> float:
+        return self.timekeeper.tick(self.control)
+
+    def put(self, **expires: dt.datetime) -> int:
+        rules = [{"id": name, "action": "permit", "expires": until.isoformat()} for name, until in expires.items()]
+        acl = acl_from_json({"rules": [*rules, {"id": "lasting", "action": "permit", "protocol": "tcp"}]})
+        return self.control.write(lambda unit: unit.acls.replace("all", acl, author="test")).version
+
+    def rules(self) -> list[str]:
+        with self.store.read() as unit:
+            return [rule.id for rule in unit.acls.current("all").acl.rules]
+
+    def told(self, *kinds: str) -> list[tuple[str, object]]:
+        with self.store.read() as unit:
+            events = unit.events.since(0, limit=1000).events
+        return [(each.kind, each.detail.get("rule", each.detail.get("rules"))) for each in events if each.kind in kinds]
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Iterator[Plant]:
+    wall = Wall()
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=wall)
+
+    def found(unit: Unit) -> None:
+        unit.domains.create("pop")
+        unit.tenants.create("all", name="", domain="pop", prefixes=[EVERY_IPV4])
+
+    plant = Plant(store, wall)
+    plant.control.write(found)
+    yield plant
+    store.close()
+
+
+def test_a_rule_is_announced_once_and_taken_out_in_time(plant: Plant) -> None:
+    plant.put(a=START + 2 * HOUR, b=START + 5 * HOUR)
+    assert plant.tick() == LOOK_AT_CLOCK_S
+    assert plant.told("rule.expiring", "acl.expired") == []
+    plant.wall.now += HOUR
+    for _ in range(3):
+        plant.tick()
+    assert plant.told("rule.expiring", "acl.expired") == [("rule.expiring", "a")]
+    assert plant.rules() == ["a", "b", "lasting"]
+    plant.wall.now += HOUR
+    plant.tick()
+    assert plant.rules() == ["b", "lasting"]
+    assert plant.told("rule.expiring", "acl.expired") == [("rule.expiring", "a"), ("acl.expired", ["a"])]
+
+
+def test_a_rule_that_is_edited_is_not_announced_again_but_for_another_time(plant: Plant) -> None:
+    plant.put(a=START + HOUR / 2)
+    plant.tick()
+    plant.put(b=START + 9 * HOUR, a=START + HOUR / 2)  # its row is another, its time is not
+    plant.tick()
+    assert plant.told("rule.expiring") == [("rule.expiring", "a")]
+    plant.put(a=START + HOUR / 3)
+    plant.tick()
+    assert plant.told("rule.expiring") == [("rule.expiring", "a")] * 2
+
+
+def test_the_clock_jumps_forwards(plant: Plant) -> None:
+    """What was hours ahead is over: everything due goes at the next look, a second later at most."""
+    plant.put(a=START + 2 * HOUR, b=START + 5 * HOUR, c=START + 100 * HOUR)
+    assert plant.tick() <= LOOK_AT_CLOCK_S
+    plant.wall.now += 24 * HOUR
+    plant.tick()
+    assert plant.rules() == ["c", "lasting"]
+    assert plant.told("acl.expired") == [("acl.expired", ["a", "b"])]
+
+
+def test_the_clock_jumps_backwards(plant: Plant) -> None:
+    """Time goes on from where it was: no rule that is out comes back, and none lives longer for it."""
+    plant.put(a=START + HOUR, b=START + 3 * HOUR)
+    plant.wall.now += HOUR
+    plant.tick()
+    plant.wall.now -= 48 * HOUR
+    plant.tick()
+    assert plant.rules() == ["b", "lasting"]
+    with plant.store.read() as unit:
+        assert unit.now >= START + HOUR
+
+
+def test_without_times_it_sleeps_long(plant: Plant) -> None:
+    plant.put()
+    assert plant.tick() == min(LONGEST_SLEEP_S, 60 / 4)
+
+
+def test_the_loop_notices_a_jump(tmp_path: Path) -> None:
+    wall = Wall()
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", clock=wall)
+    plant = Plant(store, wall)
+    plant.control.write(lambda unit: unit.domains.create("pop"))
+    plant.control.write(lambda unit: unit.tenants.create("all", name="", domain="pop", prefixes=[EVERY_IPV4]))
+    plant.control.start()
+    try:
+        plant.put(a=START + 10 * HOUR)
+        wall.now += 11 * HOUR
+        wait_until(lambda: plant.rules() == ["lasting"])
+    finally:
+        plant.control.stop()
+        store.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def test_nobody_is_down_before_all_had_the_time_to_speak(plant: Plant) -> None:
+    with plant.store.write() as unit:
+        token = unit.enforcers.invite("pop", expires=unit.now + HOUR, author="test")
+        enforcer = unit.enforcers.enrol(token, name="c", kind="openflow").enforcer.id
+        unit.enforcers.report(enforcer, [])
+    plant.wall.now += HOUR  # the service was away, and so nobody could report
+    plant.tick()
+    plant.ticks += 59
+    plant.tick()
+    assert plant.told("enforcer.down") == []
+    plant.ticks += 1
+    plant.tick()
+    plant.ticks += 60
+    plant.tick()
+    assert len(plant.told("enforcer.down")) == 1
+    with plant.store.write() as unit:
+        unit.enforcers.report(enforcer, [])
+    assert len(plant.told("enforcer.up")) == 2
