@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -72,6 +73,8 @@ class ControllerSettings:
     name: str
     listen: Listen
     token: str = field(default="", repr=False)
+    authority: Path | None = None
+    """Whose certificate (PEM) the service's must be signed by; None: one that the machine believes."""
     timing: Timing = field(default_factory=Timing)
     patience: Patience = field(default_factory=Patience)
     hosts_every_s: float = 10.0
@@ -262,10 +265,11 @@ def run_controller(settings: ControllerSettings) -> None:
         signal.signal(number, on_signal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     state = StateDir(settings.state_dir)
-    credentials = enrolled(settings, state, Client, stopping)
+    credentials = enrolled(settings, state, partial(Client, authority=settings.authority), stopping)
     if credentials is None:
         return
-    controller = Controller(settings, state, credentials, Client(settings.url, credentials.token))
+    service = Client(settings.url, credentials.token, authority=settings.authority)
+    controller = Controller(settings, state, credentials, service)
     controller.start()
     stopping.wait()
     controller.stop()

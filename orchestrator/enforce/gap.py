@@ -105,7 +105,7 @@ def touched(delta: Delta) -> U64:
 
 def expected(program: Program, cookies: U64, place: Place) -> FlowTable:
     """What a device that holds a program shows of some cookies."""
-    return place(program.flows.take(np.flatnonzero(np.isin(program.flows.cookie, cookies))), program.ports)
+    return place(program.blocks.of_cookies(cookies), program.ports)
 
 
 def mismatch(observed: Observed, rows: FlowTable, stamp: Stamp) -> Mismatch | None:

@@ -32,6 +32,7 @@ from orchestrator.enforce.standing import (
 from orchestrator.errors import AclflowError, Drifted, Refused, Unreachable
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
+from orchestrator.stages import StageClock
 
 log = structlog.get_logger()
 
@@ -186,8 +187,11 @@ class Loop:
             self._count(self._host, device.hits())
             self._settle(standing, count_at=self._later(began, self._timing.count_every_s))
         elif act is Act.ADVANCE and standing.held is not None and goal is not None:
-            self._write(gap.step(standing.held, goal.program, goal.trail, device.resolve), goal.program, device)
-            self._reached(standing, goal.program)
+            clock = self._stage_clock(goal)
+            change = gap.step(standing.held, goal.program, goal.trail, device.resolve)
+            clock.lap("plan")
+            self._write(change, goal.program, device, clock)
+            self._reached(standing, goal.program, clock)
         elif goal is not None:
             self._observe(standing, goal, device)
 
@@ -211,7 +215,9 @@ class Loop:
     def _observe(self, standing: Standing, goal: Goal, device: Device) -> None:
         """From what the device is seen to hold to the goal."""
         began = self._clock()
+        clock = self._stage_clock(goal)
         observed = device.observe()
+        clock.lap("observe")
         if goal.remembered and observed.stamp is not None and observed.stamp.generation > goal.program.generation:
             self._log.warning("device.ahead", holds=observed.stamp.generation, remembered=goal.program.generation)
             self._settle(standing, retry_at=NEVER)
@@ -223,34 +229,44 @@ class Loop:
                 self._log.warning("device.drifted", surplus=len(change.removed), missing=len(change.added))
                 text = gap.Mismatch(len(change.added), len(change.removed), not rows).text
                 self._tell(replace(self._point, state=PointState.DRIFTED, error=text))
-            self._write(change, goal.program, device)
+            clock.lap("plan")
+            self._write(change, goal.program, device, clock)
         self._told = None  # said again although nothing is new: a sign of life, and a remedy for reports gone astray
-        self._reached(standing, goal.program, observe_at=self._later(began, self._timing.observe_every_s))
+        self._reached(standing, goal.program, clock, observe_at=self._later(began, self._timing.observe_every_s))
 
     def _later(self, began: float, period_s: float) -> float:
         """When to do again what began then and has just ended: after its period, or later if it takes long."""
         now = self._clock()
         return now + max(period_s, (now - began) / MOST_OF_THE_TIME)
 
-    def _write(self, change: Delta, program: Program, device: Device) -> None:
+    def _stage_clock(self, goal: Goal) -> StageClock:
+        """Measures a step towards a goal, and what went before: fetching and copying it, and waking up."""
+        clock = StageClock(self._clock)
+        if goal.arrived_at != NEVER:
+            clock.add("copy", max(0.0, self._clock() - goal.arrived_at))
+        return clock
+
+    def _write(self, change: Delta, program: Program, device: Device, clock: StageClock) -> None:
         """Apply, and read back what was touched. Raises Drifted when that is not what was meant."""
-        began = self._clock()
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
         stamp = gap.stamp_of(program)
         device.apply(change, stamp)
+        clock.lap("wire")
         cookies = gap.touched(change)
         observed = device.observe(cookies)
         trouble = gap.mismatch(observed, gap.expected(program, cookies, device.resolve), stamp)
         if trouble is not None:
             raise Drifted(trouble.text)
-        self._log.debug("device.written", generation=program.generation, rows=rows, took_s=self._clock() - began)
+        clock.lap("readback")
+        self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
-    def _reached(self, standing: Standing, program: Program, **changes: object) -> None:
+    def _reached(self, standing: Standing, program: Program, clock: StageClock, **changes: object) -> None:
         """The device was read back to hold a program."""
         if self._settle(standing, held=program, failures=0, **changes):
-            self._tell(Point(self._host, PointState.ENFORCED, program.generation, program.digest, len(program.flows)))
+            flows, took = len(program.blocks), clock.seconds
+            self._tell(Point(self._host, PointState.ENFORCED, program.generation, program.digest, flows, took=took))
 
     def _fail(self, standing: Standing, state: PointState, error: Exception, **changes: object) -> None:
         """Nothing is known of the device any more; say why, and try again later, or at once for a newer goal."""

@@ -63,7 +63,9 @@ def moved(before: Hits | None, now: Hits) -> Hits:
 
 def point_report(point: Point) -> PointReport:
     """A point as the service is told it."""
-    return PointReport(point.host, point.generation, point.digest, point.state.value, point.error, point.flows)
+    return PointReport(
+        point.host, point.generation, point.digest, point.state.value, point.error, point.flows, point.took
+    )
 
 
 def hits_report(host: str, hits: Hits) -> HitsReport:

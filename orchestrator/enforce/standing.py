@@ -16,7 +16,8 @@ and the next step observes. Nothing is written before a claim has succeeded on t
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.enforce.driver import Driver
@@ -68,6 +69,8 @@ class Point:
     digest: bytes = bytes(DIGEST_BYTES)
     flows: int = 0
     error: str | None = None
+    took: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Seconds of the stages that led here, from the program's arrival on; see `Loop`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +123,12 @@ class Goal:
     trail: tuple[Delta, ...] = ()
     remembered: bool = False
     """From our own disk: it may be older than what a device got from us or from others since."""
+    arrived_at: float = NEVER
+    """When the answer that led here had come, on the clock of `time.monotonic`; NEVER: not known."""
 
-    def followed_by(self, program: Program, change: Delta) -> Goal:
+    def followed_by(self, program: Program, change: Delta, arrived_at: float = NEVER) -> Goal:
         """The goal after one more delta."""
-        return Goal(program, (*self.trail, change)[-LONGEST_TRAIL:])
+        return Goal(program, (*self.trail, change)[-LONGEST_TRAIL:], arrived_at=arrived_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
-"""Follows the domain's program: asks for what is newer, applies deltas to a copy, and checks that the copy is right.
+"""Follows the domain's program: takes what is newer as it comes, applies deltas to a copy, and checks the copy.
 
 A copy is trusted as far as its digest: what a delta leads to, and what a whole program holds, is digested here again.
-Whatever does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped, and the whole program
-asked for. So it does not matter whether answers are lost, doubled, late or out of order.
+Whatever does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped with the stream that
+brought it, and the whole program asked for. So it does not matter whether answers are lost, doubled, late or out of
+order.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +20,6 @@ from orchestrator.client.records import Held
 from orchestrator.enforce.standing import Goal
 from orchestrator.errors import AclflowError, Drifted, Stale
 from orchestrator.program.delta import Delta, apply
-from orchestrator.program.digest import MerkleDigest
 from orchestrator.program.program import Program
 
 log = structlog.get_logger()
@@ -27,24 +28,25 @@ log = structlog.get_logger()
 class ProgramSource(Protocol):
     """Where programs come from: the service's client."""
 
-    def watch_program(self, domain: str, held: Held | None = None, *, wait_s: float = 30.0) -> Program | Delta | None:
-        """What is newer than what is held: a whole program or a delta; None when nothing came within `wait_s`."""
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """What is newer than what is held, as it comes: a whole program or a delta; None: nothing newer for now."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The program as we have it, with the tree over its rows."""
+    """The program as we have it: what its digest says was found out here."""
 
     program: Program
-    tree: MerkleDigest
 
     @classmethod
     def of(cls, program: Program) -> Copy:
         """Raises Drifted if the program is not what its digest says."""
-        tree = MerkleDigest(program.flows)
-        _check(tree, program)
-        return cls(program, tree)
+        if program.blocks.digest(program.ports) != program.digest:
+            raise Drifted(f"the program of generation {program.generation} is not what its digest says")
+        return cls(program)
 
     @property
     def held(self) -> Held:
@@ -63,22 +65,15 @@ class Copy:
             return Copy.of(answer)
         if answer.target == self.program.digest and answer.generation == self.program.generation:
             return self
-        program = apply(self.program, answer)
-        tree = self.tree.replaced(answer.removed, answer.added)
-        _check(tree, program)
-        return Copy(program, tree)
-
-
-def _check(tree: MerkleDigest, program: Program) -> None:
-    if tree.root(program.ports) != program.digest:
-        raise Drifted(f"the program of generation {program.generation} is not what its digest says")
+        return Copy.of(apply(self.program, answer))
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds: for an answer, and after failures in a row (doubling from `retry_s`)."""
+    """How long to follow before asking anew, and how long to wait after failures in a row (doubling from `retry_s`), in
+    seconds."""
 
-    watch_s: float = 30.0
+    watch_s: float = 60.0
     retry_s: float = 0.2
     longest_retry_s: float = 5.0
 
@@ -131,8 +126,11 @@ class Watch:
         failures = 0
         while not self._stopping.is_set():
             try:
-                self._ask()
-                failures = 0
+                began = time.monotonic()
+                for _ in self._followed():
+                    failures = 0
+                if time.monotonic() - began < self._patience.retry_s:  # it ended at once: the service is stopping
+                    self._stopping.wait(self._patience.retry_s)
             except AclflowError as error:
                 failures += 1
                 self._whole_wanted = self._whole_wanted or isinstance(error, (Stale, Drifted))
@@ -144,18 +142,20 @@ class Watch:
                 log.exception("program.watch_fault")  # of ours; without a watch no policy would ever arrive again
                 self._stopping.wait(self._patience.delay_s(failures))
 
-    def _ask(self) -> None:
+    def _followed(self) -> Iterator[None]:
+        """Follow for a while: one step for each answer."""
         held = self._copy.held if self._copy is not None and not self._whole_wanted else None
-        answer = self._source.watch_program(self._domain, held, wait_s=self._patience.watch_s)
-        if self._stopping.is_set():
-            return
-        if answer is not None:
-            self._take(answer)
-        elif self._goal is not None and self._goal.remembered:
-            # The service has nothing newer: what we remembered is what is wanted.
-            self._tell(Goal(self._goal.program))
+        for answer in self._source.follow_program(self._domain, held, lasts_s=self._patience.watch_s):
+            if self._stopping.is_set():
+                return
+            if answer is not None:
+                self._take(answer, time.monotonic())
+            elif self._goal is not None and self._goal.remembered:
+                # The service has nothing newer: what we remembered is what is wanted.
+                self._tell(Goal(self._goal.program))
+            yield
 
-    def _take(self, answer: Program | Delta) -> None:
+    def _take(self, answer: Program | Delta, arrived_at: float) -> None:
         before = self._copy
         if before is not None:
             self._copy = before.followed_by(answer)
@@ -167,11 +167,11 @@ class Watch:
         if self._copy is before:
             return
         if isinstance(answer, Delta) and self._goal is not None:
-            self._tell(self._goal.followed_by(self._copy.program, answer))
+            self._tell(self._goal.followed_by(self._copy.program, answer, arrived_at))
         else:
-            self._tell(Goal(self._copy.program))
+            self._tell(Goal(self._copy.program, arrived_at=arrived_at))
 
     def _tell(self, goal: Goal) -> None:
         self._goal = goal
-        log.debug("program.received", generation=goal.program.generation, flows=len(goal.program.flows))
+        log.debug("program.received", generation=goal.program.generation, flows=len(goal.program.blocks))
         self._aim(goal)

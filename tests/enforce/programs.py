@@ -10,7 +10,6 @@ from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.instructions import instructions, output
 from orchestrator.program.delta import Delta, between
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import SYMBOL_BASE, Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 
@@ -44,7 +43,7 @@ def port_rows(index: int) -> tuple[Flow, Flow]:
 def program(rules: Iterable[Flow], *, generation: int = 1, ports: tuple[str, ...] = PORTS) -> Program:
     """A program of some rules over some ports."""
     flows = FlowTable.of([*(row for index in range(len(ports)) for row in port_rows(index)), *rules])
-    return Program("pop1", Tier.HOST, generation, digest(flows, ports), flows, ports)
+    return Program.of("pop1", Tier.HOST, generation, flows, ports)
 
 
 def large_program(rules: int, *, generation: int = 1) -> Program:
@@ -69,7 +68,7 @@ def large_program(rules: int, *, generation: int = 1) -> Program:
         template.instruction_set,
     )
     flows = FlowTable.joined((base, body))
-    return Program("pop1", Tier.HOST, generation, digest(flows, small.ports), flows, small.ports)
+    return Program.of("pop1", Tier.HOST, generation, flows, small.ports)
 
 
 def change(old: Program, new: Program) -> Delta:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.program.delta import between
 from orchestrator.program.program import Program
-from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, encode_delta, encode_program
+from orchestrator.program.wire import STREAM_MEDIA_TYPE, encode_delta, encode_program, framed
 
 
 class StubService:
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path == "/v1/domains/pop1/hosts":
             self._answer(200, json.dumps(self.stub.hosts).encode())
-        elif url.path == "/v1/domains/pop1/program":
+        elif url.path == "/v1/domains/pop1/program/stream":
             self._program(query)
         else:
             self._answer(404, b"{}")
@@ -136,14 +136,14 @@ class _Handler(BaseHTTPRequestHandler):
         with stub.changed:
             arrived = stub.changed.wait_for(lambda: stub.newer(held), deadline - time.monotonic())
             if not arrived or not stub.newer(held) or not stub.published:
-                self._answer(204, b"")
+                self._answer(200, framed(), STREAM_MEDIA_TYPE)
                 return
             current = stub.published[-1]
             base = next((each for each in reversed(stub.published) if each.digest.hex() == held[0]), None)
         if base is None:
-            self._answer(200, stub.spoil(encode_program(current)), PROGRAM_MEDIA_TYPE)
+            self._answer(200, framed(stub.spoil(encode_program(current))), STREAM_MEDIA_TYPE)
         else:
-            self._answer(200, stub.spoil(encode_delta(between(base, current))), DELTA_MEDIA_TYPE)
+            self._answer(200, framed(stub.spoil(encode_delta(between(base, current)))), STREAM_MEDIA_TYPE)
 
     def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)

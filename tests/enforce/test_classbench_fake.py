@@ -98,7 +98,7 @@ def loaded(policy: Policy) -> tuple[FakeSwitch, OpenFlowDriver]:
     driver = OpenFlowDriver(channel_to(switch), uplink="wan0")
     driver.start(1)
     program = compile_host(policy, domain="pop", generation=1)
-    empty = Program("pop", Tier.HOST, 0, bytes(16), FlowTable.of(()), ())
+    empty = Program.of("pop", Tier.HOST, 0, FlowTable.of(()), ())
     driver.apply(between(empty, program), Stamp(1, program.digest))
     return switch, driver
 

@@ -97,24 +97,35 @@ class Source:
         self.answers = list(answers)
         self.asked: list[Held | None] = []
 
-    def watch_program(self, domain: str, held: Held | None = None, *, wait_s: float = 30.0) -> Program | Delta | None:
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 30.0
+    ) -> Iterator[Program | Delta | None]:
         assert domain == "pop1"
         self.asked.append(held)
         answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        yield answer
 
 
 class Honest:
-    """A service that answers by what is held, over a line that loses, doubles, delays and reorders answers."""
+    """A service that streams by what is held, over a line that loses, doubles, delays and reorders answers, and breaks
+    now and then."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._current = 0
         self._sent: list[Program | Delta] = []
 
-    def watch_program(self, domain: str, held: Held | None = None, *, wait_s: float = 30.0) -> Program | Delta | None:
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 30.0
+    ) -> Iterator[Program | Delta | None]:
+        while self._random.random() < 0.8:
+            answer = self._answer(held)
+            yield answer
+            held = held_after(answer) or held
+
+    def _answer(self, held: Held | None) -> Program | Delta | None:
         self._current = min(self._current + self._random.randint(0, 2), len(VERSIONS) - 1)
         fate = self._random.random()
         if fate < 0.2:
@@ -127,6 +138,13 @@ class Honest:
         old = next((each for each in VERSIONS if held is not None and each.digest == held.digest), None)
         self._sent.append(change(old, new) if old is not None else new)
         return self._sent[-1]
+
+
+def held_after(answer: Program | Delta | None) -> Held | None:
+    """What a service takes for held by whom it sent this."""
+    if answer is None:
+        return None
+    return Held(answer.digest if isinstance(answer, Program) else answer.target, answer.generation)
 
 
 @pytest.fixture

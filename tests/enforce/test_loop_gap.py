@@ -17,7 +17,6 @@ from orchestrator.enforce import gap
 from orchestrator.enforce.driver import Observed, Stamp
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.program.delta import Delta, apply, between
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
 
@@ -34,7 +33,7 @@ def symbolic_programs(draw: st.DrawFn) -> Program:
     whole = program(rows, generation=draw(st.integers(1, 9)), ports=ports)
     named = [row for row in whole.flows.rows() if not _is_of_a_hole(row, ports)]
     flows = FlowTable.of(named)
-    return replace(whole, flows=flows, digest=digest(flows, ports))
+    return Program.of(whole.domain, whole.tier, whole.generation, flows, ports)
 
 
 def _is_of_a_hole(row: Flow, ports: tuple[str, ...]) -> bool:
@@ -90,7 +89,7 @@ def test_joined_deltas_are_the_deltas_one_after_the_other(start: Program, steps:
     for numbers in steps:
         rows = [rule(number, permits=number % 2 == len(versions) % 2) for number in numbers]
         flows = FlowTable.joined((start.flows.take(start.flows.table != 50), FlowTable.of(rows)))
-        versions.append(replace(start, generation=len(versions), flows=flows, digest=digest(flows, start.ports)))
+        versions.append(Program.of(start.domain, start.tier, len(versions), flows, start.ports))
     deltas = [between(old, new) for old, new in itertools.pairwise(versions)]
     joined = gap.chained(deltas)
     assert joined is not None
