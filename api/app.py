@@ -9,32 +9,36 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from api import problems
+from api import problems, waiting
 from api.context import Services
 from api.limits import BodyLimit
 from api.observe import Observe
-from api.routes import acl, domains, enforcers, operations, operator, rules, tenants, tokens
-from api.schemas.acl import AclDocument, RuleDocument
+from api.routes import acl, domains, enforcers, events, groups, history, operations, operator, rules, tenants, tokens
+from api.schemas.acl import AclDocument, GroupDocument, RuleDocument
 from api.schemas.common import problem_responses
 from api.schemas.domains import OperatorRulesDocument
 from api.schemas.enforcers import ReportBody
+from api.schemas.groups import MembersChange
 
 _ROUTERS = (
     tenants.router,
     rules.router,
+    groups.router,
     acl.router,
+    history.router,
     domains.router,
     operator.router,
     enforcers.router,
     enforcers.reports,
     tokens.router,
+    events.router,
     operations.router,
 )
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-RAW_BODIES = (AclDocument, RuleDocument, OperatorRulesDocument, ReportBody)
+RAW_BODIES = (AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody)
 """What is read as it comes, after the caller is known and off the event loop; so FastAPI does not see the models."""
 
 
@@ -49,6 +53,7 @@ class Application(FastAPI):
             template = "#/components/schemas/{model}"
             _, raw = models_json_schema([(model, "validation") for model in RAW_BODIES], ref_template=template)
             schemas |= raw["$defs"]
+            waiting.document(document)
         return document
 
 
@@ -68,6 +73,7 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     app.state.services = services
     problems.install(app)
     app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
+    app.add_middleware(waiting.Waiting, services=services)
     app.add_middleware(Observe, metrics=services.metrics)
     for router in _ROUTERS:
         app.include_router(router, responses=problem_responses())

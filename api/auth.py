@@ -15,23 +15,37 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 
 from api.context import NamePath, Services, ServicesDep
+from orchestrator import stages
 from orchestrator.errors import Forbidden, NotFound, Unauthenticated
 from orchestrator.store.records import Principal, Role
 
 _TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
 
 
-def caller(services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
+async def caller(services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
     """Who bears the token of a request. Raises Unauthenticated."""
     if not token:
         raise Unauthenticated("say who you are: X-Auth-Token", place="header.X-Auth-Token")
-    return services.control.read(lambda unit: unit.tokens.check(token))
+    principal = services.control.known_bearer(token)
+    if principal is None:
+        principal = await run_in_threadpool(services.control.bearer, token)
+    stages.lap("auth")
+    return principal
 
 
 Caller = Annotated[Principal, Depends(caller)]
+
+
+async def bearer(token: Annotated[str | None, Depends(_TOKEN)]) -> str:
+    """The token of a request, for who must check it again later."""
+    return token or ""
+
+
+Bearer = Annotated[str, Depends(bearer)]
 
 
 def is_admin(principal: Principal) -> bool:

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
 
@@ -18,9 +18,10 @@ from api.problems import Unconditional, bad_input
 from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.feed import Feed
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.workbench import Workbench
-from orchestrator.errors import AclflowError, BadInput, Stale
+from orchestrator.errors import AclflowError, BadInput, Conflict, Stale
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
@@ -38,9 +39,12 @@ class Services:
     metrics: Metrics
     clock: Callable[[], dt.datetime]
     workbench: Workbench
+    feed: Feed
     body_limit_bytes: int
     watch_limit_s: float
     review_limit_s: float
+    heartbeat_s: float
+    expiry_lead: dt.timedelta
 
 
 def services(request: Request) -> Services:
@@ -58,6 +62,7 @@ NumberPath = Annotated[int, Path(ge=0, le=BIGGEST)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="how many items at most")]
 NameMarker = Annotated[str | None, Query(pattern=NAME, description="the last item of the page before")]
 NumberMarker = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the last item of the page before")]
+WithCost = Annotated[bool, Query(description="say what the list now costs; takes the longer the longer it is")]
 Seconds = Annotated[float, Query(ge=0, le=3600)]
 
 
@@ -146,18 +151,29 @@ class Once:
         self._key = key
         self._request = request
 
-    def of(self, caller: Principal, work: Callable[[Unit], Reply]) -> Callable[[Unit], Reply]:
-        """The same work, done once for the key of this caller. Raises Conflict when the key was for something else."""
+    def of(self, caller: Principal, work: Callable[[Unit], Reply], *, secret: bool = False) -> Callable[[Unit], Reply]:
+        """The same work, done once for the key of this caller.
+
+        Raises Conflict when the key was for something else; and, where the answer holds a `secret`, which is kept
+        nowhere, when the work was done already: the answer cannot be given again, but nothing is made twice.
+        """
         key = self._key
         if key is None:
             return work
 
         def once(unit: Unit) -> Reply:
             kept = unit.replies.find(caller.token_id, key, self._request)
-            if kept is None:
-                kept = work(unit)
-                unit.replies.keep(caller.token_id, key, self._request, kept)
-            return kept
+            if kept is not None and secret:
+                made = kept.headers.get("Location", "")
+                raise Conflict(
+                    f"it was done already ({made}), and its secret was shown only then: take a new key",
+                    place="Idempotency-Key",
+                )
+            if kept is not None:
+                return kept
+            done = work(unit)
+            unit.replies.keep(caller.token_id, key, self._request, replace(done, body=b"") if secret else done)
+            return done
 
         return once
 

@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
 
 from api.context import Services
 from api.schemas.acl import RuleDocument
-from api.schemas.inspection import ChangeBody, CostBody, FindingBody, ReviewBody, StepBody, TraceBody
+from api.schemas.cost import CostBody, WrittenList
+from api.schemas.inspection import ChangeBody, FindingBody, ReviewBody, StepBody, TraceBody
 from orchestrator.compile.cost import cost
+from orchestrator.compile.firewall import firewall_cost
 from orchestrator.errors import TooLarge
 from orchestrator.policy.difference import difference
 from orchestrator.policy.findings import Checks, check
 from orchestrator.policy.formats.native import rule_to_json
-from orchestrator.policy.model import Acl, Packet, Policy, Rule, check_ownership
+from orchestrator.policy.model import Acl, Packet, Policy, ReturnTraffic, Rule, check_ownership
 from orchestrator.policy.oracle import RETURN_RULES, Step, decide
-from orchestrator.store.records import AclRecord, DomainRecord, TenantRecord
+from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 
+MOST_FINDINGS = 1000
+"""Of a dry run; the counts are of all."""
 
-def review(services: Services, tenant: str, candidate: Acl) -> ReviewBody:
-    """A dry run of a list. Raises BadPolicy for prefixes that are not the tenant's, TooLarge when it takes too long."""
+
+def review(services: Services, tenant: str, candidate: Acl, *, against: int | None = None) -> ReviewBody:
+    """A dry run of a list, compared with the current one or that of a version.
+
+    Raises BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too long.
+    """
 
     def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord]:
         record = unit.tenants.get(tenant)
-        return record, unit.acls.current(tenant), unit.domains.get(record.domain)
+        current = unit.acls.current(tenant) if against is None else unit.acls.at(tenant, against)
+        return record, current, unit.domains.get(record.domain)
 
     owner, current, domain = services.control.read(read)
     check_ownership(candidate, owner.prefixes)
     checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
-    limit_s, bench = services.review_limit_s, services.workbench
+    found = services.workbench.run(services.review_limit_s, check, candidate, checks)
+    soon = [FindingBody.expiring(rule) for rule in candidate.rules if _expires_soon(services, rule)]
     return ReviewBody(
-        cost=CostBody.of(cost(candidate, domain.return_traffic)),
-        findings=[FindingBody.of(finding) for finding in bench.run(limit_s, check, candidate, checks)],
+        cost=_cost(services, candidate, domain.return_traffic),
+        findings=[*soon, *map(FindingBody.of, islice(found, MOST_FINDINGS))][:MOST_FINDINGS],
+        counts={kind.value: count for kind, count in found.counts.items()} | ({"expiring": len(soon)} if soon else {}),
         difference=_changes(services, current.acl, candidate, checks),
     )
+
+
+def _expires_soon(services: Services, rule: Rule) -> bool:
+    return rule.expires is not None and timedelta() < rule.expires - services.clock() <= services.expiry_lead
+
+
+def _cost(services: Services, acl: Acl, returns: ReturnTraffic) -> CostBody:
+    """What a list costs on each kind of device; what takes too long to tell is left out."""
+    try:
+        firewall = services.workbench.run(services.review_limit_s, firewall_cost, acl, returns)
+    except TooLarge:
+        firewall = None
+    return CostBody.of(cost(acl, returns), firewall)
+
+
+def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) -> WrittenList:
+    """The answer to a change of a list. Raises TooLarge where its cost is asked for and it cannot be expanded."""
+    told = None
+    if with_cost:
+        returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
+        told = CostBody.of(cost(unit.acls.current(tenant).acl, returns))
+    return WrittenList(version=change.version, generation=change.generation, changed=change.changed, cost=told)
 
 
 def _changes(services: Services, before: Acl, after: Acl, checks: Checks) -> list[ChangeBody] | None:

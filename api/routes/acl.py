@@ -1,8 +1,10 @@
-"""Access lists as a whole: the list, its history, dry runs, traces, hits."""
+"""Access lists as a whole: the list, dry runs, traces, hits."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import TenantReader, TenantWriter, is_admin
@@ -11,25 +13,32 @@ from api.context import (
     Limit,
     NameMarker,
     NamePath,
-    NumberMarker,
-    NumberPath,
     RawBody,
     ServicesDep,
+    WithCost,
     author,
     json_document,
     logged,
     seen_from,
     takes,
 )
-from api.inspection import review, trace
+from api.history import bisected, blamed
+from api.inspection import review, trace, written_list
 from api.paging import page_after
-from api.schemas.acl import AclDocument, HitsBody, HitsPage, RuleHitsBody, VersionBody
-from api.schemas.common import Page, Written
+from api.schemas.acl import AclDocument, HitsBody, HitsPage, RuleHitsBody
+from api.schemas.common import BIGGEST
+from api.schemas.cost import WrittenList
+from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, ReviewBody, TraceBody
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.policy.model import Acl
+from orchestrator.store.bulk import collector_paused
 from orchestrator.store.records import Reply, RuleHits, TenantHits
 from orchestrator.store.unit import Unit
+
+Against = Annotated[
+    int | None, Query(ge=0, le=BIGGEST, description="the version to compare with; the current one by default")
+]
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl", tags=["access lists"])
 
@@ -41,12 +50,18 @@ def get_acl(_: TenantReader, services: ServicesDep, tenant: NamePath, request: R
     return answer(acl_to_json(record.acl), tag=etag(record.version), request=request)
 
 
-@router.put("", response_model=Written, openapi_extra=takes(AclDocument))
+@router.put("", response_model=WrittenList, openapi_extra=takes(AclDocument))
 def put_acl(
-    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, raw: RawBody
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    condition: ConditionDep,
+    raw: RawBody,
+    cost: WithCost = False,
 ) -> Response:
     """Make this the list. It is checked and compiled first: what cannot be enforced is refused and changes nothing."""
-    acl = acl_from_json(json_document(raw))
+    with collector_paused():
+        acl = acl_from_json(json_document(raw))
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.version(tenant)))
@@ -54,42 +69,37 @@ def put_acl(
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "rules": len(acl.rules)}
             logged(unit, caller, "acl.replaced", tenant, detail)
-        body = Written(version=change.version, generation=change.generation, changed=change.changed)
+        body = written_list(unit, tenant, change, with_cost=cost)
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
 
 
-@router.get("/versions", response_model=Page[VersionBody])
-def list_versions(
-    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NumberMarker = None
-) -> Response:
-    """The list's history, newest first."""
-    found = services.control.read(lambda unit: unit.acls.versions(tenant, limit=limit + 1, marker=marker))
-    following = found[limit - 1].version if len(found) > limit else None
-    return answer(Page[VersionBody](items=[VersionBody.of(record) for record in found[:limit]], next=following))
-
-
-@router.get("/versions/{version}", response_model=AclDocument)
-def get_version(
-    _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, request: Request
-) -> Response:
-    """The list as it was at a version."""
-    record = services.control.read(lambda unit: unit.acls.at(tenant, version))
-    return answer(acl_to_json(record.acl), tag=etag(record.version), request=request)
-
-
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))
-def check_acl(_: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody) -> Response:
+def check_acl(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody, against: Against = None
+) -> Response:
     """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
-    return answer(review(services, tenant, acl_from_json(json_document(raw))))
+    return answer(review(services, tenant, acl_from_json(json_document(raw)), against=against))
 
 
 @router.post("/trace", response_model=TraceBody)
 def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, body: PacketBody) -> Response:
     """What decides a packet, list by list."""
     return answer(trace(services, tenant, body.packet(), whole_domain=is_admin(caller)))
+
+
+@router.post("/blame", response_model=BlameBody)
+def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
+    """The version since which the list decides a packet as it does now: who opened it, or closed it."""
+    return answer(blamed(services, tenant, body))
+
+
+@router.post("/bisect", response_model=BisectedBody)
+def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
+    """Two neighbouring versions between which the list's word about a packet changed, from few of them."""
+    return answer(bisected(services, tenant, body))
 
 
 @router.get("/hits", response_model=HitsPage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from api.answers import GENERATION, answer, etag, reply, sent
@@ -16,8 +16,10 @@ from api.context import (
     NameMarker,
     NamePath,
     NumberPath,
+    OnceDep,
     RawBody,
     Seconds,
+    Services,
     ServicesDep,
     author,
     logged,
@@ -36,10 +38,11 @@ from api.schemas.enforcers import (
     NewInvitation,
     ReportBody,
 )
+from api.streams import stream
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import NotFound
-from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE
-from orchestrator.store.records import EnforcerRecord, Reply
+from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
+from orchestrator.store.records import EnforcerRecord, Principal, Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
@@ -51,13 +54,21 @@ _PROGRAMS = {
     204: {"description": "nothing newer came meanwhile"},
 }
 
+_STREAM = {200: {"description": "programs and deltas, each behind its length", "content": {STREAM_MEDIA_TYPE: {}}}}
+
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]
+OfEpoch = Annotated[
+    int | None,
+    Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller; who took over from it has a higher"),
+]
 HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
 
 
 @router.post("/domains/{domain}/enrolment-tokens", status_code=201, response_model=Invitation)
-def invite(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewInvitation) -> Response:
-    """A one-time token for an enforcement point that is to join the domain."""
+def invite(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewInvitation, once: OnceDep
+) -> Response:
+    """A one-time token for an enforcement point that is to join the domain, seen only now: see `POST /v1/tokens`."""
 
     def work(unit: Unit) -> Reply:
         expires = unit.now + dt.timedelta(seconds=body.lasts_s)
@@ -66,7 +77,7 @@ def invite(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: N
         location = f"/v1/domains/{domain}/enforcers"
         return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
 
-    return sent(services.control.write(work))
+    return sent(services.control.write(once.of(caller, work, secret=True)))
 
 
 @router.post("/enrol", status_code=201, response_model=Enrolment)
@@ -124,20 +135,21 @@ def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Re
 
 @router.get("/domains/{domain}/program", response_class=Response, responses=_PROGRAMS)  # type: ignore[arg-type]
 async def watch_program(
-    _: DomainReader,
+    caller: DomainReader,
     services: ServicesDep,
     domain: NamePath,
     tier: Literal["host"] = "host",  # noqa: ARG001  # the one tier that has programs
     have: Digest = None,
     generation: HeldGeneration = None,
     wait: Seconds = 30.0,
+    epoch: OfEpoch = None,
 ) -> Response:
     """What the domain's enforcement points must hold, once it is newer than what the caller has.
 
     Without `have` the whole program at once. With it, and if it is known here, the delta from there; a delta without
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
     """
-    stored = (await run_in_threadpool(services.control.read, lambda unit: unit.domains.get(domain))).generation
+    stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     found = await services.control.watch(domain, held, min(wait, services.watch_limit_s), stored_generation=stored)
     if found is None:
@@ -145,11 +157,56 @@ async def watch_program(
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])
 
 
+@router.get("/domains/{domain}/program/stream", response_class=Response, responses=_STREAM)  # type: ignore[arg-type]
+async def follow_program(
+    caller: DomainReader,
+    services: ServicesDep,
+    domain: NamePath,
+    tier: Literal["host"] = "host",  # noqa: ARG001  # the one tier that has programs
+    have: Digest = None,
+    generation: HeldGeneration = None,
+    wait: Seconds = 60.0,
+    epoch: OfEpoch = None,
+) -> Response:
+    """The same for callers who stay: programs and deltas as they come, each following on the one before.
+
+    Each is behind its length, 4 octets, big-endian; a length of 0, at the beginning and now and then, says that there
+    is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then.
+    """
+    stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
+    held = Held(bytes.fromhex(have), generation) if have is not None else None
+    lasts_s = min(wait, services.watch_limit_s)
+    found = await services.control.follow(
+        domain, held, lasts_s, heartbeat_s=services.heartbeat_s, stored_generation=stored
+    )
+    return stream((framed(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
+
+
 @reports.post("/domains/{domain}/enforcers/{enforcer}/report", status_code=204, openapi_extra=takes(ReportBody))
-def report(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody) -> Response:
+def report(
+    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, raw: RawBody, epoch: OfEpoch = None
+) -> Response:
     """What an enforcement point read back, and what its devices count. Wakes who waits for a generation."""
-    services.enforcement.report(domain, enforcer, read_body(ReportBody, raw).report())
+    services.enforcement.report(domain, enforcer, read_body(ReportBody, raw).report(epoch))
     return Response(status_code=204)
+
+
+def _stored(services: Services, caller: Principal, domain: str, held: int | None, epoch: int | None) -> int:
+    """The generation that the store is at, for who holds another and watches.
+
+    An enforcer that holds a later one has it from before the database was put back: then the store's is raised.
+    Raises Conflict for an enforcer whose epoch is over.
+    """
+
+    def look(unit: Unit) -> int:
+        if caller.enforcer is not None:
+            unit.enforcers.check_epoch(caller.enforcer, epoch)
+        return unit.domains.get(domain).generation
+
+    stored = services.control.read(look)
+    if caller.enforcer is None or held is None or held <= stored:
+        return stored
+    return services.control.write(lambda unit: unit.domains.raise_generation(domain, held)) or stored
 
 
 def _enforcer(unit: Unit, domain: str, enforcer: int) -> EnforcerRecord:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import TenantReader, TenantWriter
@@ -16,16 +17,19 @@ from api.context import (
     OnceDep,
     RawBody,
     ServicesDep,
+    WithCost,
     author,
     json_document,
     logged,
     seen_from,
     takes,
 )
+from api.inspection import written_list
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.acl import RuleDocument
-from api.schemas.common import BIGGEST, Page, Written
+from api.schemas.common import BIGGEST, Page
+from api.schemas.cost import WrittenList
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
@@ -36,6 +40,39 @@ router = APIRouter(prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], rout
 
 Position = Annotated[int | None, Query(ge=0, le=BIGGEST, description="0 is the top")]
 Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rule goes: at a position, before or after another rule, or, without any of these, at the end."""
+
+    position: int | None
+    before: str | None
+    after: str | None
+
+    def found(self, unit: Unit, tenant: str) -> int:
+        """The position. Raises NotFound for a neighbour that is not there."""
+        if self.position is not None:
+            return self.position
+        rules = unit.acls.current(tenant).acl.rules
+        neighbour = self.before if self.before is not None else self.after
+        if neighbour is None:
+            return len(rules)
+        index = next((index for index, rule in enumerate(rules) if rule.id == neighbour), None)
+        if index is None:
+            side = "before" if self.before is not None else "after"
+            raise NotFound(f"the list has no rule '{neighbour}'", place=f"query.{side}")
+        return index if self.before is not None else index + 1
+
+
+async def one_place(position: Position = None, before: Neighbour = None, after: Neighbour = None) -> Place:
+    """The place that a request names. Raises BadInput for more than one."""
+    if sum(each is not None for each in (position, before, after)) > 1:
+        raise BadInput("name one place only: position, before or after", place="query")
+    return Place(position, before, after)
+
+
+PlaceDep = Annotated[Place, Depends(one_place)]
 
 
 @router.get("", response_model=Page[RuleDocument])
@@ -49,7 +86,7 @@ def list_rules(
     return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))
 
 
-@router.post("", status_code=201, response_model=Written, openapi_extra=takes(RuleDocument))
+@router.post("", status_code=201, response_model=WrittenList, openapi_extra=takes(RuleDocument))
 def insert_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -57,21 +94,17 @@ def insert_rule(
     condition: ConditionDep,
     once: OnceDep,
     raw: RawBody,
-    position: Position = None,
-    before: Neighbour = None,
-    after: Neighbour = None,
+    place: PlaceDep,
+    cost: WithCost = False,
 ) -> Response:
     """Put a new rule into the list: at a position, before or after another one, or at the end."""
     rule = rule_from_json(json_document(raw))
-    if sum(each is not None for each in (position, before, after)) > 1:
-        raise BadInput("name one place only: position, before or after", place="query")
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
-        place = position if position is not None else _place(unit, tenant, before, after)
-        change = unit.acls.insert_rule(tenant, rule, position=place, author=author(caller))
+        change = unit.acls.insert_rule(tenant, rule, position=place.found(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
-        return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location)
+        return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, with_cost=cost)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(once.of(caller, work)))
@@ -84,7 +117,7 @@ def get_rule(_: TenantReader, services: ServicesDep, tenant: NamePath, rule: Nam
     return answer(rule_to_json(record.rule), tag=etag(record.since_version), request=request)
 
 
-@router.put("/{rule}", response_model=Written, openapi_extra=takes(RuleDocument))
+@router.put("/{rule}", response_model=WrittenList, openapi_extra=takes(RuleDocument))
 def put_rule(
     caller: TenantWriter,
     services: ServicesDep,
@@ -92,6 +125,7 @@ def put_rule(
     rule: NamePath,
     condition: ConditionDep,
     raw: RawBody,
+    cost: WithCost = False,
 ) -> Response:
     """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
     changed = _rule_called(rule, json_document(raw))
@@ -99,22 +133,27 @@ def put_rule(
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
-        return _written(unit, caller, tenant, rule, change, "rule.changed")
+        return _written(unit, caller, tenant, rule, change, "rule.changed", with_cost=cost)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
 
 
-@router.delete("/{rule}", response_model=Written)
+@router.delete("/{rule}", response_model=WrittenList)
 def delete_rule(
-    caller: TenantWriter, services: ServicesDep, tenant: NamePath, rule: NamePath, condition: ConditionDep
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    rule: NamePath,
+    condition: ConditionDep,
+    cost: WithCost = False,
 ) -> Response:
     """Take a rule out of the list."""
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.delete_rule(tenant, rule, author=author(caller))
-        return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True)
+        return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, with_cost=cost)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -130,20 +169,6 @@ def _rule_called(rule: str, document: object) -> Rule:
     return read
 
 
-def _place(unit: Unit, tenant: str, before: str | None, after: str | None) -> int:
-    """The position that a neighbour stands for; the end when none is named."""
-    rules = unit.acls.current(tenant).acl.rules
-    neighbour = before if before is not None else after
-    if neighbour is None:
-        return len(rules)
-    index = next((index for index, rule in enumerate(rules) if rule.id == neighbour), None)
-    if index is None:
-        raise NotFound(
-            f"the list has no rule '{neighbour}'", place="query.before" if before is not None else "query.after"
-        )
-    return index if before is not None else index + 1
-
-
 def _written(
     unit: Unit,
     caller: Principal,
@@ -154,11 +179,12 @@ def _written(
     *,
     location: str | None = None,
     gone: bool = False,
+    with_cost: bool,
 ) -> Reply:
     """The answer to a change of a rule; its ETag is the rule's own."""
     if change.changed:
         detail = {"rule": rule, "version": change.version, "generation": change.generation}
         logged(unit, caller, kind, tenant, detail)
-    body = Written(version=change.version, generation=change.generation, changed=change.changed)
+    body = written_list(unit, tenant, change, with_cost=with_cost)
     since = change.version if change.changed else unit.acls.rule(tenant, rule).since_version
     return reply(body, generation=change.generation, tag=None if gone else etag(since), location=location)

@@ -8,14 +8,16 @@ from fastapi import APIRouter, Path, Request, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, only_tenant
-from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, logged
 from api.limits import SmallBody
 from api.schemas.common import Gone, Page, Written, read_prefix, read_prefixes
+from api.schemas.cost import LimitsBody, QuotaBody, QuotaPut, UsedBody
 from api.schemas.tenants import (
     NewPrefix,
     NewTenant,
     Prefixes,
     PrefixesBody,
+    SeenTenant,
     TenantBody,
     TenantChange,
     WrittenTenant,
@@ -54,11 +56,11 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
     return sent(services.control.write(once.of(caller, work)))
 
 
-@router.get("/{tenant}", response_model=TenantBody)
-def get_tenant(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
-    """One tenant."""
-    record = services.control.read(lambda unit: unit.tenants.get(tenant))
-    return answer(TenantBody.of(record), tag=etag(record.version), request=request)
+@router.get("/{tenant}", response_model=SeenTenant)
+def get_tenant(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """One tenant. Its ETag changes with what it is and owns, not with what its list costs."""
+    record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
+    return answer(SeenTenant.with_use(record, _used(services, record, rules)), tag=etag(record.version))
 
 
 @router.patch("/{tenant}", response_model=WrittenTenant)
@@ -153,6 +155,43 @@ def remove_prefix(
         return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
     return sent(services.control.write(work))
+
+
+# ---------------------------------------------------------------------------------------------------- quotas
+
+
+@router.get("/{tenant}/quota", response_model=QuotaBody)
+def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """What the tenant's list may cost, and what it does."""
+    record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
+    used = _used(services, record, rules)
+    return answer(QuotaBody(**LimitsBody.of(record.quota).model_dump(), used=used), tag=etag(record.version))
+
+
+@router.put("/{tenant}/quota", response_model=WrittenTenant)
+def set_quota(
+    caller: TenantOwner, services: ServicesDep, tenant: NamePath, body: QuotaPut, condition: ConditionDep
+) -> Response:
+    """Say what the tenant's list may cost. A list that costs more stays as it is, and may not grow."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.tenants.get(tenant).version))
+        record = unit.tenants.set_quota(tenant, body.quota())
+        logged(unit, caller, "tenant.quota", tenant, body.model_dump())
+        return _written(unit, record)
+
+    return sent(services.control.write(work))
+
+
+def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
+    """A tenant and the length of its list."""
+    record = unit.tenants.get(tenant)
+    (newest,) = unit.acls.versions(tenant, limit=1)
+    return record, newest.rules
+
+
+def _used(services: Services, record: TenantRecord, rules: int) -> UsedBody:
+    return UsedBody(rules=rules, flows=services.control.flows_of(record.domain, record.number))
 
 
 # ---------------------------------------------------------------------------------------------------- steps

@@ -1,4 +1,4 @@
-"""Bearer tokens and the log of events: for administrators."""
+"""Bearer tokens: for administrators."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from fastapi import APIRouter, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import Administrator
-from api.context import ConditionDep, Limit, NumberMarker, NumberPath, ServicesDep, logged
+from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.schemas.common import Page
-from api.schemas.tokens import EventBody, EventsBody, NewTokenBody, TokenBody, TokenRequest
+from api.schemas.tokens import NewTokenBody, TokenBody, TokenRequest
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit
 
-router = APIRouter(prefix="/v1", tags=["tokens and events"], route_class=SmallBody)
+router = APIRouter(prefix="/v1", tags=["tokens"], route_class=SmallBody)
 
 
 @router.get("/tokens", response_model=Page[TokenBody])
@@ -27,8 +27,8 @@ def list_tokens(_: Administrator, services: ServicesDep, limit: Limit = 100, mar
 
 
 @router.post("/tokens", status_code=201, response_model=NewTokenBody)
-def create_token(caller: Administrator, services: ServicesDep, body: TokenRequest) -> Response:
-    """Make a token. Its secret is in this answer and nowhere else, so no Idempotency-Key can bring it back."""
+def create_token(caller: Administrator, services: ServicesDep, body: TokenRequest, once: OnceDep) -> Response:
+    """Make a token. Its secret is in this answer and nowhere else: repeated with its key, the answer is 409."""
 
     def work(unit: Unit) -> Reply:
         new = unit.tokens.create(
@@ -38,7 +38,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         location = f"/v1/tokens/{new.record.id}"
         return reply(NewTokenBody.made(new), tag=etag(new.record.id), location=location)
 
-    return sent(services.control.write(work))
+    return sent(services.control.write(once.of(caller, work, secret=True)))
 
 
 @router.get("/tokens/{token}", response_model=TokenBody)
@@ -66,12 +66,3 @@ def _token(unit: Unit, token: int) -> TokenRecord:
     if found is None:
         raise NotFound(f"there is no token {token}")
     return found
-
-
-@router.get("/events", response_model=EventsBody)
-def list_events(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NumberMarker = None) -> Response:
-    """What happened after event `marker`, oldest first."""
-    page = services.control.read(lambda unit: unit.events.since(marker or 0, limit=limit + 1))
-    items = [EventBody.of(event) for event in page.events[:limit]]
-    following = items[-1].id if len(page.events) > limit else None
-    return answer(EventsBody(items=items, next=following, missed=page.missed))

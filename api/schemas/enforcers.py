@@ -15,6 +15,7 @@ from orchestrator.store.records import EnforcerRecord, HostCounters, PointReport
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
 Count = Annotated[int, Field(ge=0, lt=2**64)]
+Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
 
 _LONGEST_ERROR = 1024
@@ -90,6 +91,9 @@ class Point(Incoming):
     state: str = Field(pattern=f"^({'|'.join(state.value for state in PointState)})$")
     error: str | None = None
     flows: Number = 0
+    took: dict[Stage, Annotated[float, Field(ge=0, le=1e9)]] = Field(
+        default={}, max_length=16, description="seconds by stage, from the program's arrival to the read-back"
+    )
 
     def report(self) -> PointReport:
         # an error is a device's own words: bring them into the form that is kept, rather than refuse the report
@@ -119,6 +123,7 @@ class ReportBody(Incoming):
     points: list[Point] = Field(default=[])
     hits: list[Hits] = Field(default=[])
 
-    def report(self) -> Report:
+    def report(self, epoch: int | None = None) -> Report:
         points = tuple(point.report() for point in self.points)
-        return Report(points, tuple(each.columns() for each in self.hits), self.sequence)
+        took = {point.host: point.took for point in self.points if point.took}
+        return Report(points, tuple(each.columns() for each in self.hits), self.sequence, epoch, took)

@@ -8,18 +8,20 @@ from pydantic import Field
 
 from api.schemas.acl import ActionWord, DirectionWord, RuleDocument
 from api.schemas.common import Incoming, Outgoing
-from orchestrator.compile.cost import Cost, ListCost
-from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
+from api.schemas.cost import CostBody
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 from orchestrator.policy.difference import Change, Difference
 from orchestrator.policy.findings import Finding
-from orchestrator.policy.model import Packet
+from orchestrator.policy.model import Packet, Rule
 from orchestrator.policy.oracle import Step
 from orchestrator.policy.protocols import format_protocol, parse_protocol
 
 AddressText = Annotated[str, Field(max_length=45, examples=["198.51.100.7", "2001:db8::7"])]
 Byte = Annotated[int, Field(ge=0, le=255)]
+KindWord = Literal[
+    "never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired", "expiring", "group", "undecided"
+]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -110,10 +112,11 @@ class TraceBody(Outgoing):
 class FindingBody(Outgoing):
     """One thing to look at in a list."""
 
-    kind: Literal["never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired"]
+    kind: KindWord
     rules: list[str]
     witness: PacketBody | None
     explanation: str
+    group: str | None = Field(default=None, description="the address group that is meant, where it is one")
 
     @classmethod
     def of(cls, finding: Finding) -> FindingBody:
@@ -122,7 +125,14 @@ class FindingBody(Outgoing):
             rules=list(finding.rules),
             witness=PacketBody.of(finding.witness) if finding.witness else None,
             explanation=finding.explanation,
+            group=finding.group,
         )
+
+    @classmethod
+    def expiring(cls, rule: Rule) -> FindingBody:
+        """A rule whose time will soon be over."""
+        until = rule.expires.isoformat() if rule.expires else "never"
+        return cls(kind="expiring", rules=[rule.id], witness=None, explanation=f"'{rule.id}' holds until {until} only")
 
 
 class ChangeBody(Outgoing):
@@ -141,7 +151,7 @@ class ChangeBody(Outgoing):
             becomes=becomes,
             before=list(change.before),
             after=list(change.after),
-            witness=PacketBody.of(change.box.witness()),
+            witness=PacketBody.of(change.witness),
         )
 
     @classmethod
@@ -150,43 +160,14 @@ class ChangeBody(Outgoing):
         return permitted + [cls.of(change, "deny") for change in difference.denied]
 
 
-class ListCostBody(Outgoing):
-    """What one direction of a list costs on a switch, return traffic included."""
-
-    rules: int
-    flows: int = Field(description="flow entries")
-    levels: int = Field(description="priorities that rules which overlap one another need")
-    shapes: int = Field(description="hash tables that the first packet of a flow may be looked up in")
-
-    @classmethod
-    def of(cls, cost: ListCost) -> ListCostBody:
-        return cls(rules=cost.rules, flows=cost.flows, levels=cost.levels, shapes=cost.shapes)
-
-
-class CostBody(Outgoing):
-    """What a list costs on a switch. A list of more than `most_levels` levels is refused when it is written."""
-
-    ingress: ListCostBody
-    egress: ListCostBody
-    most_levels: int
-    widest_rule: str | None = Field(description="the rule that needs the most flow entries")
-    widest_rule_flows: int
-
-    @classmethod
-    def of(cls, cost: Cost) -> CostBody:
-        return cls(
-            ingress=ListCostBody.of(cost.ingress),
-            egress=ListCostBody.of(cost.egress),
-            most_levels=HIGHEST_RULE_PRIORITY - LOWEST_RULE_PRIORITY + 1,
-            widest_rule=cost.widest_rule,
-            widest_rule_flows=cost.widest_rule_flows,
-        )
-
-
 class ReviewBody(Outgoing):
-    """A dry run of a list. `difference` is null where the list is too different from the one that is there."""
+    """A dry run of a list. `difference` is null where the list is too different from the one that is there.
+
+    `findings` are the first thousand; `counts` says how many there are of each kind.
+    """
 
     findings: list[FindingBody]
+    counts: dict[KindWord, int]
     cost: CostBody
     difference: list[ChangeBody] | None
 

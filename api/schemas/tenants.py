@@ -7,6 +7,7 @@ import datetime as dt
 from pydantic import Field
 
 from api.schemas.common import Incoming, Line, Name, Outgoing, PrefixText
+from api.schemas.cost import LimitsBody, UsedBody
 from orchestrator.store.records import TenantRecord
 
 
@@ -33,6 +34,7 @@ class TenantBody(Outgoing):
     domain: str
     number: int
     prefixes: list[str]
+    quota: LimitsBody
     version: int
     created: dt.datetime
 
@@ -44,9 +46,20 @@ class TenantBody(Outgoing):
             domain=record.domain,
             number=record.number,
             prefixes=list(map(str, record.prefixes)),
+            quota=LimitsBody.of(record.quota),
             version=record.version,
             created=record.created,
         )
+
+
+class SeenTenant(TenantBody):
+    """A tenant, and what its list costs now."""
+
+    used: UsedBody
+
+    @classmethod
+    def with_use(cls, record: TenantRecord, used: UsedBody) -> SeenTenant:
+        return cls(**TenantBody.of(record).model_dump(), used=used)
 
 
 class WrittenTenant(TenantBody):

@@ -1,4 +1,4 @@
-"""Bearer tokens and the log of events."""
+"""Bearer tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field
 
 from api.schemas.common import Incoming, Line, Name, Outgoing
-from orchestrator.store.records import Event, NewToken, TokenRecord
+from orchestrator.store.records import NewToken, TokenRecord
 
 
 class TokenRequest(Incoming):
@@ -52,25 +52,3 @@ class NewTokenBody(TokenBody):
     @classmethod
     def made(cls, new: NewToken) -> NewTokenBody:
         return cls(**TokenBody.of(new.record).model_dump(), token=new.secret)
-
-
-class EventBody(Outgoing):
-    """A line of the log. Ids grow in the order in which things happened."""
-
-    id: int
-    time: dt.datetime
-    kind: str
-    subject: str
-    detail: dict[str, object]
-
-    @classmethod
-    def of(cls, event: Event) -> EventBody:
-        return cls(id=event.id, time=event.time, kind=event.kind, subject=event.subject, detail=dict(event.detail))
-
-
-class EventsBody(Outgoing):
-    """Events after `marker`. `missed` says that older ones after it were already forgotten."""
-
-    items: list[EventBody]
-    next: int | None
-    missed: bool

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from command_line import aclflow
 from served import Served, ServiceProcess, served
 
 from orchestrator.bootstrap import create_token, opened_store, serve
@@ -222,6 +223,10 @@ def test_a_service_speaks_tls_to_those_who_trust_its_authority(tmp_path: Path) -
             list(other.domains())
         with pytest.raises(Missing):
             Client(process.url, token, authority=tmp_path / "none.pem")
+        environment = {"ACLFLOW_URL": process.url, "ACLFLOW_TOKEN": token}
+        assert aclflow("domain", "list", environment=environment).code == 3
+        trusted = aclflow("domain", "list", environment={**environment, "ACLFLOW_AUTHORITY": str(certificate)})
+        assert trusted.code == 0
     finally:
         process.kill()
 

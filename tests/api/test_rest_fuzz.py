@@ -42,11 +42,12 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         with running.client() as admin:
             admin.create_domain("0")
             admin.create_tenant("0", domain="0", prefixes=[Prefix.parse("10.0.0.0/8")])
-            admin.put_acl("0", acl_from_json({"rules": [{"id": "0", "action": "permit"}]}))
+            groups = {"0": {"prefixes": ["192.0.2.1"]}}
+            admin.put_acl("0", acl_from_json({"groups": groups, "rules": [{"id": "0", "action": "permit"}]}))
             admin.add_host("0", Host("0", 1, "up0"))
             admin.put_endpoint("0", Endpoint("0", TenantId("0"), "tap0", 2, (Prefix.parse("10.0.0.1"),)))
             enrolment = admin.enrol(admin.invite_enforcer("0"), name="0", kind="openflow")
-        names = dict.fromkeys(("tenant", "domain", "rule", "host", "endpoint"), "0") | {"version": 1}
+        names = dict.fromkeys(("tenant", "domain", "rule", "group", "host", "endpoint"), "0") | {"version": 1}
         yield Town(running, enrolment.token, {**names, "enforcer": enrolment.enforcer})
 
 

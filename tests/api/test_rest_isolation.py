@@ -28,8 +28,13 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/tenants/{tenant}/acl"): {"rules": []},
     ("POST", "/v1/tenants/{tenant}/acl/check"): {"rules": []},
     ("POST", "/v1/tenants/{tenant}/acl/trace"): PACKET,
+    ("POST", "/v1/tenants/{tenant}/acl/blame"): PACKET,
+    ("POST", "/v1/tenants/{tenant}/acl/bisect"): PACKET,
     ("POST", "/v1/tenants/{tenant}/acl/rules"): {**RULE, "id": "other"},
     ("PUT", "/v1/tenants/{tenant}/acl/rules/{rule}"): RULE,
+    ("PUT", "/v1/tenants/{tenant}/acl/groups/{group}"): {"prefixes": ["192.0.2.0/24"]},
+    ("POST", "/v1/tenants/{tenant}/acl/groups/{group}/members"): {"add": ["192.0.2.9"]},
+    ("PUT", "/v1/tenants/{tenant}/quota"): {"rules": 10, "flows": None},
     ("POST", "/v1/domains"): {"id": "new"},
     ("PATCH", "/v1/domains/{domain}"): {"return_traffic": "explicit"},
     ("POST", "/v1/domains/{domain}/hosts"): {"name": "h9", "datapath_id": "00000000000000ff", "uplink": "up0"},
@@ -51,6 +56,7 @@ class Route:
     def path(self, tenant: str, domain: str) -> str:
         names = {"tenant": tenant, "domain": domain, "rule": "r", "version": "1", "host": "host1", "endpoint": "tap1"}
         names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
+        names |= {"group": "office", "member": "192.0.2.1"}
         return self.pattern.format(**names)
 
     @property
@@ -76,7 +82,7 @@ def town(service: Served, admin: Client) -> Iterator[Town]:
     admin.add_host("pop", Host("host1", 1, "up0"))
     for tenant, prefix in (("blue", "10.1.0.0/16"), ("red", "10.2.0.0/16")):
         admin.create_tenant(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
-        admin.put_acl(tenant, acl_from_json({"rules": [RULE]}))
+        admin.put_acl(tenant, acl_from_json({"groups": {"office": {"prefixes": ["192.0.2.1"]}}, "rules": [RULE]}))
     with service.client("") as anybody:
         enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
     with (
@@ -129,8 +135,8 @@ def test_a_tenant_sees_nothing_of_others(town: Town, role: str) -> None:
     """404 on every route that is about somebody else, in the words that a missing thing gets."""
     http: httpx.Client = getattr(town, role)
     for route in routes(town.admin):
-        if route.pattern == "/v1/tenants":
-            continue
+        if route.pattern in {"/v1/tenants", "/v1/events"}:
+            continue  # they show what is the caller's own
         if "/generations/" in route.pattern:
             assert ask(http, route, domain="elsewhere").status_code == 404
             continue
@@ -153,11 +159,24 @@ def test_a_tenant_sees_itself_in_the_list(town: Town) -> None:
     assert town.member.post("/v1/tenants", json={"id": "new", "domain": "pop"}).status_code == 403
 
 
+def test_a_tenant_sees_events_about_itself_only(town: Town) -> None:
+    kinds = {event["kind"] for event in town.admin.get("/v1/events", params={"limit": 1000}).json()["items"]}
+    assert {"tenant.created", "acl.replaced", "host.added", "generation.published"} <= kinds
+    for http in (town.member, town.reader):
+        events = http.get("/v1/events", params={"limit": 1000}).json()["items"]
+        assert {event["subject"] for event in events} == {"red"}
+        assert {"tenant.created", "acl.replaced"} <= {event["kind"] for event in events}
+        assert http.get("/v1/events", params={"tenant": "red", "limit": 1000}).json()["items"] == events
+        refused, missing = (http.get("/v1/events", params={"tenant": name}) for name in ("blue", "nobody"))
+        assert refused.status_code == missing.status_code == 404
+        assert refused.text.replace("blue", "nobody") == missing.text
+
+
 def test_a_reader_reads_and_a_member_writes_lists_only(town: Town) -> None:
     for route in routes(town.admin):
         if "{tenant}" not in route.pattern:
             continue
-        looks = route.method == "GET" or route.pattern.endswith(("/check", "/trace"))
+        looks = route.method == "GET" or route.pattern.endswith(("/check", "/trace", "/blame", "/bisect"))
         of_list = "/acl" in route.pattern
         reader, member = ask(town.reader, route, tenant="red"), ask(town.member, route, tenant="red")
         if looks:
@@ -230,8 +249,9 @@ def test_events_tell_who_did_what(town: Town, admin: Client) -> None:
     before = admin.events(limit=1000).items[-1].id
     admin.put_acl("red", acl_from_json({"rules": [RULE, {**RULE, "id": "s"}]}))
     page = admin.events(since=before)
-    assert [(event.kind, event.subject, event.detail["by"]) for event in page.items] == [
-        ("acl.replaced", "red", "admin:1")
+    assert [(event.kind, event.subject, event.detail.get("by")) for event in page.items] == [
+        ("acl.replaced", "red", "admin:1"),
+        ("generation.published", "pop", None),
     ]
     assert page.next is None
 

@@ -283,6 +283,6 @@ def test_a_dry_run_finds_costs_compares_and_changes_nothing(admin: Client, tenan
 
 def test_hits_start_at_zero_in_the_order_of_the_list(admin: Client, tenant: str) -> None:
     admin.put_acl(tenant, rules(SSH, web_of(tenant), DNS))
-    hits = list(admin.hits(tenant))
+    hits = admin.hits(tenant).rules
     assert [each.rule for each in hits] == ["ssh", "web", "dns"]
     assert {(each.packets, each.bytes, each.last_hit) for each in hits} == {(0, 0, None)}

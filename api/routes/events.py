@@ -1,0 +1,97 @@
+"""The log of events: in pages, or followed as it grows. Administrators see all of it, tenants what is about them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.concurrency import run_in_threadpool
+
+from api.answers import answer
+from api.auth import Bearer, Caller, only_tenant
+from api.context import Limit, NumberMarker, Services, ServicesDep
+from api.limits import SmallBody
+from api.schemas.common import BIGGEST, NAME
+from api.schemas.events import EventBody, EventsBody
+from api.streams import MEDIA_TYPE, following, stream
+from orchestrator.errors import BadInput, NotFound
+from orchestrator.store.records import Principal
+
+router = APIRouter(prefix="/v1", tags=["events"], route_class=SmallBody)
+
+OfTenant = Annotated[str | None, Query(pattern=NAME, description="only what is about this tenant")]
+LastEventId = Annotated[str | None, Header(description="the id that was read last; without it the stream begins now")]
+_STREAM = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+
+
+@router.get("/events", response_model=EventsBody, responses=_STREAM)  # type: ignore[arg-type]
+async def list_events(
+    caller: Caller,
+    bearer: Bearer,
+    services: ServicesDep,
+    tenant: OfTenant = None,
+    limit: Limit = 100,
+    marker: NumberMarker = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    last_event_id: LastEventId = None,
+) -> Response:
+    """What happened after event `marker`, oldest first.
+
+    Who accepts `text/event-stream` is sent events as they happen, after `Last-Event-ID` or else `marker` if there is
+    one; `limit` then means nothing.
+    """
+    number = await run_in_threadpool(_number, services, caller, tenant)
+    if MEDIA_TYPE not in accept:
+        return await run_in_threadpool(_page, services, number, limit, marker or 0)
+    after = _event_id(last_event_id) if last_event_id is not None else marker
+    if after is None:
+        after = await services.feed.newest()
+    return stream(await _first(_followed(services, number, after, bearer)))
+
+
+def _page(services: Services, number: int | None, limit: int, marker: int) -> Response:
+    page = services.control.read(lambda unit: unit.events.since(marker, limit=limit + 1, tenant=number))
+    items = [EventBody.of(event) for event in page.events[:limit]]
+    following_id = items[-1].id if len(page.events) > limit else None
+    return answer(EventsBody(items=items, next=following_id, missed=page.missed))
+
+
+async def _followed(services: Services, number: int | None, after: int, bearer: str) -> AsyncIterator[bytes]:
+    with services.feed.follower():
+        chunks = following(
+            services.feed,
+            after,
+            tenant=number,
+            heartbeat_s=services.heartbeat_s,
+            check=lambda: services.control.read(lambda unit: unit.tokens.check(bearer)),
+        )
+        async for chunk in chunks:
+            yield chunk
+
+
+async def _first(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks, begun: what keeps them from beginning is raised here, while it can still be answered."""
+    begun = await anext(chunks)
+
+    async def all_of_them() -> AsyncIterator[bytes]:
+        yield begun
+        async for chunk in chunks:
+            yield chunk
+
+    return all_of_them()
+
+
+def _number(services: Services, caller: Principal, tenant: str | None) -> int | None:
+    """The number of the one tenant whose events are meant; None for all of them. Raises NotFound."""
+    only = only_tenant(caller)
+    wanted = tenant if tenant is not None else only
+    if only is not None and wanted != only:
+        raise NotFound(f"there is no tenant '{wanted}'")
+    return None if wanted is None else services.control.read(lambda unit: unit.tenants.get(wanted).number)
+
+
+def _event_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= BIGGEST):
+        raise BadInput("it is the id of an event", place="header.Last-Event-ID")
+    return int(text)

@@ -1,0 +1,213 @@
+"""Address groups of an access list. A change of one member costs that member, not the group, and one generation.
+
+A group is part of its list: every change makes a version of the list, and the ETag of a group is the list's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import TenantReader, TenantWriter
+from api.context import (
+    ConditionDep,
+    Limit,
+    NameMarker,
+    NamePath,
+    OnceDep,
+    RawBody,
+    ServicesDep,
+    WithCost,
+    author,
+    json_document,
+    logged,
+    read_body,
+    seen_from,
+    takes,
+)
+from api.inspection import written_list
+from api.paging import page_after
+from api.schemas.acl import GroupDocument
+from api.schemas.common import Page, read_prefix
+from api.schemas.cost import WrittenList
+from api.schemas.groups import GroupBody, MembersChange
+from orchestrator.errors import NotFound
+from orchestrator.policy.formats.native import group_from_json
+from orchestrator.store.records import Change, Principal, Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"])
+
+MemberMarker = Annotated[str | None, Query(max_length=49, description="the last member of the page before")]
+MemberPath = Annotated[str, Path(max_length=49, examples=["192.0.2.0/24"])]
+
+
+@router.get("", response_model=Page[GroupBody])
+def list_groups(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """The groups of the list, by name."""
+
+    def work(unit: Unit) -> tuple[dict[str, GroupBody], int]:
+        found = {str(record.group.name): GroupBody.of(record) for record in unit.groups.list(tenant)}
+        return found, unit.acls.version(tenant)
+
+    found, version = services.control.read(work)
+    names, following = page_after(list(found), limit, marker)
+    return answer(Page[GroupBody](items=[found[name] for name in names], next=following), tag=etag(version))
+
+
+@router.get("/{group}", response_model=GroupBody)
+def get_group(_: TenantReader, services: ServicesDep, tenant: NamePath, group: NamePath, request: Request) -> Response:
+    """One group and the rules that name it."""
+    record = services.control.read(lambda unit: unit.groups.get(tenant, group))
+    return answer(GroupBody.of(record), tag=etag(record.version), request=request)
+
+
+@router.put(
+    "/{group}",
+    response_model=WrittenList,
+    responses={201: {"model": WrittenList}},
+    openapi_extra=takes(GroupDocument),
+)
+def put_group(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    group: NamePath,
+    condition: ConditionDep,
+    raw: RawBody,
+    cost: WithCost = False,
+) -> Response:
+    """Make this the group: a new one, or in the place of the one that is there, which needs If-Match."""
+    wanted = group_from_json(group, json_document(raw))
+
+    def work(unit: Unit) -> Reply:
+        version = etag(unit.acls.version(tenant))
+        try:
+            unit.groups.get(tenant, group)
+        except NotFound:
+            condition.allow(version)
+            location: str | None = f"/v1/tenants/{tenant}/acl/groups/{group}"
+        else:
+            condition.require(version)
+            location = None
+        change = unit.groups.put(tenant, wanted, author=author(caller))
+        detail = {"members": len(wanted.prefixes)}
+        return _written(unit, caller, tenant, group, change, "group.written", detail, location, with_cost=cost)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+@router.delete("/{group}", response_model=WrittenList)
+def delete_group(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    group: NamePath,
+    condition: ConditionDep,
+    cost: WithCost = False,
+) -> Response:
+    """Take a group out. No rule may name it any more: those that do are named."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.groups.get(tenant, group).version))
+        change = unit.groups.delete(tenant, group, author=author(caller))
+        return _written(unit, caller, tenant, group, change, "group.deleted", {}, with_cost=cost)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+# ---------------------------------------------------------------------------------------------------- members
+
+
+@router.get("/{group}/members", response_model=Page[str])
+def list_members(
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    group: NamePath,
+    limit: Limit = 100,
+    marker: MemberMarker = None,
+) -> Response:
+    """The members of a group, in the order in which they came."""
+    record = services.control.read(lambda unit: unit.groups.get(tenant, group))
+    names, following = page_after(list(map(str, record.group.prefixes)), limit, marker)
+    return answer({"items": names, "next": following}, tag=etag(record.version))
+
+
+@router.post("/{group}/members", response_model=WrittenList, openapi_extra=takes(MembersChange))
+def change_members(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    group: NamePath,
+    condition: ConditionDep,
+    once: OnceDep,
+    raw: RawBody,
+    cost: WithCost = False,
+) -> Response:
+    """Add members and remove members, one or many, all of it or nothing, in one generation."""
+    body = read_body(MembersChange, raw)
+    add, remove = body.added(), body.removed()
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.groups.get(tenant, group).version))
+        change = unit.groups.change(tenant, group, add=add, remove=remove, author=author(caller))
+        detail = {"added": len(add), "removed": len(remove)}
+        return _written(unit, caller, tenant, group, change, "group.changed", detail, with_cost=cost)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(once.of(caller, work)))
+
+
+@router.delete("/{group}/members/{member:path}", response_model=WrittenList)
+def remove_member(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    group: NamePath,
+    member: MemberPath,
+    condition: ConditionDep,
+    cost: WithCost = False,
+) -> Response:
+    """Remove one member."""
+    gone = read_prefix(member, "path.member")
+
+    def work(unit: Unit) -> Reply:
+        record = unit.groups.get(tenant, group)
+        condition.require(etag(record.version))
+        if gone not in record.group.prefixes:
+            raise NotFound(f"the group '{group}' has no member {gone}")
+        change = unit.groups.change(tenant, group, remove=[gone], author=author(caller))
+        return _written(
+            unit, caller, tenant, group, change, "group.changed", {"added": 0, "removed": 1}, with_cost=cost
+        )
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+def _written(
+    unit: Unit,
+    caller: Principal,
+    tenant: str,
+    group: str,
+    change: Change,
+    kind: str,
+    detail: Mapping[str, object],
+    location: str | None = None,
+    *,
+    with_cost: bool,
+) -> Reply:
+    """The answer to a change of a group; its ETag is the list's."""
+    if change.changed:
+        found = {"group": group, **detail, "version": change.version, "generation": change.generation}
+        logged(unit, caller, kind, tenant, found)
+    body = written_list(unit, tenant, change, with_cost=with_cost)
+    return reply(body, generation=change.generation, tag=etag(change.version), location=location)

@@ -1,0 +1,89 @@
+"""Versions of an access list: its history, what changed between two of them, and taking one back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import TenantReader, TenantWriter
+from api.context import (
+    ConditionDep,
+    Limit,
+    NamePath,
+    NumberMarker,
+    NumberPath,
+    OnceDep,
+    ServicesDep,
+    WithCost,
+    author,
+    logged,
+    seen_from,
+)
+from api.history import compared, restored
+from api.inspection import written_list
+from api.limits import SmallBody
+from api.schemas.acl import AclDocument, VersionBody
+from api.schemas.common import BIGGEST, Page
+from api.schemas.history import DifferenceBody, Restored
+from orchestrator.policy.formats.native import acl_to_json
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/tenants/{tenant}/acl/versions", tags=["versions"], route_class=SmallBody)
+
+Later = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the other version; the current one by default")]
+
+
+@router.get("", response_model=Page[VersionBody])
+def list_versions(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NumberMarker = None
+) -> Response:
+    """The list's history, newest first."""
+    found = services.control.read(lambda unit: unit.acls.versions(tenant, limit=limit + 1, marker=marker))
+    following = found[limit - 1].version if len(found) > limit else None
+    return answer(Page[VersionBody](items=[VersionBody.of(record) for record in found[:limit]], next=following))
+
+
+@router.get("/{version}", response_model=AclDocument)
+def get_version(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, request: Request
+) -> Response:
+    """The list as it was at a version."""
+    record = services.control.read(lambda unit: unit.acls.at(tenant, version))
+    return answer(acl_to_json(record.acl), tag=etag(record.version), request=request)
+
+
+@router.get("/{version}/difference", response_model=DifferenceBody)
+def get_difference(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
+) -> Response:
+    """The packets whose fate changed from this version to another."""
+    return answer(compared(services, tenant, version, to))
+
+
+@router.post("/{version}/restore", response_model=Restored)
+def restore_version(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    version: NumberPath,
+    condition: ConditionDep,
+    once: OnceDep,
+    cost: WithCost = False,
+) -> Response:
+    """Make the list again what it was at a version, as a new version. Rules whose time is over are left out."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.acls.version(tenant)))
+        change, left_out = restored(unit, tenant, version, author=author(caller))
+        if change.changed:
+            detail = {"version": change.version, "generation": change.generation, "of": version}
+            logged(unit, caller, "acl.restored", tenant, detail)
+        told = written_list(unit, tenant, change, with_cost=cost)
+        body = Restored(**told.model_dump(), left_out=list(left_out))
+        return reply(body, generation=change.generation, tag=etag(change.version))
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(once.of(caller, work)))

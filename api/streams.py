@@ -1,0 +1,105 @@
+"""Events as they happen, as server-sent events (the `text/event-stream` of HTML's EventSource).
+
+    retry: 1000                                how soon to come back after a broken connection, in milliseconds
+
+    id: 17                                     what to send as Last-Event-ID, to go on from here
+    event: rule.inserted
+    data: {"id": 17, "time": ..., "kind": "rule.inserted", "subject": "blue", "detail": {...}}
+
+    event: missed                              events after this id were forgotten before they could be sent
+    data: {"after": 3}
+
+    :                                          nothing happened for a while; the connection is alive
+
+A stream holds one page of events at most. A reader that takes nothing for a while is disconnected, and goes on from
+what it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
+
+from api.answers import dumped
+from api.schemas.events import EventBody
+from orchestrator.control.feed import Feed
+from orchestrator.errors import TryAgain, Unauthenticated
+from orchestrator.store.records import Event
+
+MEDIA_TYPE = "text/event-stream"
+STALLED_S = 30.0
+"""How long a reader may take nothing."""
+
+_COME_BACK = b"retry: 1000\n\n"
+_ALIVE = b":\n\n"
+
+
+class EventStream(StreamingResponse):
+    """A streamed answer that does not wait for ever for its reader."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send it, or give up on a reader that has stalled."""
+
+        async def patiently(message: Message) -> None:
+            async with asyncio.timeout(STALLED_S):
+                await send(message)
+
+        await super().stream_response(patiently)
+
+
+def stream(chunks: AsyncIterator[bytes], media_type: str = MEDIA_TYPE) -> EventStream:
+    """An answer of these chunks; proxies neither keep nor collect it."""
+    return EventStream(chunks, media_type=media_type, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+
+
+async def following(
+    feed: Feed, after: int, *, tenant: int | None, heartbeat_s: float, check: Callable[[], object]
+) -> AsyncIterator[bytes]:
+    """Events after an id: all, or those about the tenant of a number; until the service stops or `check` fails.
+
+    `check` raises Unauthenticated when the reader's token is valid no more; it is asked about as often as the heart
+    beats.
+    """
+    checked = time.monotonic()
+    yield _COME_BACK
+    while not feed.closed:
+        fed = await feed.after(after, heartbeat_s, tenant=tenant)
+        if time.monotonic() - checked >= heartbeat_s:
+            if not await run_in_threadpool(_holds, check):
+                return
+            checked = time.monotonic()
+        if fed is None:
+            yield _ALIVE
+            continue
+        if fed.missed:
+            yield _frame(None, "missed", dumped({"after": after}))
+        for event in fed.events:
+            yield framed(event)
+        after = fed.upto
+
+
+def framed(event: Event) -> bytes:
+    """One event as it goes over the wire."""
+    return _frame(event.id, event.kind, dumped(EventBody.of(event)))
+
+
+def _frame(event_id: int | None, kind: str, data: bytes) -> bytes:
+    """JSON has no line breaks of its own, so `data` is one line."""
+    head = f"event: {kind}\ndata: " if event_id is None else f"id: {event_id}\nevent: {kind}\ndata: "
+    return head.encode() + data + b"\n\n"
+
+
+def _holds(check: Callable[[], object]) -> bool:
+    """Whether the check holds; a store that does not answer now says nothing about it."""
+    try:
+        check()
+    except Unauthenticated:
+        return False
+    except TryAgain:
+        return True
+    return True

@@ -1,0 +1,104 @@
+"""A write that is answered when it is enforced: `Prefer: wait=SECONDS` (RFC 7240), on all that move a generation.
+
+    PUT /v1/tenants/blue/acl/rules/r7                     200 OK
+    Prefer: wait=10                                       Preference-Applied: wait=10
+                                                          X-Aclflow-Generation: 812
+                                                          X-Aclflow-Enforced: true
+
+The answer is the write's own, sent when every host of the domain was read back at its generation, or when the time is
+over: `X-Aclflow-Enforced` tells which. It spares the caller a second request, and the wait for its answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.answers import GENERATION
+from api.context import Services
+from orchestrator import stages
+
+ENFORCED = "X-Aclflow-Enforced"
+
+_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
+
+
+class Waiting:
+    """Middleware: holds the answer to a write back until it is enforced, for callers who prefer that."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wait_s = _preferred(scope)
+        if wait_s is None:
+            await self._app(scope, receive, send)
+            return
+
+        async def patiently(message: Message) -> None:
+            if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
+                await self._wait(scope, MutableHeaders(scope=message), wait_s)
+            await send(message)
+
+        await self._app(scope, receive, patiently)
+
+    async def _wait(self, scope: Scope, answer: MutableHeaders, wait_s: int) -> None:
+        """Wait for the generation that an answer names, and say in it what came of that."""
+        generation = answer.get(GENERATION)
+        domain = await self._domain(scope.get("path_params", {}))
+        if generation is None or domain is None:
+            return
+        stages.lap("answer")
+        limit_s = min(wait_s, self._services.watch_limit_s)
+        state = await self._services.enforcement.wait(domain, int(generation), limit_s)
+        stages.lap("enforce")
+        answer["Preference-Applied"] = f"wait={wait_s}"
+        answer[ENFORCED] = "true" if state.done else "false"
+
+    async def _domain(self, path: dict[str, Any]) -> str | None:
+        """The domain that a path is about, itself or through a tenant."""
+        tenant = path.get("tenant")
+        if tenant is None:
+            return path.get("domain")
+        return await run_in_threadpool(self._services.control.read, lambda unit: unit.tenants.domain(tenant))
+
+
+def _preferred(scope: Scope) -> int | None:
+    """For how many seconds the caller of a write would wait; what cannot be read is no preference."""
+    if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        return None
+    stated = _WAIT.search(",".join(Headers(scope=scope).getlist("Prefer")))
+    return int(stated.group(1)) if stated else None
+
+
+def document(openapi: dict[str, Any]) -> None:
+    """Say in an OpenAPI document which operations heed the preference: those whose answers name a generation."""
+    schemas = openapi["components"]["schemas"]
+    for methods in openapi["paths"].values():
+        for method, operation in methods.items():
+            if method != "get" and _names_generation(operation, schemas):
+                operation.setdefault("parameters", []).append(_PARAMETER)
+
+
+def _names_generation(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    found = (operation["responses"][status] for status in ("200", "201") if status in operation["responses"])
+    references = (
+        answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "") for answer in found
+    )
+    named = (schemas.get(reference.rpartition("/")[2], {}) for reference in references)
+    return any("generation" in schema.get("properties", {}) for schema in named)
+
+
+_PARAMETER = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "examples": ["wait=10"]},
+    "description": "wait=SECONDS (RFC 7240): answer when the change is enforced on every host, at the latest after so "
+    f"many seconds; {ENFORCED} tells whether it is",
+}

@@ -1,0 +1,95 @@
+"""Idempotency keys: every POST that makes something is carried out once, whatever happens in between."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import httpx
+import pytest
+from served import Served, ServiceProcess
+
+from orchestrator.bootstrap import create_token
+from orchestrator.client import Client
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.store.records import Role
+
+READS = ("/check", "/trace", "/blame", "/bisect")
+"""POSTs that change nothing."""
+OF_ENFORCERS = ("/enrol", "/epoch", "/report")
+"""Their own ways of being safe to repeat: a one-time token, a growing number, the sequence of reports."""
+
+RULE = {"id": "r", "action": "permit"}
+MAKING = {
+    "/v1/domains": {"id": "once2"},
+    "/v1/domains/once/hosts": {"name": "h", "datapath_id": "00000000000000aa", "uplink": "up0"},
+    "/v1/domains/once/enrolment-tokens": {},
+    "/v1/tenants": {"id": "once2", "domain": "once"},
+    "/v1/tenants/once/prefixes": {"prefix": "10.77.0.0/16"},
+    "/v1/tenants/once/acl/rules": RULE,
+    "/v1/tenants/once/acl/groups/g/members": {"add": ["192.0.2.1"]},
+    "/v1/tenants/once/acl/versions/0/restore": None,
+    "/v1/tokens": {"role": "reader", "tenant": "once"},
+}
+SECRET = {"/v1/domains/once/enrolment-tokens", "/v1/tokens"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _made(admin: Client) -> None:
+    admin.create_domain("once")
+    admin.create_tenant("once", domain="once")
+    admin.put_acl("once", acl_from_json({"groups": {"g": {"prefixes": []}}, "rules": []}))
+
+
+def test_every_post_is_tried(http: httpx.Client) -> None:
+    paths = http.get("/v1/openapi.json").json()["paths"]
+    posts = {path for path, item in paths.items() if "post" in item and not path.endswith((*READS, *OF_ENFORCERS))}
+    names = {"{tenant}": "once", "{domain}": "once", "{group}": "g", "{version}": "0"}
+    for name, value in names.items():
+        posts = {path.replace(name, value) for path in posts}
+    assert posts == set(MAKING)
+
+
+@pytest.mark.parametrize("path", MAKING)
+def test_it_is_carried_out_once(service: Served, http: httpx.Client, path: str) -> None:
+    headers = {"Idempotency-Key": uuid.uuid4().hex, "If-Match": "*"}
+    first = http.post(path, json=MAKING[path], headers=headers)
+    assert first.status_code in (200, 201), first.text
+    before = state(service)
+    again = http.post(path, json=MAKING[path], headers=headers)
+    if path in SECRET:
+        assert (again.status_code, again.json()["place"]) == (409, "Idempotency-Key")
+        assert first.headers["Location"] in again.json()["detail"]
+    else:
+        assert (again.status_code, again.content) == (first.status_code, first.content)
+        assert again.headers.get("ETag") == first.headers.get("ETag")
+    other = http.post(path, json=MAKING[path], params={"limit": 1}, headers=headers)
+    assert (other.status_code, other.json()["place"]) == (409, "Idempotency-Key")
+    assert state(service) == before
+
+
+def state(service: Served) -> tuple[int, int]:
+    """The log's end, and how many tokens there are."""
+    with service.service.parts.store.read() as unit:
+        return unit.events.last_id(), len(unit.tokens.list())
+
+
+def test_a_secret_is_kept_nowhere(service: Served, http: httpx.Client) -> None:
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    secret = http.post("/v1/tokens", json={"role": "admin"}, headers=headers).json()["token"]
+    for path in service.settings.state_dir.iterdir():
+        assert secret.encode() not in path.read_bytes(), path
+
+
+def test_a_key_outlives_the_process_that_answered(tmp_path: Path) -> None:
+    """Killed after it has answered: started anew, it gives the same answer and does nothing."""
+    process = ServiceProcess(tmp_path)
+    token = create_token(process.settings, Role.ADMIN).secret
+    headers = {"X-Auth-Token": token, "Idempotency-Key": "k"}
+    answers = []
+    for _ in range(2):
+        process.start()
+        answers.append(httpx.post(f"{process.url}/v1/domains", json={"id": "one"}, headers=headers, timeout=30))
+        process.kill()
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].content == answers[1].content
