@@ -18,8 +18,9 @@ from pathlib import Path
 import httpx
 import uvicorn
 
-from orchestrator.bootstrap import Service, build_service, configure_logging
+from orchestrator.bootstrap import Service, build_service
 from orchestrator.client import Client
+from orchestrator.logs import configure_logging
 from orchestrator.settings import Settings
 from orchestrator.store.records import Role
 

@@ -17,6 +17,7 @@ from orchestrator.policy.model import RuleId
 from orchestrator.policy.rulelist import DEFAULT_ID
 
 _ANSWER_IS_NO = 1
+_FEW = 4
 
 
 @taking
@@ -31,8 +32,8 @@ def diff(
     """Show which packets a change permits or denies.
 
     The answer is exact and says nothing of rules that only changed their words or places. Each line is a set of packets
-    whose fate changes, + for those that become permitted, with the rules that decide them before and after. Ends with 1
-    if there is any.
+    whose fate changes, + for those that become permitted, with the rules that decide them before and after; where rules
+    before these take too many parts of it to be cut out, they are named or counted. Ends with 1 if there is any.
     """
     own = judging.prefixes()
     old, new = read_files([before, after], reading)
@@ -56,7 +57,15 @@ def diff(
 def _say(changes: Iterable[Change], sign: str, colour: str) -> None:
     for change in changes:
         by = f"{_named(change.before)} before, {_named(change.after)} after"
-        say(f"{sign} {change.direction.value}: {box_text(change.box)}  ({by})", colour=colour)
+        say(f"{sign} {change.direction.value}: {box_text(change.box)}{_less(change)}  ({by})", colour=colour)
+
+
+def _less(change: Change) -> str:
+    """What is to be left out of the box: the rules before those that decide, few by name."""
+    rules = tuple(dict.fromkeys((*change.less_before, *change.less_after)))
+    if not rules:
+        return ""
+    return f", less what {_named(rules) if len(rules) <= _FEW else f'{len(rules)} rules before'} take"
 
 
 def _named(rules: tuple[RuleId, ...]) -> str:

@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
+from orchestrator.cli.acl_cost import say_cost
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
 from orchestrator.cli.files import File, Output, read_file, refuse_losses, whole, write_output
+from orchestrator.cli.names import OfTenant, TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
+from orchestrator.cli.tenant_lists import say_change
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
 from orchestrator.client import Review
 from orchestrator.policy.formats.native import rule_to_json
@@ -18,10 +22,13 @@ from orchestrator.policy.model import Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
+_END_NAMES = {
+    "ingress_default": "(ingress default)",
+    "egress_default": "(egress default)",
+    "ingress_return": "(ingress return traffic)",
+    "egress_return": "(egress return traffic)",
+}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
-
-Of = Annotated[str, typer.Option("--tenant", "-t", help="Whose list it is.")]
-Tenant = Annotated[str, typer.Argument(help="The tenant.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,9 @@ class Waiting:
 
 
 @taking
-def apply(name: File, tenant: Of, reading: Reading, waiting: Waiting, url: Url = None, as_json: AsJson = False) -> None:
+def apply(
+    name: File, tenant: OfTenant, reading: Reading, waiting: Waiting, url: Url = None, as_json: AsJson = False
+) -> None:
     """Make a file a tenant's list and wait until it is enforced.
 
     Ends with 1 if the list is refused, or is not enforced on every host in time; then it is still the tenant's list,
@@ -64,7 +73,7 @@ def apply(name: File, tenant: Of, reading: Reading, waiting: Waiting, url: Url =
 
 
 @taking
-def review(name: File, tenant: Of, reading: Reading, url: Url = None, as_json: AsJson = False) -> None:
+def review(name: File, tenant: OfTenant, reading: Reading, url: Url = None, as_json: AsJson = False) -> None:
     """Try a file against a tenant's list without changing it.
 
     Shows what is wrong with it, what it costs a switch, and a packet for each set of packets that would fare otherwise.
@@ -87,9 +96,12 @@ def review(name: File, tenant: Of, reading: Reading, url: Url = None, as_json: A
 
 @taking
 def show(
-    tenant: Tenant,
+    tenant: TenantName,
     version: Annotated[int | None, typer.Option("--version", min=0, help="As it was at this version.")] = None,
-    to: Annotated[str | None, typer.Option("--format", "-f", help="Print it in this format.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="Print it in this format.", autocompletion=complete.formats),
+    ] = None,
     output: Output = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -107,7 +119,7 @@ def show(
 
 
 @taking
-def versions(tenant: Tenant, url: Url = None, as_json: AsJson = False) -> None:
+def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
     """Show the history of a tenant's list, newest first."""
     with service(url) as client:
         found = list(client.acl_versions(tenant))
@@ -121,16 +133,18 @@ def versions(tenant: Tenant, url: Url = None, as_json: AsJson = False) -> None:
 
 
 @taking
-def hits(tenant: Tenant, url: Url = None, as_json: AsJson = False) -> None:
-    """Show how often each rule of a tenant decided."""
+def hits(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show how often each rule of a tenant decided, and how often none did."""
     with service(url) as client:
-        found = list(client.hits(tenant))
+        found = client.hits(tenant)
+    ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
+    counted = (*found.rules, *ends)
     if as_json:
-        say_json([{**asdict(one), "last_hit": one.last_hit.isoformat() if one.last_hit else None} for one in found])
+        say_json([{**asdict(one), "last_hit": one.last_hit.isoformat() if one.last_hit else None} for one in counted])
         return
     say_table(
         ("rule", "packets", "bytes", "last hit"),
-        ((one.rule, one.packets, one.bytes, one.last_hit.isoformat() if one.last_hit else "never") for one in found),
+        ((_END_NAMES.get(one.rule, one.rule), one.packets, one.bytes, one.last_hit or "never") for one in counted),
     )
 
 
@@ -138,18 +152,10 @@ def _say_review(found: Review) -> None:
     for one in found.findings:
         say(f"{one.kind}: {one.explanation}", colour="yellow")
     for change in found.difference or ():
-        becomes, witness = change["becomes"], change["witness"]
-        say(
-            f"{'+' if becomes == 'permit' else '-'} {change['direction']}: {witness['protocol']} {witness['source']} > "
-            f"{witness['destination']} port {witness['destination_port']} and others alike",
-            colour="green" if becomes == "permit" else "red",
-        )
+        say_change(change)
     if not _comparable(found):
         say("it has next to nothing in common with the list as it is", colour="yellow")
-    for direction in ("ingress", "egress"):
-        cost = found.cost[direction]
-        words = ", ".join(f"{cost[name]} {name}" for name in ("rules", "flows", "levels", "shapes"))
-        say(f"{direction}: {words}")
+    say_cost(found.cost)
 
 
 def _comparable(found: Review) -> bool:

@@ -23,7 +23,7 @@ def service(url: str | None) -> Iterator[Client]:
     settings = load()
     if not settings.token:
         raise Missing("the service wants a token: put it into the environment", place="ACLFLOW_TOKEN")
-    with Client(url or settings.url, settings.token) as client:
+    with Client(url or settings.url, settings.token, authority=settings.authority) as client:
         yield client
 
 

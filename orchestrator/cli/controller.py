@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.bootstrap import configure_logging
 from orchestrator.cli.options import Url, taking
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
+from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
+from orchestrator.logs import configure_logging
 from orchestrator.settings import load
 
 
@@ -47,6 +48,9 @@ class Listening:
 def controller(
     listening: Listening,
     name: Annotated[str | None, typer.Option("--name", help="At the service; by default this machine's.")] = None,
+    count_every: Annotated[
+        float, typer.Option("--count-every", min=0.1, help="Read the switches' counters so often, in seconds.")
+    ] = Timing().count_every_s,
     url: Url = None,
 ) -> None:
     """Run the OpenFlow controller of a domain.
@@ -63,5 +67,7 @@ def controller(
             name=name or socket.gethostname(),
             listen=listening.address(),
             token=settings.token,
+            authority=settings.authority,
+            timing=Timing(count_every_s=count_every),
         )
     )

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
+from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Host
 from orchestrator.errors import BadInput
 from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
 
-Domain = Annotated[str, typer.Argument(help="The security domain.")]
-HostName = Annotated[str, typer.Argument(metavar="HOST", help="The host's name.")]
 EndpointName = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.")]
 
 _DATAPATH_ID = re.compile(r"(0x)?[0-9a-f]{1,16}\Z", re.IGNORECASE)
@@ -25,7 +24,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 
 @taking
 def create(
-    domain: Domain,
+    domain: DomainName,
     return_traffic: Annotated[
         ReturnTraffic, typer.Option("--return-traffic", help="How replies come back in.")
     ] = ReturnTraffic.ESTABLISHED,
@@ -51,7 +50,7 @@ def list_all(url: Url = None, as_json: AsJson = False) -> None:
 
 
 @taking
-def show(domain: Domain, url: Url = None, as_json: AsJson = False) -> None:
+def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
     """Show a domain's hosts, endpoints and enforcers, and whether its newest generation is enforced."""
     with service(url) as client:
         seen = client.domain(domain)
@@ -89,7 +88,7 @@ def show(domain: Domain, url: Url = None, as_json: AsJson = False) -> None:
 
 @taking
 def add_host(
-    domain: Domain,
+    domain: DomainName,
     host: HostName,
     datapath_id: Annotated[str, typer.Option("--datapath-id", help="Of its bridge: up to 16 hexadecimal digits.")],
     uplink: Annotated[str, typer.Option("--uplink", help="The bridge's interface towards the edge.")],
@@ -104,7 +103,7 @@ def add_host(
 
 
 @taking
-def remove_host(domain: Domain, host: HostName, url: Url = None) -> None:
+def remove_host(domain: DomainName, host: HostName, url: Url = None) -> None:
     """Take a host out of a domain."""
     with service(url) as client:
         client.remove_host(domain, host)
@@ -113,7 +112,7 @@ def remove_host(domain: Domain, host: HostName, url: Url = None) -> None:
 
 @taking
 def add_endpoint(
-    domain: Domain,
+    domain: DomainName,
     endpoint: EndpointName,
     tenant: Annotated[str, typer.Option("--tenant", "-t", help="Whose it is.")],
     port: Annotated[str, typer.Option("--port", help="The interface on its host's bridge.")],
@@ -132,7 +131,7 @@ def add_endpoint(
 
 
 @taking
-def remove_endpoint(domain: Domain, endpoint: EndpointName, url: Url = None) -> None:
+def remove_endpoint(domain: DomainName, endpoint: EndpointName, url: Url = None) -> None:
     """Forget a tenant's network port."""
     with service(url) as client:
         generation = client.remove_endpoint(domain, endpoint)
@@ -141,7 +140,7 @@ def remove_endpoint(domain: Domain, endpoint: EndpointName, url: Url = None) -> 
 
 @taking
 def invite(
-    domain: Domain,
+    domain: DomainName,
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
     url: Url = None,
     as_json: AsJson = False,
@@ -157,7 +156,7 @@ def invite(
 
 @taking
 def wait(
-    domain: Domain,
+    domain: DomainName,
     generation: Annotated[
         int | None, typer.Argument(min=0, show_default=False, help="The domain's newest by default.")
     ] = None,

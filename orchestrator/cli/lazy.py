@@ -11,6 +11,7 @@ import typer
 import typer.core
 import typer.main
 
+from orchestrator.cli import shell
 from orchestrator.cli.tree import Branch, Leaf
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -35,11 +36,15 @@ class LazyGroup(typer.core.TyperGroup):
 
 
 def load(leaf: Leaf) -> Any:
-    """The command of a leaf, from its module."""
-    module, _, attribute = leaf.target.partition(":")
-    target = getattr(importlib.import_module(module), attribute)
-    if isinstance(target, typer.Typer):
-        return typer.main.get_command(target)
+    """The command of a leaf, from its module; while a shell completes, what stands for it, if that is known."""
+    target = shell.standing_for(leaf.target) if shell.is_completing() else None
+    if target is None:
+        module, _, attribute = leaf.target.partition(":")
+        target = getattr(importlib.import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            return typer.main.get_command(target)
+        if shell.is_completing():
+            shell.remember(leaf.target, target)
     alone = typer.Typer(add_completion=False)
     alone.command(leaf.name, help=_paragraphs(target), context_settings=CONTEXT)(target)
     return typer.main.get_command(alone)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json, say_table
@@ -17,13 +18,12 @@ from orchestrator.policy.describe import packet_text
 
 _ANSWER_IS_NO = 1
 
-Tenant = Annotated[str, typer.Argument(help="The tenant.")]
 PrefixText = Annotated[str, typer.Argument(metavar="PREFIX", help="Such as 198.51.100.0/24 or 2001:db8::/32.")]
 
 
 @taking
 def create(
-    tenant: Tenant,
+    tenant: TenantName,
     domain: Annotated[str, typer.Option("--domain", help="The security domain that holds its rules.")],
     name: Annotated[str, typer.Option("--name", help="What people call it.")] = "",
     prefix: Annotated[list[str] | None, typer.Option("--prefix", help="What it owns.")] = None,
@@ -53,7 +53,7 @@ def list_all(url: Url = None, as_json: AsJson = False) -> None:
 
 
 @taking
-def delete(tenant: Tenant, url: Url = None) -> None:
+def delete(tenant: TenantName, url: Url = None) -> None:
     """Delete a tenant, its prefixes and its list."""
     with service(url) as client:
         generation = client.delete_tenant(tenant)
@@ -61,7 +61,7 @@ def delete(tenant: Tenant, url: Url = None) -> None:
 
 
 @taking
-def trace(tenant: Tenant, packet_options: PacketOptions, url: Url = None, as_json: AsJson = False) -> None:
+def trace(tenant: TenantName, packet_options: PacketOptions, url: Url = None, as_json: AsJson = False) -> None:
     """Show what decides a packet of a tenant, as enforced.
 
     For administrators all lists are asked, for a tenant only its own and the operator's. Ends with 1 if it is denied.
@@ -79,7 +79,7 @@ def trace(tenant: Tenant, packet_options: PacketOptions, url: Url = None, as_jso
 
 
 @taking
-def add_prefix(tenant: Tenant, prefix: PrefixText, url: Url = None) -> None:
+def add_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
     """Give a tenant a prefix."""
     with service(url) as client:
         written = client.add_prefix(tenant, prefix_of(prefix, "PREFIX"))
@@ -87,7 +87,7 @@ def add_prefix(tenant: Tenant, prefix: PrefixText, url: Url = None) -> None:
 
 
 @taking
-def remove_prefix(tenant: Tenant, prefix: PrefixText, url: Url = None) -> None:
+def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
     """Take a prefix from a tenant."""
     with service(url) as client:
         written = client.remove_prefix(tenant, prefix_of(prefix, "PREFIX"))

@@ -23,9 +23,11 @@ def printable(text: str) -> str:
     )
 
 
-def say(text: str, *, colour: str | None = None, bold: bool = False) -> None:
-    """A line of the result; coloured on a terminal only."""
+def say(text: str, *, colour: str | None = None, bold: bool = False, flush: bool = False) -> None:
+    """A line of the result; coloured on a terminal only. `flush`: whoever reads it is to have it at once."""
     typer.secho(printable(text), fg=colour, bold=bold or None)
+    if flush:
+        sys.stdout.flush()
 
 
 def remark(text: str) -> None:
@@ -42,6 +44,15 @@ def complain(text: str) -> None:
 def say_json(value: object) -> None:
     """The result for programs."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say_json_list(head: dict[str, object], name: str, items: Iterable[object]) -> None:
+    """The result for programs where it ends with a list that may be too long to hold: an item a line."""
+    opened = json.dumps({**head, name: []}, indent=2, ensure_ascii=False).removesuffix("[]\n}")
+    typer.echo(f"{opened}[", nl=False)
+    for number, item in enumerate(items):
+        typer.echo(f"{',' if number else ''}\n    {json.dumps(item, ensure_ascii=False)}", nl=False)
+    typer.echo("\n  ]\n}")
 
 
 def say_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

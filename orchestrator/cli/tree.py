@@ -40,10 +40,17 @@ ACL = Branch(
         Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl_check:check"),
         Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl_diff:diff"),
         Leaf("trace", "Show which rule of a list decides a packet.", f"{_CLI}.acl_trace:trace"),
+        Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl_history:blame"),
+        Leaf(
+            "bisect",
+            "Find two neighbouring versions that disagree about a packet, reading few of many.",
+            f"{_CLI}.acl_history:bisect_versions",
+        ),
         Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl_service:apply"),
         Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl_service:review"),
         Leaf("show", "Show a tenant's list.", f"{_CLI}.acl_service:show"),
         Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl_service:versions"),
+        Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl_cost:cost"),
         Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_service:hits"),
     ),
 )
@@ -56,8 +63,27 @@ TENANT = Branch(
         Leaf("list", "List the tenants that you may see.", f"{_CLI}.tenants:list_all"),
         Leaf("delete", "Delete a tenant, its prefixes and its list.", f"{_CLI}.tenants:delete"),
         Leaf("trace", "Show what decides a packet of a tenant, as enforced.", f"{_CLI}.tenants:trace"),
+        Leaf("quota", "Show what a tenant's list may cost, and what it does.", f"{_CLI}.tenant_lists:quota"),
+        Leaf("set-quota", "Say what a tenant's list may cost.", f"{_CLI}.tenant_lists:set_quota"),
+        Leaf("compare", "Show which packets fare otherwise since a version.", f"{_CLI}.tenant_lists:compare"),
+        Leaf("restore", "Make a list again what it was at a version.", f"{_CLI}.tenant_lists:restore"),
+        Leaf("blame", "Show since which version a packet is decided as now.", f"{_CLI}.tenant_lists:blame"),
+        Leaf("bisect", "Find neighbouring versions that disagree about a packet.", f"{_CLI}.tenant_lists:bisect"),
         Leaf("add-prefix", "Give a tenant a prefix.", f"{_CLI}.tenants:add_prefix"),
         Leaf("remove-prefix", "Take a prefix from a tenant.", f"{_CLI}.tenants:remove_prefix"),
+    ),
+)
+
+GROUP = Branch(
+    "group",
+    "Address groups of a tenant's list: named sets of prefixes that its rules point to.",
+    (
+        Leaf("list", "List the groups.", f"{_CLI}.groups:list_all"),
+        Leaf("show", "Show the members of a group.", f"{_CLI}.groups:show"),
+        Leaf("put", "Make a group of these members and no others.", f"{_CLI}.groups:put"),
+        Leaf("add", "Add members.", f"{_CLI}.groups:add"),
+        Leaf("remove", "Remove members.", f"{_CLI}.groups:remove"),
+        Leaf("delete", "Delete a group that no rule names any more.", f"{_CLI}.groups:delete"),
     ),
 )
 
@@ -95,8 +121,10 @@ TREE = Branch(
     (
         ACL,
         TENANT,
+        GROUP,
         DOMAIN,
         TOKEN,
+        Leaf("events", "Show what happened, and what happens.", f"{_CLI}.events:events"),
         Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),
         Leaf("controller", "Run the OpenFlow controller of a domain.", f"{_CLI}.controller:controller"),
         DATABASE,

@@ -31,11 +31,11 @@ from orchestrator.client.records import (
     RuleHits,
     RuleSeen,
     Step,
-    Tenant,
     Token,
     Trace,
     Written,
 )
+from orchestrator.client.tenants import Group, Quota, Spending, Tenant, TenantHits
 from orchestrator.client.transport import ANY_VERSION
 
 __all__ = [
@@ -49,17 +49,21 @@ __all__ = [
     "Enrolment",
     "Event",
     "Finding",
+    "Group",
     "Held",
     "HitsReport",
     "Host",
     "Lagging",
     "Page",
     "PointReport",
+    "Quota",
     "Review",
     "RuleHits",
     "RuleSeen",
+    "Spending",
     "Step",
     "Tenant",
+    "TenantHits",
     "Token",
     "Trace",
     "Written",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 import httpx
 import orjson
 
+from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
+from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted, rule_path, tenant_path
 from orchestrator.client.records import (
     AclSeen,
     AclVersion,
@@ -26,15 +28,15 @@ from orchestrator.client.records import (
     Page,
     PointReport,
     Review,
-    RuleHits,
     RuleSeen,
-    Tenant,
     Token,
     Trace,
     Written,
     endpoint_of,
     packet_to_json,
 )
+from orchestrator.client.stream import followed
+from orchestrator.client.tenants import Tenant, TenantHits, tenant_hits
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
 from orchestrator.errors import AclflowError, Unreachable
 from orchestrator.policy.addresses import Prefix
@@ -42,10 +44,18 @@ from orchestrator.policy.formats.native import acl_from_json, acl_to_json, rule_
 from orchestrator.policy.model import Acl, Endpoint, Packet, ReturnTraffic, Rule
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
-from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, decode_delta, decode_program
+from orchestrator.program.wire import (
+    DELTA_MEDIA_TYPE,
+    PROGRAM_MEDIA_TYPE,
+    STREAM_MEDIA_TYPE,
+    decode,
+    decode_delta,
+    decode_program,
+    frames,
+)
 
 
-class Client:
+class Client(GroupCalls, HistoryCalls, QuotaCalls):
     """A caller of the service. Safe to share between threads.
 
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
@@ -75,6 +85,13 @@ class Client:
         """Give the connections back."""
         self._service.close()
 
+    def waiting(self, wait_s: int) -> Self:
+        """This client over the same connections, whose changes are answered when they are enforced, or after `wait_s`
+        seconds: `Written.enforced` tells which. Close one of the two."""
+        twin = copy.copy(self)
+        twin._service = self._service.waiting(wait_s)
+        return twin
+
     def is_ready(self) -> bool:
         """Whether the service answers, has its database, and has compiled every domain."""
         try:
@@ -90,72 +107,76 @@ class Client:
 
     def tenant(self, tenant: str) -> Tenant:
         """Raises NotFound."""
-        return Tenant.of(self._service.read(_tenant(tenant)))
+        return Tenant.of(self._service.read(tenant_path(tenant)))
 
     def create_tenant(
         self, tenant: str, *, domain: str, name: str = "", prefixes: Iterable[Prefix] = (), key: str | None = None
     ) -> Tenant:
         """Raises Conflict (id or prefix taken), NotFound (domain). `key`: an idempotency key, for asking again."""
         body = {"id": tenant, "name": name, "domain": domain, "prefixes": list(map(str, prefixes))}
-        return Tenant.of(json_of(self._service.write("POST", "/v1/tenants", body=body, headers=_once(key))))
+        return Tenant.of(json_of(self._service.write("POST", "/v1/tenants", body=body, headers=once_header(key))))
 
     def rename_tenant(self, tenant: str, name: str, *, etag: str = ANY_VERSION) -> Tenant:
         """Raises NotFound, Stale."""
-        return Tenant.of(json_of(self._service.write("PATCH", _tenant(tenant), body={"name": name}, etag=etag)))
+        return Tenant.of(json_of(self._service.write("PATCH", tenant_path(tenant), body={"name": name}, etag=etag)))
 
     def delete_tenant(self, tenant: str, *, etag: str = ANY_VERSION) -> int:
         """Returns the generation without it. Raises NotFound, Stale, Conflict while it has endpoints."""
-        return _generation(self._service.write("DELETE", _tenant(tenant), etag=etag))
+        return _generation(self._service.write("DELETE", tenant_path(tenant), etag=etag))
 
     def set_prefixes(self, tenant: str, prefixes: Iterable[Prefix], *, etag: str = ANY_VERSION) -> Written:
         """Make these what the tenant owns. Raises Conflict, NotFound, Stale."""
         body = {"prefixes": list(map(str, prefixes))}
-        return written(self._service.write("PUT", f"{_tenant(tenant)}/prefixes", body=body, etag=etag))
+        return written(self._service.write("PUT", f"{tenant_path(tenant)}/prefixes", body=body, etag=etag))
 
     def add_prefix(self, tenant: str, prefix: Prefix, *, key: str | None = None) -> Written:
         """Raises Conflict when somebody owns an overlapping one."""
         body = {"prefix": str(prefix)}
-        return written(self._service.write("POST", f"{_tenant(tenant)}/prefixes", body=body, headers=_once(key)))
+        return written(
+            self._service.write("POST", f"{tenant_path(tenant)}/prefixes", body=body, headers=once_header(key))
+        )
 
     def remove_prefix(self, tenant: str, prefix: Prefix, *, etag: str = ANY_VERSION) -> Written:
         """Raises Conflict while a rule or an endpoint needs it."""
-        return written(self._service.write("DELETE", f"{_tenant(tenant)}/prefixes/{prefix}", etag=etag))
+        return written(self._service.write("DELETE", f"{tenant_path(tenant)}/prefixes/{prefix}", etag=etag))
 
     # ---------------------------------------------------------------------------------------------------- access lists
 
     def acl(self, tenant: str, *, version: int | None = None) -> AclSeen:
         """The list as it is, or as it was at a version."""
-        path = f"{_tenant(tenant)}/acl" + ("" if version is None else f"/versions/{version}")
+        path = f"{tenant_path(tenant)}/acl" + ("" if version is None else f"/versions/{version}")
         response = self._service.ask("GET", path)
         return AclSeen(acl_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
     def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION) -> Written:
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
-        return written(self._service.write("PUT", f"{_tenant(tenant)}/acl", body=_document(acl), etag=etag))
+        return written(self._service.write("PUT", f"{tenant_path(tenant)}/acl", body=_document(acl), etag=etag))
 
     def check_acl(self, tenant: str, acl: Acl | bytes) -> Review:
         """A dry run: findings, cost, and the difference to the list as it is. Nothing is changed."""
-        return Review.of(json_of(self._service.ask("POST", f"{_tenant(tenant)}/acl/check", body=_document(acl))))
+        return Review.of(json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/check", body=_document(acl))))
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
         """The list's history, newest first."""
-        return map(AclVersion.of, self._service.pages(f"{_tenant(tenant)}/acl/versions"))
+        return map(AclVersion.of, self._service.pages(f"{tenant_path(tenant)}/acl/versions"))
 
     def trace(self, tenant: str, packet: Packet) -> Trace:
         """What decides a packet: for administrators in the whole domain, for a tenant in its own lists."""
-        return Trace.of(json_of(self._service.ask("POST", f"{_tenant(tenant)}/acl/trace", body=packet_to_json(packet))))
+        return Trace.of(
+            json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=packet_to_json(packet)))
+        )
 
-    def hits(self, tenant: str) -> Iterator[RuleHits]:
-        """What each rule of the current list decided so far, in the list's order."""
-        return map(RuleHits.of, self._service.pages(f"{_tenant(tenant)}/acl/hits"))
+    def hits(self, tenant: str) -> TenantHits:
+        """What each rule of the current list decided so far, in the list's order, and what fell to its ends."""
+        return tenant_hits(self._service.bodies(f"{tenant_path(tenant)}/acl/hits"))
 
     def rules(self, tenant: str) -> Iterator[Rule]:
         """The rules of the list, in order."""
-        return map(rule_from_json, self._service.pages(f"{_tenant(tenant)}/acl/rules"))
+        return map(rule_from_json, self._service.pages(f"{tenant_path(tenant)}/acl/rules"))
 
     def rule(self, tenant: str, rule: str) -> RuleSeen:
         """Raises NotFound."""
-        response = self._service.ask("GET", _rule(tenant, rule))
+        response = self._service.ask("GET", rule_path(tenant, rule))
         return RuleSeen(rule_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
     def insert_rule(
@@ -170,16 +191,18 @@ class Client:
     ) -> Written:
         """Put a new rule at a place, at the end when none is named. Raises Conflict when the list has that id."""
         query = {"position": position, "before": before, "after": after}
-        path = f"{_tenant(tenant)}/acl/rules"
-        return written(self._service.write("POST", path, body=rule_to_json(rule), query=query, headers=_once(key)))
+        path = f"{tenant_path(tenant)}/acl/rules"
+        return written(
+            self._service.write("POST", path, body=rule_to_json(rule), query=query, headers=once_header(key))
+        )
 
     def put_rule(self, tenant: str, rule: Rule, *, etag: str = ANY_VERSION) -> Written:
         """Change the rule of that id where it stands. Raises NotFound, Stale."""
-        return written(self._service.write("PUT", _rule(tenant, rule.id), body=rule_to_json(rule), etag=etag))
+        return written(self._service.write("PUT", rule_path(tenant, rule.id), body=rule_to_json(rule), etag=etag))
 
     def delete_rule(self, tenant: str, rule: str, *, etag: str = ANY_VERSION) -> Written:
         """Raises NotFound, Stale."""
-        return written(self._service.write("DELETE", _rule(tenant, rule), etag=etag))
+        return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag))
 
     # --------------------------------------------------------------------------------------------------------- domains
 
@@ -189,40 +212,40 @@ class Client:
 
     def domain(self, domain: str) -> Domain:
         """Raises NotFound."""
-        return Domain.of(self._service.read(_domain(domain)))
+        return Domain.of(self._service.read(domain_path(domain)))
 
     def create_domain(
         self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED, key: str | None = None
     ) -> Domain:
         """Raises Conflict."""
         body = {"id": domain, "return_traffic": return_traffic.value}
-        return Domain.of(json_of(self._service.write("POST", "/v1/domains", body=body, headers=_once(key))))
+        return Domain.of(json_of(self._service.write("POST", "/v1/domains", body=body, headers=once_header(key))))
 
     def set_return_traffic(self, domain: str, setting: ReturnTraffic, *, etag: str = ANY_VERSION) -> Domain:
         """Raises NotFound, Stale."""
         body = {"return_traffic": setting.value}
-        return Domain.of(json_of(self._service.write("PATCH", _domain(domain), body=body, etag=etag)))
+        return Domain.of(json_of(self._service.write("PATCH", domain_path(domain), body=body, etag=etag)))
 
     def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:
         """Raises Conflict while it has tenants or hosts."""
-        self._service.write("DELETE", _domain(domain), etag=etag)
+        self._service.write("DELETE", domain_path(domain), etag=etag)
 
     def hosts(self, domain: str) -> tuple[Host, ...]:
         """The hosts of a domain, by name."""
-        return tuple(map(Host.of, self._service.read(f"{_domain(domain)}/hosts")))
+        return tuple(map(Host.of, self._service.read(f"{domain_path(domain)}/hosts")))
 
     def add_host(self, domain: str, host: Host, *, key: str | None = None) -> int:
         """Onboard a host; returns the generation it must reach. Raises Conflict."""
-        path = f"{_domain(domain)}/hosts"
-        return _generation(self._service.write("POST", path, body=host.to_json(), headers=_once(key)))
+        path = f"{domain_path(domain)}/hosts"
+        return _generation(self._service.write("POST", path, body=host.to_json(), headers=once_header(key)))
 
     def remove_host(self, domain: str, host: str) -> None:
         """Raises NotFound."""
-        self._service.write("DELETE", f"{_domain(domain)}/hosts/{_name(host)}", etag=ANY_VERSION)
+        self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quoted(host)}", etag=ANY_VERSION)
 
     def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
         """The endpoints of a domain, by name."""
-        return tuple(map(endpoint_of, self._service.pages(f"{_domain(domain)}/endpoints")))
+        return tuple(map(endpoint_of, self._service.pages(f"{domain_path(domain)}/endpoints")))
 
     def put_endpoint(self, domain: str, endpoint: Endpoint, *, etag: str | None = None) -> Written:
         """Add an endpoint, or change the one at `etag`. Raises BadPolicy, Conflict, NotFound, Stale."""
@@ -232,33 +255,33 @@ class Client:
             "mac": endpoint.mac.to_bytes(6, "big").hex(":"),
             "prefixes": list(map(str, endpoint.prefixes)),
         }
-        path = f"{_domain(domain)}/endpoints/{_name(endpoint.name)}"
+        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint.name)}"
         return written(self._service.write("PUT", path, body=body, etag=etag))
 
     def remove_endpoint(self, domain: str, endpoint: str, *, etag: str = ANY_VERSION) -> int:
         """Returns the generation without it. Raises NotFound, Stale."""
-        path = f"{_domain(domain)}/endpoints/{_name(endpoint)}"
+        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint)}"
         return _generation(self._service.write("DELETE", path, etag=etag))
 
     def operator_rules(self, domain: str) -> tuple[Rule, ...]:
         """The rules above all tenants, in order."""
-        body = self._service.read(f"{_domain(domain)}/operator-rules")
+        body = self._service.read(f"{domain_path(domain)}/operator-rules")
         return tuple(rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(body["rules"]))
 
     def set_operator_rules(self, domain: str, rules: Sequence[Rule], *, etag: str = ANY_VERSION) -> Written:
         """Replace the operator's rules. Raises BadPolicy, Stale."""
         body = {"rules": [rule_to_json(rule) for rule in rules]}
-        return written(self._service.write("PUT", f"{_domain(domain)}/operator-rules", body=body, etag=etag))
+        return written(self._service.write("PUT", f"{domain_path(domain)}/operator-rules", body=body, etag=etag))
 
     def generation(self, domain: str, generation: int) -> Enforced:
         """How far a generation has got."""
-        return Enforced.of(self._service.read(f"{_domain(domain)}/generations/{generation}"))
+        return Enforced.of(self._service.read(f"{domain_path(domain)}/generations/{generation}"))
 
     def wait_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
         """Wait until every host was read back at `generation` or later; when time ran out it is not `done`."""
         response = self._service.ask(
             "GET",
-            f"{_domain(domain)}/generations/{generation}",
+            f"{domain_path(domain)}/generations/{generation}",
             query={"wait": "enforced", "timeout": timeout_s},
             held_s=timeout_s,
         )
@@ -269,15 +292,15 @@ class Client:
     def invite_enforcer(self, domain: str, *, lasts_s: int = 3600) -> str:
         """A one-time enrolment token, seen only now."""
         body = {"lasts_s": lasts_s}
-        return str(json_of(self._service.write("POST", f"{_domain(domain)}/enrolment-tokens", body=body))["token"])
+        return str(json_of(self._service.write("POST", f"{domain_path(domain)}/enrolment-tokens", body=body))["token"])
 
     def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
         """The enforcement points of a domain, by name."""
-        return tuple(map(Enforcer.of, self._service.pages(f"{_domain(domain)}/enforcers")))
+        return tuple(map(Enforcer.of, self._service.pages(f"{domain_path(domain)}/enforcers")))
 
     def remove_enforcer(self, domain: str, enforcer: int) -> None:
         """Forget an enforcement point and revoke its token. Raises NotFound."""
-        self._service.write("DELETE", _enforcer(domain, enforcer), etag=ANY_VERSION)
+        self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
 
     def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
         """Use up an enrolment token. Raises Unauthenticated when it is wrong, expired or used up."""
@@ -285,8 +308,13 @@ class Client:
         return Enrolment(**json_of(self._service.ask("POST", "/v1/enrol", body=body)))
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
-        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over."""
-        return int(json_of(self._service.ask("POST", f"{_enforcer(domain, enforcer)}/epoch"))["epoch"])
+        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over.
+
+        This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
+        """
+        epoch = int(json_of(self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch"))["epoch"])
+        self._service.speak_as(epoch)
+        return epoch
 
     def watch_program(
         self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, wait_s: float = 30.0
@@ -300,7 +328,7 @@ class Client:
         generation = held.generation if held else None
         response = self._service.ask(
             "GET",
-            f"{_domain(domain)}/program",
+            f"{domain_path(domain)}/program",
             query={"tier": tier.value, "wait": wait_s, "have": have, "generation": generation},
             headers={"Accept": f"{PROGRAM_MEDIA_TYPE}, {DELTA_MEDIA_TYPE}"},
             held_s=wait_s,
@@ -313,6 +341,26 @@ class Client:
         if content_type == PROGRAM_MEDIA_TYPE:
             return decode_program(response.content)
         raise Unreachable(f"the service answered with {content_type}, which is no program")
+
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """What a domain's enforcement points must hold, as it comes, each following on the one before.
+
+        None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
+        `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
+        """
+        query = {
+            "tier": tier.value,
+            "wait": lasts_s,
+            "have": held.digest.hex() if held else None,
+            "generation": held.generation if held else None,
+        }
+        with self._service.stream(
+            f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}
+        ) as response:
+            for body in frames(self._service.chunks(response)):
+                yield decode(body) if body else None
 
     def report(
         self,
@@ -327,7 +375,7 @@ class Client:
         body = {"points": [each.to_json() for each in points], "hits": [each.to_json() for each in hits]}
         if sequence is not None:
             body["sequence"] = sequence  # type: ignore[assignment]
-        self._service.ask("POST", f"{_enforcer(domain, enforcer)}/report", body=body)
+        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
 
     # ------------------------------------------------------------------------------------------------ tokens and events
 
@@ -349,34 +397,18 @@ class Client:
         """Raises NotFound."""
         self._service.write("DELETE", f"/v1/tokens/{token}", etag=ANY_VERSION)
 
-    def events(self, *, since: int = 0, limit: int = 100) -> Page[Event]:
-        """Events after an id, oldest first."""
-        page = self._service.page("/v1/events", limit=limit, marker=since)
-        return Page(tuple(map(Event.of, page.items)), page.next)
+    def events(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
+        """Events after an id, oldest first: all that the caller may see, or those about one tenant."""
+        body = self._service.read("/v1/events", limit=limit, marker=since, tenant=tenant)
+        return Page(tuple(map(Event.of, body["items"])), None if body["next"] is None else str(body["next"]))
 
+    def follow_events(self, *, after: int | None = None, tenant: str | None = None) -> Iterator[Event]:
+        """Events as they happen, after an id or else from now on, for ever; broken connections are made anew.
 
-def _name(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _tenant(tenant: str) -> str:
-    return f"/v1/tenants/{_name(tenant)}"
-
-
-def _rule(tenant: str, rule: str) -> str:
-    return f"{_tenant(tenant)}/acl/rules/{_name(rule)}"
-
-
-def _domain(domain: str) -> str:
-    return f"/v1/domains/{_name(domain)}"
-
-
-def _enforcer(domain: str, enforcer: int) -> str:
-    return f"{_domain(domain)}/enforcers/{enforcer}"
-
-
-def _once(key: str | None) -> dict[str, str]:
-    return {"Idempotency-Key": key} if key is not None else {}
+        An event of kind ``missed`` says that some were forgotten before they could be read. Raises NotFound (tenant),
+        Unauthenticated, and Unreachable when the service does not answer at the beginning.
+        """
+        return followed(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
 
 
 def _document(acl: Acl | bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from orchestrator.policy.addresses import Prefix, format_address
@@ -39,6 +39,10 @@ class Written:
     etag: str
     version: int
     changed: bool
+    enforced: bool | None = None
+    """Whether every host holds it already; None where nobody waited for that (`Client.waiting`)."""
+    stages: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Where the service's time went, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +73,6 @@ class Host:
 
     def to_json(self) -> dict[str, object]:
         return {"name": self.name, "datapath_id": f"{self.datapath_id:016x}", "uplink": self.uplink}
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """A tenant and what it owns."""
-
-    id: str
-    name: str
-    domain: str
-    number: int
-    prefixes: tuple[Prefix, ...]
-    version: int
-
-    @classmethod
-    def of(cls, body: Json) -> Tenant:
-        prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
-        return cls(body["id"], body["name"], body["domain"], body["number"], prefixes, body["version"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +257,11 @@ class Event:
         time = dt.datetime.fromisoformat(body["time"])
         return cls(body["id"], time, body["kind"], body["subject"], body["detail"])
 
+    @classmethod
+    def missed(cls, after: int) -> Event:
+        """Stands for events after an id that were forgotten before they were read."""
+        return cls(after, dt.datetime.now(dt.UTC), "missed", "", {"after": after})
+
 
 def endpoint_of(body: Json) -> Endpoint:
     """An endpoint as the policy has it."""
@@ -313,6 +305,8 @@ class PointReport:
     state: str
     error: str | None = None
     flows: int = 0
+    took: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by stage, from the program's arrival to the read-back."""
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -322,6 +316,7 @@ class PointReport:
             "state": self.state,
             "error": self.error,
             "flows": self.flows,
+            **({"took": dict(self.took)} if self.took else {}),
         }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import re
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,16 @@ import httpx
 import orjson
 
 from orchestrator.client.problems import error_of
-from orchestrator.client.records import Page, Written
+from orchestrator.client.records import Written
+from orchestrator.client.stream import SILENCE_S
 from orchestrator.errors import BadInput, Missing, Unreachable
+
+_STAGE = re.compile(r"(?P<stage>[a-z.]+);dur=(?P<ms>[0-9.]+)")
 
 ANY_VERSION = "*"
 """The If-Match that holds for every version: for writers that mean to win whatever is there."""
+
+EPOCH = "X-Aclflow-Epoch"
 
 
 class Transport:
@@ -39,9 +47,20 @@ class Transport:
         except httpx.InvalidURL as error:
             raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
         self._timeout_s = timeout_s
+        self._wait_s: int | None = None
+
+    def waiting(self, wait_s: int) -> Transport:
+        """The same connections, where every change asks to be answered when it is enforced (`Prefer: wait`)."""
+        twin = copy.copy(self)
+        twin._wait_s = wait_s
+        return twin
 
     def close(self) -> None:
         self._http.close()
+
+    def speak_as(self, epoch: int) -> None:
+        """Say with every request from now on of which epoch the enforcement point is that we speak for."""
+        self._http.headers[EPOCH] = str(epoch)
 
     def ask(
         self,
@@ -71,30 +90,58 @@ class Transport:
                 timeout=httpx.Timeout(self._timeout_s + held_s, connect=self._timeout_s),
             )
         except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
-            reason = str(error) or type(error).__name__
-            raise Unreachable(f"the service at {self._http.base_url} does not answer: {reason}") from error
+            raise self._unreachable(error) from error
         if response.status_code >= 400:
             raise error_of(response.status_code, response.content)
         return response
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        reason = str(error) or type(error).__name__
+        return Unreachable(f"the service at {self._http.base_url} does not answer: {reason}")
 
     def read(self, path: str, **query: str | int | float | None) -> Any:
         """GET a JSON document."""
         return json_of(self.ask("GET", path, query=query))
 
-    def page(self, path: str, *, limit: int | None, marker: str | int | None) -> Page[Any]:
-        """GET one page of a list."""
-        body = self.read(path, limit=limit, marker=marker)
-        return Page(tuple(body["items"]), None if body["next"] is None else str(body["next"]))
+    def bodies(self, path: str, *, limit: int = 1000) -> Iterator[Any]:
+        """The pages of a list, one after the other."""
+        marker: str | int | None = None
+        while True:
+            body = self.read(path, limit=limit, marker=marker)
+            yield body
+            marker = body["next"]
+            if marker is None:
+                return
 
     def pages(self, path: str, *, limit: int = 1000) -> Iterator[Any]:
         """Every item of a list, page after page."""
-        marker: str | None = None
-        while True:
-            page = self.page(path, limit=limit, marker=marker)
-            yield from page.items
-            if page.next is None:
-                return
-            marker = page.next
+        for body in self.bodies(path, limit=limit):
+            yield from body["items"]
+
+    @contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, str | int | float | None], headers: Mapping[str, str]
+    ) -> Iterator[httpx.Response]:
+        """GET something that goes on; the block reads it. Raises what `ask` raises until it has begun."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        patience = httpx.Timeout(self._timeout_s, read=SILENCE_S)
+        with ExitStack() as stack:
+            try:
+                response = stack.enter_context(
+                    self._http.stream("GET", path, params=asked, headers=dict(headers), timeout=patience)
+                )
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise self._unreachable(error) from error
+            if response.status_code >= 400:
+                raise error_of(response.status_code, response.read())
+            yield response
+
+    def chunks(self, response: httpx.Response) -> Iterator[bytes]:
+        """The octets of a stream as they come. Raises Unreachable when it breaks."""
+        try:
+            yield from response.iter_raw()
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
 
     def write(
         self,
@@ -107,8 +154,11 @@ class Transport:
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Send a change, on the condition that the thing is still at `etag` (None: no condition)."""
-        conditions = {"If-Match": etag} if etag is not None else {}
-        return self.ask(method, path, body=body, query=query, headers={**conditions, **(headers or {})})
+        stated = {"If-Match": etag} if etag is not None else {}
+        if self._wait_s is not None:
+            stated["Prefer"] = f"wait={self._wait_s}"
+        stated |= headers or {}
+        return self.ask(method, path, body=body, query=query, headers=stated, held_s=self._wait_s or 0.0)
 
 
 def _trust(authority: Path | None) -> ssl.SSLContext | bool:
@@ -125,7 +175,21 @@ def written(response: httpx.Response) -> Written:
     """What the answer to a write says."""
     body = json_of(response)
     etag = response.headers.get("ETag", ANY_VERSION)
-    return Written(body["generation"], etag, body.get("version", 0), body.get("changed", True))
+    enforced = response.headers.get("X-Aclflow-Enforced")
+    return Written(
+        generation=body["generation"],
+        etag=etag,
+        version=body.get("version", 0),
+        changed=body.get("changed", True),
+        enforced=None if enforced is None else enforced == "true",
+        stages=_stages(response.headers.get("Server-Timing", "")),
+    )
+
+
+def _stages(timing: str) -> dict[str, float]:
+    """Seconds by stage from a Server-Timing header; what is not of that form is passed over."""
+    found = (_STAGE.fullmatch(entry.strip()) for entry in timing.split(","))
+    return {match["stage"]: float(match["ms"]) / 1000 for match in found if match}
 
 
 def json_of(response: httpx.Response) -> Any:

@@ -201,6 +201,16 @@ def test_checking_a_file_loads_neither_database_nor_web_nor_switches() -> None:
     assert ended.stdout == b"\n"
 
 
+def test_the_controller_loads_neither_database_nor_web_service() -> None:
+    code = (
+        "import sys; import orchestrator.cli.controller;"
+        "print(*[m for m in ('sqlalchemy', 'fastapi', 'uvicorn', 'alembic', 'api', 'orchestrator.store') "
+        "if m in sys.modules])"
+    )
+    ended = subprocess.run((sys.executable, "-c", code), capture_output=True, env=environment(), check=True, timeout=60)
+    assert ended.stdout == b"\n"
+
+
 def test_an_interrupt_ends_with_130_and_is_quiet() -> None:
     command = (*COMMAND, "acl", "check", "-")
     with subprocess.Popen(

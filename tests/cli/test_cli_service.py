@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -189,3 +193,83 @@ def test_a_state_directory_that_cannot_be_made_is_not_there(tmp_path: Path) -> N
         "token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path / "file" / "x")}
     )
     assert ended.code == 3
+
+
+# ---------------------------------------------------------------------------------------------------- groups, quotas
+
+
+def test_a_groups_life(run: Run, tenant: str) -> None:
+    of = ("--tenant", tenant)
+    assert run("group", "put", "office", "192.0.2.0/24", *of, "--description", "desks").code == 0
+    assert run("group", "add", "office", "203.0.113.7", "2001:db8::/32", *of).code == 0
+    assert run("group", "show", "office", *of).out.split() == ["192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32"]
+    assert run("group", "remove", "office", "192.0.2.0/24", *of).code == 0
+    assert run("group", "remove", "office", "192.0.2.0/24", *of).code == 1
+    assert run("group", "list", *of, "--json").json() == [
+        {"name": "office", "description": "desks", "members": 2, "rules": []}
+    ]
+    listed = run("acl", "show", tenant, "--json").json()
+    using = json.dumps({**listed, "rules": [{**WEB, "source": "@office"}]})
+    assert run("acl", "apply", "-", *of, stdin=using).code == 0
+    refused = run("group", "delete", "office", *of)
+    assert (refused.code, "web" in refused.err) == (1, True)
+    assert run("acl", "apply", "-", *of, stdin=json.dumps(listed)).code == 0
+    assert run("group", "delete", "office", *of).code == 0
+    assert run("group", "show", "office", *of).code == 1
+    assert run("group", "add", "office", "nonsense", *of).code == 2
+
+
+def test_a_quota_is_set_shown_and_held(run: Run, tenant: str) -> None:
+    assert run("tenant", "set-quota", tenant, "--rules", "1").code == 0
+    assert run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED).code == 0
+    two = json.dumps({"rules": [WEB, {**WEB, "id": "second"}]})
+    refused = run("acl", "apply", "-", "--tenant", tenant, stdin=two)
+    assert (refused.code, "the quota is 1" in refused.err) == (1, True)
+    shown = run("tenant", "quota", tenant, "--json").json()
+    assert (shown["rules"], shown["flows"], shown["used"]["rules"]) == (1, None, 1)
+    assert run("tenant", "set-quota", tenant, "--flows", "5").code == 0
+    assert run("tenant", "quota", tenant).out.splitlines()[1:] == [
+        "rules\t1\t1",
+        f"flow entries\t5\t{shown['used']['flows']}",
+    ]
+    assert "no limit" in run("tenant", "set-quota", tenant, "--rules", "none", "--flows", "none").out
+    assert run("tenant", "set-quota", tenant, "--rules", "few").code == 2
+
+
+def test_versions_are_compared_blamed_and_taken_back(run: Run, tenant: str) -> None:
+    packet = ("-s", "192.0.2.1", "-d", "198.51.100.1", "--port", "80")
+    for document in (LISTED, json.dumps({"rules": []})):
+        assert run("acl", "apply", "-", "--tenant", tenant, stdin=document).code == 0
+    compared = run("tenant", "compare", tenant, "1")
+    assert (compared.code, compared.out.startswith("- ingress: tcp ")) == (1, True)
+    assert run("tenant", "compare", tenant, "1", "1").code == 0
+    blamed = run("tenant", "blame", tenant, *packet, "--json").json()
+    assert (blamed["after"]["version"], blamed["before"]["rule"]) == (2, "web")
+    assert "since: version 2: deny, by the default" in run("tenant", "blame", tenant, *packet).out
+    assert run("tenant", "restore", tenant, "1").code == 0
+    halved = run("tenant", "bisect", tenant, *packet)
+    assert (halved.code, "after: version" in halved.out) == (0, True)
+    assert run("acl", "show", tenant, "--json").json()["rules"][0]["id"] == "web"
+
+
+def test_events_are_shown_and_followed(run: Run, tenant: str, service: Served) -> None:
+    assert run("acl", "apply", "-", "--tenant", tenant, stdin=LISTED).code == 0
+    shown = run("events", "--tenant", tenant, "--json").json()
+    assert [each["kind"] for each in shown] == ["tenant.created", "acl.replaced"]
+    assert "acl.replaced" in run("events", "--tenant", tenant, "--kind", "acl.replaced").out
+    assert run("events", "--last", "0").out == ""
+    command = [sys.executable, "-m", "orchestrator.cli", "events", "--follow", "--json", "--last", "1", "-t", tenant]
+    environment = os.environ | {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["kind"] == "acl.replaced"
+        run("acl", "apply", "-", "--tenant", tenant, stdin=json.dumps({"rules": []}))
+        assert json.loads(following.stdout.readline())["detail"]["version"] == 2
+        following.send_signal(signal.SIGINT)
+        assert following.wait(timeout=10) == 130
+
+
+def test_what_a_list_costs_is_shown(run: Run) -> None:
+    told = run("acl", "cost", "-", stdin=LISTED)
+    assert (told.code, "tcam: " in told.out, "iptables: " in told.out) == (0, True, True)
+    assert run("acl", "cost", "-", "--json", stdin=LISTED).json()["files"][0]["ingress"]["rules"] == 1

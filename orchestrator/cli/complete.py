@@ -1,0 +1,110 @@
+"""What Tab offers for arguments: names from the service where it answers at once, and otherwise nothing.
+
+A shell that completes must not wait, and must not be talked to: so the service is asked with the standard library
+alone, for a fraction of a second, and every failure is no names.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from orchestrator.errors import AclflowError
+from orchestrator.eventkinds import KINDS
+from orchestrator.settings import Settings, load
+
+PATIENCE_S = 0.1
+"""How long each step of asking the service may take."""
+MOST = 1000
+
+
+def tenants(incomplete: str) -> list[str]:
+    """Tenants that the caller may see."""
+    return _beginning(incomplete, (each["id"] for each in _items("/v1/tenants")))
+
+
+def domains(incomplete: str) -> list[str]:
+    """Security domains."""
+    return _beginning(incomplete, (each["id"] for each in _items("/v1/domains")))
+
+
+def hosts(ctx: Any, incomplete: str) -> list[str]:
+    """Hosts of the domain that is named before."""
+    found = _asked(f"/v1/domains/{_named(ctx, 'domain')}/hosts") if _named(ctx, "domain") else []
+    return _beginning(incomplete, (each["name"] for each in found))
+
+
+def groups(ctx: Any, incomplete: str) -> list[str]:
+    """Address groups of the tenant that is named before."""
+    return _beginning(incomplete, (each["name"] for each in _of_tenant(ctx, "acl/groups")))
+
+
+def kinds(incomplete: str) -> list[str]:
+    """Kinds of events."""
+    return _beginning(incomplete, iter(KINDS))
+
+
+def formats(incomplete: str) -> list[str]:
+    """Formats of access lists."""
+    from orchestrator.policy.formats.registry import FORMATS  # noqa: PLC0415 - it loads every reader
+
+    return _beginning(incomplete, iter(FORMATS))
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    """Completion for a parameter of a few words."""
+
+    def chosen(incomplete: str) -> list[str]:
+        return _beginning(incomplete, iter(choices))
+
+    return chosen
+
+
+EVERY = (tenants, domains, hosts, groups, kinds, formats)
+
+
+def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
+    try:
+        return [name for name in names if name.startswith(incomplete)]
+    except (AttributeError, KeyError, TypeError):  # whoever answered is not the service
+        return []
+
+
+def _of_tenant(ctx: Any, what: str) -> list[Any]:
+    tenant = _named(ctx, "tenant")
+    return _items(f"/v1/tenants/{tenant}/{what}") if tenant else []
+
+
+def _named(ctx: Any, parameter: str) -> str:
+    """A parameter that was typed before, as a part of a path."""
+    return quote(str(ctx.params.get(parameter) or ""), safe="")
+
+
+def _items(path: str) -> list[Any]:
+    found = _asked(f"{path}?{urlencode({'limit': MOST})}")
+    return found.get("items", []) if isinstance(found, dict) else []
+
+
+def _asked(path: str) -> Any:
+    """What the service answers, or an empty list."""
+    try:
+        settings = load()
+        with closing(_connection(settings)) as connection:
+            connection.request("GET", path, headers={"X-Auth-Token": settings.token, "Accept": "application/json"})
+            answer = connection.getresponse()
+            return json.loads(answer.read()) if answer.status == http.client.OK else []
+    except (AclflowError, OSError, ValueError, http.client.HTTPException):
+        return []
+
+
+def _connection(settings: Settings) -> http.client.HTTPConnection:
+    url = urlsplit(settings.url)
+    if url.scheme != "https":
+        return http.client.HTTPConnection(url.hostname or "", url.port, timeout=PATIENCE_S)
+    trust = ssl.create_default_context(cafile=str(settings.authority) if settings.authority else None)
+    return http.client.HTTPSConnection(url.hostname or "", url.port, timeout=PATIENCE_S, context=trust)

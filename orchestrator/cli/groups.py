@@ -1,0 +1,94 @@
+"""`aclflow group`: address groups of a tenant's list, at the service."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import GroupName, OfTenant
+from orchestrator.cli.options import AsJson, Url, prefix_of, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client import Written
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import AddressGroup
+from orchestrator.policy.model import GroupName as Name
+
+Members = Annotated[list[str] | None, typer.Argument(metavar="[PREFIX]...", help="Such as 192.0.2.0/24.")]
+SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Such as 192.0.2.0/24.")]
+
+
+@taking
+def list_all(tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
+    """List the address groups, with how many members each has and the rules that name it."""
+    with service(url) as client:
+        found = list(client.groups(tenant))
+    if as_json:
+        say_json([*map(asdict, found)])
+    else:
+        rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)
+        say_table(("group", "members", "rules", "description"), rows)
+
+
+@taking
+def show(group: GroupName, tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
+    """Show the members of a group, one a line."""
+    with service(url) as client:
+        found, members = client.group(tenant, group), list(map(str, client.group_members(tenant, group)))
+    if as_json:
+        say_json({**asdict(found), "members": members})
+    else:
+        for member in members:
+            say(member)
+
+
+@taking
+def put(
+    group: GroupName,
+    tenant: OfTenant,
+    members: Members = None,
+    description: Annotated[str, typer.Option("--description", help="What it is.")] = "",
+    url: Url = None,
+) -> None:
+    """Make a group of these members and no others, whether there was one or not."""
+    wanted = AddressGroup(Name(group), _prefixes(members or []), description)
+    with service(url) as client:
+        written = client.put_group(tenant, wanted)
+    _say_written(tenant, group, written)
+
+
+@taking
+def add(group: GroupName, members: SomeMembers, tenant: OfTenant, url: Url = None) -> None:
+    """Add members; those that are there already stay."""
+    prefixes = _prefixes(members)
+    with service(url) as client:
+        written = client.change_members(tenant, group, add=prefixes)
+    _say_written(tenant, group, written)
+
+
+@taking
+def remove(group: GroupName, members: SomeMembers, tenant: OfTenant, url: Url = None) -> None:
+    """Remove members, all of them or, if one is not there, none."""
+    prefixes = _prefixes(members)
+    with service(url) as client:
+        written = client.change_members(tenant, group, remove=prefixes)
+    _say_written(tenant, group, written)
+
+
+@taking
+def delete(group: GroupName, tenant: OfTenant, url: Url = None) -> None:
+    """Delete a group that no rule names any more."""
+    with service(url) as client:
+        written = client.delete_group(tenant, group)
+    say(f"group {group} is gone with version {written.version}, generation {written.generation}")
+
+
+def _prefixes(texts: list[str]) -> tuple[Prefix, ...]:
+    return tuple(prefix_of(text, "PREFIX") for text in texts)
+
+
+def _say_written(tenant: str, group: str, written: Written) -> None:
+    what = f"version {written.version}" + ("" if written.changed else ", as it was")
+    say(f"{tenant}, group {group}: {what}, generation {written.generation}")

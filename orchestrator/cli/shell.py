@@ -1,0 +1,111 @@
+"""Completion within a shell's patience: what commands take is remembered, so that Tab loads none of them.
+
+Loading a command means loading all that it works with, which takes longer than anybody who presses Tab wants to wait.
+So the first time that a command's arguments are completed, its parameters are written down in a file of the user's
+cache, and from then on a command made from that stands in its place. The file belongs to the command line as it is
+installed: where a module of that is newer, it is worth nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+
+from orchestrator.cli import complete
+
+COMPLETING = "_ACLFLOW_COMPLETE"
+"""In the environment while a shell asks for completion."""
+
+_COMPLETERS = {each.__name__: each for each in complete.EVERY}
+
+
+def is_completing() -> bool:
+    """Whether a shell asks, and no command will be run."""
+    return COMPLETING in os.environ
+
+
+def standing_for(target: str) -> Callable[..., None] | None:
+    """A function that takes what a command's does, and does nothing; None where that was not written down yet."""
+    found = _read().get(target)
+    if found is None:
+        return None
+
+    def nothing(**_: object) -> None:
+        """Stands for a command while a shell completes."""
+
+    nothing.__signature__ = inspect.Signature([_parameter(each) for each in found])  # type: ignore[attr-defined]
+    return nothing
+
+
+def remember(target: str, function: Callable[..., None]) -> None:
+    """Write down what a command's function takes. Who has no cache to write to waits as long the next time."""
+    described = [_described(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
+    path = _cache()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"stamp": _stamp(), "commands": {**_read(), target: described}}))
+        fresh.replace(path)
+
+
+def _described(parameter: inspect.Parameter) -> dict[str, Any]:
+    """A parameter as Typer is told of it, as JSON. Its first name is in the place of a default."""
+    kind, *told = get_args(parameter.annotation)
+    info = next(each for each in told if isinstance(each, (typer.models.ArgumentInfo, typer.models.OptionInfo)))
+    kinds = (kind, *get_args(kind))
+    choices = next((each for each in kinds if isinstance(each, type) and issubclass(each, Enum)), ())
+    completer = getattr(info.autocompletion, "__name__", "")
+    words = [str(each.value) for each in choices]
+    if info.autocompletion is complete.formats:  # they are as fixed as the command line is, and slow to find
+        words, completer = complete.formats(""), ""
+    return {
+        "name": parameter.name,
+        "names": [*([info.default] if isinstance(info.default, str) else []), *(info.param_decls or ())],
+        "is_argument": isinstance(info, typer.models.ArgumentInfo),
+        "is_flag": kind is bool,
+        "many": any(get_origin(each) is list for each in kinds),
+        "help": info.help or "",
+        "choices": words,
+        "completer": completer if completer in _COMPLETERS else "",
+    }
+
+
+def _parameter(told: dict[str, Any]) -> inspect.Parameter:
+    kind: Any = bool if told["is_flag"] else list[str] | None if told["many"] else str | None
+    completer = _COMPLETERS.get(told["completer"]) or (complete.one_of(told["choices"]) if told["choices"] else None)
+    make: Any = typer.Argument if told["is_argument"] else typer.Option
+    info = make(*told["names"], help=told["help"], autocompletion=completer)
+    return inspect.Parameter(
+        told["name"],
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if told["is_flag"] else None,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _read() -> dict[str, Any]:
+    """What was written down, by the commands' targets; nothing where it is of another installation."""
+    try:
+        found = json.loads(_cache().read_text())
+        return dict(found["commands"]) if found["stamp"] == _stamp() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _stamp() -> str:
+    """The newest module of the command line."""
+    newest = max(each.stat().st_mtime_ns for each in Path(__file__).parent.glob("*.py"))
+    return f"{__file__} {newest}"
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "aclflow" / "completion.json"

@@ -1,0 +1,102 @@
+"""Calls of the client about address groups, histories and quotas; `client.py` has all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from orchestrator.client.paths import group_path, once_header, tenant_path
+from orchestrator.client.records import Json, Written, packet_to_json
+from orchestrator.client.tenants import Group, Quota, Spending
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import AddressGroup, Direction, Packet
+
+
+class GroupCalls:
+    """Address groups of tenants' lists. The ETag of a group is that of the list."""
+
+    _service: Transport
+
+    def groups(self, tenant: str) -> Iterator[Group]:
+        """The groups of the list, by name."""
+        return map(Group.of, self._service.pages(f"{tenant_path(tenant)}/acl/groups"))
+
+    def group(self, tenant: str, group: str) -> Group:
+        """Raises NotFound."""
+        return Group.of(self._service.read(group_path(tenant, group)))
+
+    def group_members(self, tenant: str, group: str) -> Iterator[Prefix]:
+        """The members of a group, in their order."""
+        return map(Prefix.parse, self._service.pages(f"{group_path(tenant, group)}/members"))
+
+    def put_group(self, tenant: str, group: AddressGroup, *, etag: str = ANY_VERSION) -> Written:
+        """Make this the group of its name. Raises BadInput, BadPolicy, Stale, TooLarge."""
+        body = {"prefixes": list(map(str, group.prefixes)), "description": group.description}
+        return written(self._service.write("PUT", group_path(tenant, group.name), body=body, etag=etag))
+
+    def change_members(
+        self,
+        tenant: str,
+        group: str,
+        *,
+        add: Iterable[Prefix] = (),
+        remove: Iterable[Prefix] = (),
+        etag: str | None = None,
+        key: str | None = None,
+    ) -> Written:
+        """Add and remove members, all of it or nothing. Raises NotFound (group, member to be removed), BadPolicy."""
+        body = {"add": list(map(str, add)), "remove": list(map(str, remove))}
+        path = f"{group_path(tenant, group)}/members"
+        return written(self._service.write("POST", path, body=body, etag=etag, headers=once_header(key)))
+
+    def delete_group(self, tenant: str, group: str, *, etag: str = ANY_VERSION) -> Written:
+        """Raises NotFound, Stale, and Conflict, which names the rules, while rules name it."""
+        return written(self._service.write("DELETE", group_path(tenant, group), etag=etag))
+
+
+class HistoryCalls:
+    """Older versions of tenants' lists, and what they say of a packet."""
+
+    _service: Transport
+
+    def restore_acl(
+        self, tenant: str, version: int, *, etag: str = ANY_VERSION, key: str | None = None
+    ) -> tuple[Written, tuple[str, ...]]:
+        """Make the list what it was at a version; with the rules left out because their time is over."""
+        path = f"{tenant_path(tenant)}/acl/versions/{version}/restore"
+        response = self._service.write("POST", path, etag=etag, headers=once_header(key))
+        return written(response), tuple(json_of(response)["left_out"])
+
+    def acl_difference(self, tenant: str, before: int, after: int | None = None) -> Json:
+        """What became permitted and denied from one version to another, or to the current one. Raises TooLarge."""
+        path = f"{tenant_path(tenant)}/acl/versions/{before}/difference"
+        found: Json = self._service.read(path, to=after)
+        return found
+
+    def blame(self, tenant: str, packet: Packet, direction: Direction) -> Json:
+        """The version since which the list decides a packet as it does now."""
+        return self._asked(tenant, "blame", packet, direction)
+
+    def bisect(self, tenant: str, packet: Packet, direction: Direction) -> Json:
+        """Two neighbouring versions between which the list's word about a packet changed."""
+        return self._asked(tenant, "bisect", packet, direction)
+
+    def _asked(self, tenant: str, what: str, packet: Packet, direction: Direction) -> Json:
+        body = {**packet_to_json(packet), "direction": direction.value}
+        found: Json = json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/{what}", body=body))
+        return found
+
+
+class QuotaCalls:
+    """What tenants' lists may cost."""
+
+    _service: Transport
+
+    def quota(self, tenant: str) -> Quota:
+        """What a tenant's list may cost, and what it does. Raises NotFound."""
+        return Quota.of(self._service.read(f"{tenant_path(tenant)}/quota"))
+
+    def set_quota(self, tenant: str, limit: Spending, *, etag: str = ANY_VERSION) -> None:
+        """Raises NotFound, Stale."""
+        body = {"rules": limit.rules, "flows": limit.flows}
+        self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag)

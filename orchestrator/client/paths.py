@@ -1,0 +1,40 @@
+"""Where things are in the REST API."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a path."""
+    return quote(name, safe="")
+
+
+def tenant_path(tenant: str) -> str:
+    """A tenant."""
+    return f"/v1/tenants/{quoted(tenant)}"
+
+
+def rule_path(tenant: str, rule: str) -> str:
+    """A rule of a tenant's list."""
+    return f"{tenant_path(tenant)}/acl/rules/{quoted(rule)}"
+
+
+def group_path(tenant: str, group: str) -> str:
+    """An address group of a tenant's list."""
+    return f"{tenant_path(tenant)}/acl/groups/{quoted(group)}"
+
+
+def domain_path(domain: str) -> str:
+    """A security domain."""
+    return f"/v1/domains/{quoted(domain)}"
+
+
+def enforcer_path(domain: str, enforcer: int) -> str:
+    """An enforcement point."""
+    return f"{domain_path(domain)}/enforcers/{enforcer}"
+
+
+def once_header(key: str | None) -> dict[str, str]:
+    """The header that makes a POST safe to repeat; none without a key."""
+    return {"Idempotency-Key": key} if key is not None else {}

@@ -1,0 +1,93 @@
+"""Events as they happen: the other end of the service's `text/event-stream`.
+
+A broken connection is taken up again where it broke, by the id of the last event; so what is read has no gaps, but
+where the service says that it has forgotten events (kind ``missed``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import httpx
+import orjson
+
+from orchestrator.client.records import Event
+from orchestrator.errors import TryAgain, Unreachable
+
+MEDIA_TYPE = "text/event-stream"
+MISSED = "missed"
+"""The kind of an event that is none: events after the last one read were forgotten before they could be sent."""
+
+SILENCE_S = 60.0
+"""A stream of which nothing was heard for so long is broken: its heart beats every 15 seconds."""
+
+Connect = Callable[[Mapping[str, str]], AbstractContextManager[httpx.Response]]
+"""Opens the stream with some headers. Raises what a refused or failed request raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of an event stream."""
+
+    id: str
+    event: str
+    data: str
+
+
+def messages(lines: Iterable[str]) -> Iterator[Message]:
+    """The messages of a stream's lines, as HTML's EventSource reads them. An unfinished one at the end is dropped."""
+    last_id, event = "", ""
+    data: list[str] = []
+    for line in lines:
+        if not line:
+            if data:
+                yield Message(last_id, event, "\n".join(data))
+            event, data = "", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            last_id = value
+        elif name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+
+
+def followed(
+    connect: Connect, after: int | None, *, retry_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Event]:
+    """Events after an id (None: from now on), for ever.
+
+    A connection that breaks is made anew; errors of the first one, and of any that the service refuses, are raised.
+    """
+    connected = False
+    while True:
+        seen = {"Last-Event-ID": str(after)} if after is not None else {}
+        try:
+            with connect({"Accept": MEDIA_TYPE, **seen}) as answer:
+                connected = True
+                for event in _events(answer, after):
+                    after = event.id
+                    yield event
+        except TryAgain:
+            if not connected:
+                raise
+        except httpx.TransportError:
+            pass  # it broke while it was read
+        sleep(retry_s)
+
+
+def _events(answer: httpx.Response, after: int | None) -> Iterator[Event]:
+    for message in messages(answer.iter_lines()):
+        try:
+            body = orjson.loads(message.data)
+            if message.event == MISSED:
+                yield Event.missed(after or 0)
+            else:
+                yield Event.of(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreachable("the service's events cannot be read: is that the service?") from error

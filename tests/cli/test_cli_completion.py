@@ -1,0 +1,126 @@
+"""What Tab offers: commands, options and names from the service; quick, and silent when it has nothing to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import Served, served
+
+from orchestrator.cli import shell
+from orchestrator.cli.lazy import load
+from orchestrator.cli.tree import TREE, Branch, Leaf
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.formats.registry import FORMATS
+
+ASK = "import sys; sys.argv[0] = 'aclflow'; from orchestrator.cli import main; code = main(); {then}; sys.exit(code)"
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service")) as here:
+        with here.client() as admin:
+            for name in ("pop1", "pop2"):
+                admin.create_domain(name)
+            for name in ("blue", "black", "red"):
+                admin.create_tenant(name, domain="pop1", prefixes=[])
+            groups = {"office": {"prefixes": [str(Prefix.parse("192.0.2.1"))]}, "other": {"prefixes": []}}
+            admin.put_acl("blue", acl_from_json({"groups": groups, "rules": []}))
+        yield here
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def completed(
+    words: str, cache: Path, here: Served | None = None, *, shell: str = "bash", then: str = "0"
+) -> list[str]:
+    """What is offered for the last of the words."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW")}
+    environment |= {"XDG_CACHE_HOME": str(cache), "_ACLFLOW_COMPLETE": f"complete_{shell}"}
+    environment |= {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_TYPER_COMPLETE_ARGS": words}
+    environment |= {
+        "ACLFLOW_URL": here.url if here else "http://127.0.0.1:1",
+        "ACLFLOW_TOKEN": here.token if here else "none",
+    }
+    command = [sys.executable, "-c", ASK.format(then=then)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+def test_commands_and_options(cache: Path) -> None:
+    assert completed("aclflow ten", cache) == ["tenant"]
+    assert completed("aclflow group ", cache) == ["list", "show", "put", "add", "remove", "delete"]
+    assert completed("aclflow acl check --dir", cache) == ["--direction"]
+    assert completed("aclflow acl check --direction ", cache) == ["ingress", "egress"]
+
+
+def test_names_come_from_the_service(town: Served, cache: Path) -> None:
+    for _ in range(2):  # by the command itself, and by what stands for it
+        assert completed("aclflow tenant quota bl", cache, town) == ["black", "blue"]
+        assert completed("aclflow domain show pop", cache, town) == ["pop1", "pop2"]
+        assert completed("aclflow acl show --format cis", cache, town) == [f for f in FORMATS if f.startswith("cis")]
+        assert completed("aclflow group show --tenant blue o", cache, town) == ["office", "other"]
+        assert completed("aclflow events --kind acl.en", cache, town) == ["acl.enforced"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_without_a_service_there_are_no_names_and_no_words(cache: Path, shell: str) -> None:
+    nothing = {"bash": [], "zsh": ["_files"]}[shell]  # zsh then offers files by itself
+    for _ in range(2):
+        assert completed("aclflow tenant quota b", cache, shell=shell) == nothing
+
+
+def test_zsh_is_offered_the_same(town: Served, cache: Path) -> None:
+    assert "blue" in " ".join(completed("aclflow tenant quota blu", cache, town, shell="zsh"))
+
+
+def test_the_second_time_nothing_that_a_command_works_with_is_loaded(town: Served, cache: Path) -> None:
+    heavy = "print(*(each for each in ('httpx', 'numpy', 'sqlalchemy', 'orchestrator.client') if each in sys.modules))"
+    first = completed("aclflow tenant quota re", cache, town, then=heavy)
+    second = completed("aclflow tenant quota re", cache, town, then=heavy)
+    assert first[0] == second[0] == "red"
+    assert "httpx" in first
+    assert second[1:] == []
+
+
+def test_a_cache_that_cannot_be_used_is_none(town: Served, cache: Path) -> None:
+    kept = cache / "aclflow" / "completion.json"
+    kept.parent.mkdir(parents=True)
+    for content in ("", "[]", "{}", '{"stamp": "of another", "commands": {}}'):
+        kept.write_text(content)
+        assert completed("aclflow tenant quota re", cache, town) == ["red"]
+    assert json.loads(kept.read_text())["commands"]
+    assert completed("aclflow tenant quota re", Path("/proc/nowhere"), town) == ["red"]
+
+
+def leaves(branch: Branch = TREE) -> Iterator[Leaf]:
+    for child in branch.children:
+        yield from leaves(child) if isinstance(child, Branch) else [child]
+
+
+def test_what_stands_for_a_command_takes_what_it_takes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    tried = 0
+    for leaf in leaves():
+        monkeypatch.setenv(shell.COMPLETING, "complete_bash")
+        real, stands = load(leaf), load(leaf)
+        if shell.standing_for(leaf.target) is None:
+            continue  # an application with commands of its own, which is loaded each time
+        tried += 1
+        assert [taken(each) for each in real.params] == [taken(each) for each in stands.params], leaf.name
+    assert tried > 40
+
+
+def taken(parameter: object) -> tuple[object, ...]:
+    names = (parameter.name, tuple(parameter.opts), tuple(parameter.secondary_opts))  # type: ignore[attr-defined]
+    return *names, parameter.param_type_name, bool(getattr(parameter, "is_flag", False))  # type: ignore[attr-defined]
