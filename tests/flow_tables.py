@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 
 MATCHES = (b"", b"\x80\x00\x0a\x02\x08\x00", b"\x80\x00\x0a\x02\x86\xdd", b"\0", b"\0\0", bytes(range(40)))
+COOKIES = (0, 1, 127, 128, 2**64 - 1)
+"""Some share a block of a program, some do not."""
 INSTRUCTIONS = (b"", b"\0\x01\0\x08\x0a\0\0\0", b"\0\x05\0\x08\0\0\0\0")
 
 
@@ -21,7 +22,7 @@ def flows() -> SearchStrategy[Flow]:
         priority=st.sampled_from((0, 300, 65535)),
         match=st.sampled_from(MATCHES),
         instructions=st.sampled_from(INSTRUCTIONS),
-        cookie=st.sampled_from((0, 1, 2**64 - 1)),
+        cookie=st.sampled_from(COOKIES),
         tenant=st.sampled_from((0, 7, 2**32 - 1)),
     )
 
@@ -38,7 +39,7 @@ PORT_TUPLES = ((), ("uplink",), ("uplink", "", "vm1"), ("uplink", "vm2", "vm1"))
 def programs(draw: st.DrawFn) -> Program:
     table, ports = draw(tables()), draw(st.sampled_from(PORT_TUPLES))
     generation = draw(st.integers(0, 2**63))
-    return Program("d1", draw(st.sampled_from(list(Tier))), generation, digest(table, ports), table, ports)
+    return Program.of("d1", draw(st.sampled_from(list(Tier))), generation, table, ports)
 
 
 def content(table: FlowTable) -> set[Flow]:

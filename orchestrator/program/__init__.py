@@ -2,4 +2,9 @@
 
 Pure columns and bytes: the same program has the same digest wherever it is computed, and two programs differ by a delta
 that turns one into the other.
+
+flows.py, rules.py  rows as columns: flow entries, and the atoms that they are made from
+canonical.py        rows as bytes that sort and compare
+blocks.py           the rows of a program in blocks, each with its digest; digest.py: the same from scratch
+program.py          a program; delta.py: what turns one into another; wire.py: both as bytes, and streams of them
 """

@@ -73,6 +73,12 @@ class FlowTable:
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def nbytes(self) -> int:
+        """Octets that the columns take up."""
+        columns = (self.table, self.priority, self.cookie, self.tenant, self.match_length, self.match)
+        return sum(column.nbytes for column in columns) + self.instructions.nbytes
+
     @classmethod
     def of(cls, flows: Iterable[Flow]) -> FlowTable:
         """Columns from single flows."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from orchestrator.program.blocks import Blocks
 from orchestrator.program.flows import FlowTable
 
 
@@ -24,7 +25,7 @@ UPLINK = "uplink"
 """The symbol of a switch's port towards the edge; every other symbol is an interface's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Flows for every switch of a tier. `generation` grows with each publication; `digest` is of the content alone."""
 
@@ -32,5 +33,16 @@ class Program:
     tier: Tier
     generation: int
     digest: bytes
-    flows: FlowTable
+    blocks: Blocks
     ports: tuple[str, ...]
+
+    @classmethod
+    def of(cls, domain: str, tier: Tier, generation: int, flows: FlowTable | Blocks, ports: tuple[str, ...]) -> Program:
+        """A program of some rows, with their digest."""
+        blocks = flows if isinstance(flows, Blocks) else Blocks.of(flows)
+        return cls(domain, tier, generation, blocks.digest(ports), blocks, ports)
+
+    @property
+    def flows(self) -> FlowTable:
+        """All rows as one table, copied together: for whole programs, not for what each small change does."""
+        return self.blocks.joined()

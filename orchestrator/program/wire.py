@@ -10,6 +10,8 @@
     flows     counts, instruction lists, then column after column; matches are transposed, the first byte of every match
               together, for like bytes side by side compress ten times as well and faster
 
+A stream of these is each behind its length (4 octets, big-endian); a length of 0 says only that the stream is alive.
+
 Numbers are little-endian. Whatever cannot be read whole and consistent is BadInput; nothing is trusted, least of all
 lengths.
 """
@@ -18,25 +20,28 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.errors import BadInput
+from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
 
 PROGRAM_MEDIA_TYPE = "application/vnd.aclflow.program"
 DELTA_MEDIA_TYPE = "application/vnd.aclflow.delta"
+STREAM_MEDIA_TYPE = "application/vnd.aclflow.stream"
 
 MOST_BYTES = 1 << 30
 """A body that says it is longer is not unpacked."""
 
 _MAGIC, _VERSION = b"ACLF", 1
 _PROGRAM, _DELTA = 1, 2
+_LENGTH_BYTES = 4
 _HEAD = struct.Struct("<4sBBQ")
 _TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
 _TIER_OF = {number: tier for tier, number in _TIERS.items()}
@@ -81,12 +86,41 @@ def decode_delta(data: bytes) -> Delta:
     return _decoded(data, _DELTA, _read_delta)
 
 
+def decode(data: bytes) -> Program | Delta:
+    """Whichever of the two it is. Raises BadInput."""
+    return decode_delta(data) if data[5:6] == bytes((_DELTA,)) else decode_program(data)
+
+
+def framed(body: bytes = b"") -> bytes:
+    """A program or delta as a piece of a stream; nothing, as a sign of life."""
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+def frames(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """What was framed, from a stream that comes in chunks of any size. Raises BadInput for one that is too long.
+
+    What is cut off at the end is dropped.
+    """
+    waiting = bytearray()
+    for chunk in chunks:
+        waiting += chunk
+        while len(waiting) >= _LENGTH_BYTES:
+            length = int.from_bytes(waiting[:_LENGTH_BYTES], "big")
+            if length > MOST_BYTES:
+                raise BadInput(f"a frame says that it is {length} bytes long, over {MOST_BYTES}")
+            if len(waiting) < _LENGTH_BYTES + length:
+                break
+            yield bytes(waiting[_LENGTH_BYTES : _LENGTH_BYTES + length])
+            del waiting[: _LENGTH_BYTES + length]
+
+
 def _read_program(body: _Reader) -> Program:
     domain = body.text()
     tier = _TIER_OF.get(body.number())
     if tier is None:
         raise BadInput("the program is for a tier that we do not know", place="tier")
-    return Program(domain, tier, body.number(), body.octets(), ports=body.texts(), flows=body.flows())
+    generation, digest, ports = body.number(), body.octets(), body.texts()
+    return Program(domain, tier, generation, digest, Blocks.of(body.flows()), ports)
 
 
 def _read_delta(body: _Reader) -> Delta:

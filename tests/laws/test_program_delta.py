@@ -8,7 +8,8 @@ from hypothesis import Phase, given, settings
 
 from orchestrator.errors import Stale
 from orchestrator.program import delta as module
-from orchestrator.program.delta import Delta, apply, between, difference, without
+from orchestrator.program.blocks import Blocks
+from orchestrator.program.delta import Delta, apply, between, difference
 from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program
@@ -46,11 +47,12 @@ def test_a_delta_fits_only_its_base(old: Program, new: Program, other: Program) 
 @settings(max_examples=120, deadline=None)
 @given(tables(), tables())
 def test_only_rows_that_are_there_can_go(held: FlowTable, gone: FlowTable) -> None:
+    nothing = FlowTable.of(())
     if content(gone) <= content(held):
-        assert content(without(held, gone)) == content(held) - content(gone)
+        assert content(Blocks.of(held).replaced(gone, nothing).joined()) == content(held) - content(gone)
     else:
         with pytest.raises(Stale):
-            without(held, gone)
+            Blocks.of(held).replaced(gone, nothing)
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,14 +6,13 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
-import pytest
-from flow_tables import PORT_TUPLES, content, tables
+from flow_tables import COOKIES, PORT_TUPLES, content, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import Stale
+from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import difference
-from orchestrator.program.digest import DIGEST_BYTES, MerkleDigest, digest
+from orchestrator.program.digest import DIGEST_BYTES, digest
 from orchestrator.program.flows import Flow, FlowTable
 
 PORTS = st.sampled_from(PORT_TUPLES)
@@ -47,21 +46,38 @@ def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Rand
 @settings(max_examples=120, deadline=None)
 @given(tables(), tables(), tables())
 def test_replacing_rows_equals_starting_from_scratch(first: FlowTable, second: FlowTable, third: FlowTable) -> None:
-    tree = MerkleDigest(first)
-    before = tree.root(())
-    after_one = tree.replaced(*difference(first, second))
+    blocks = Blocks.of(first)
+    before = blocks.digest(())
+    after_one = blocks.replaced(*difference(first, second))
     after_two = after_one.replaced(*difference(second, third))
-    assert after_one.root(()) == digest(second, ())
-    assert after_two.root(()) == digest(third, ())
-    assert tree.root(()) == before == digest(first, ())
+    assert after_one.digest(()) == digest(second, ())
+    assert after_two.digest(()) == digest(third, ())
+    assert blocks.digest(()) == before == digest(first, ())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
+@given(tables(), tables(), st.frozensets(st.sampled_from(COOKIES), max_size=3))
+def test_blocks_brought_up_to_date_are_the_blocks_of_their_rows(
+    old: FlowTable, new: FlowTable, cookies: frozenset[int]
+) -> None:
+    before, scratch = Blocks.of(old), Blocks.of(new)
+    after = before.replaced(*difference(old, new))
+    wanted = np.array(sorted(cookies), np.uint64)
+    for blocks in (after, scratch):
+        assert len(blocks) == len(new)
+        assert blocks.joined().rows() == scratch.joined().rows()
+        assert content(blocks.of_cookies(wanted)) == {row for row in content(new) if row.cookie in cookies}
+    assert content(before.joined()) == content(old)
+
+
+@settings(max_examples=150, deadline=None)
 @given(tables(), tables())
-def test_a_row_that_is_not_there_cannot_go(held: FlowTable, gone: FlowTable) -> None:
-    if not content(gone) <= content(held):
-        with pytest.raises(Stale):
-            MerkleDigest(held).replaced(gone, FlowTable.of(()))
+def test_blocks_are_apart_by_what_differs(old: FlowTable, new: FlowTable) -> None:
+    mine, theirs = Blocks.of(old).apart(Blocks.of(new))
+    assert content(mine) - content(theirs) == content(old) - content(new)
+    assert content(theirs) - content(mine) == content(new) - content(old)
+    again = Blocks.of(new).replaced(*difference(new, old))
+    assert all(not len(table) for table in Blocks.of(old).apart(again))
 
 
 def test_every_column_counts() -> None:

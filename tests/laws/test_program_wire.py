@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 
@@ -11,14 +12,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
-from orchestrator.program.delta import between
-from orchestrator.program.digest import digest
+from orchestrator.program.delta import Delta, between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
-from orchestrator.program.wire import MOST_BYTES, decode_delta, decode_program, encode_delta, encode_program
+from orchestrator.program.wire import (
+    MOST_BYTES,
+    decode,
+    decode_delta,
+    decode_program,
+    encode_delta,
+    encode_program,
+    framed,
+    frames,
+)
 
 NOTHING = FlowTable.of(())
-EMPTY = Program("d1", Tier.HOST, 0, digest(NOTHING, ()), NOTHING, ())
+EMPTY = Program.of("d1", Tier.HOST, 0, NOTHING, ())
 HEAD = struct.Struct("<4sBBQ")
 
 
@@ -57,9 +66,9 @@ def test_deltas_come_back(old: Program, new: Program) -> None:
 @settings(max_examples=120, deadline=None)
 @given(st.binary(max_size=200))
 def test_random_bytes_are_refused(data: bytes) -> None:
-    for decode in (decode_program, decode_delta):
+    for read in (decode_program, decode_delta):
         with pytest.raises(BadInput):
-            decode(data)
+            read(data)
 
 
 @settings(max_examples=120, deadline=None)
@@ -112,3 +121,31 @@ def test_a_program_is_not_a_delta() -> None:
         decode_delta(encode_program(EMPTY))
     with pytest.raises(BadInput):
         decode_program(encode_delta(between(EMPTY, EMPTY)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40), min_size=1))
+def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    whole = b"".join(map(framed, bodies))
+    chunks, at = [], 0
+    for size in itertools.cycle(cuts):
+        if at >= len(whole):
+            break
+        chunks.append(whole[at : at + size])
+        at += size
+    assert list(frames(chunks)) == bodies
+    assert list(frames([*chunks, framed(b"cut off")[:-1]])) == bodies
+
+
+def test_a_frame_that_says_it_is_too_long_is_refused() -> None:
+    with pytest.raises(BadInput, match="over"):
+        list(frames([b"\xff\xff\xff\xff"]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(programs(), programs())
+def test_a_piece_of_a_stream_says_itself_what_it_is(old: Program, new: Program) -> None:
+    whole, step = decode(encode_program(new)), decode(encode_delta(between(old, new)))
+    assert isinstance(whole, Program)
+    assert isinstance(step, Delta)
+    assert (whole.digest, step.target) == (new.digest, new.digest)

@@ -1,0 +1,73 @@
+"""Rows as bytes that sort and compare: the one form in which rows of different tables meet.
+
+    ┌────────┬────────┬──────────┬───────┬─────────────────┬──────────────┬─────────────────────┐
+    │ tenant │ cookie │ priority │ table │ H(instructions) │ match length │ match, zero-padded  │
+    │ 4      │ 8      │ 2        │ 1     │ 16              │ 1            │ width of the table  │
+    └────────┴────────┴──────────┴───────┴─────────────────┴──────────────┴─────────────────────┘
+
+Numbers are big-endian, so bytes sort as the numbers do, by tenant and cookie first. Two rows are equal exactly when
+their bytes are, whatever padding and numbering of instruction lists their tables have: NumPy compares byte strings of
+different widths as if the shorter one went on in zeros. H is BLAKE2b with 16 bytes of output.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.errors import Stale
+from orchestrator.program.flows import FlowTable
+
+DIGEST_BYTES = 16
+
+Rows = npt.NDArray[np.bytes_]
+"""Canonical rows, one byte string each."""
+
+_HEAD: list[tuple[str, Any, tuple[int, ...]]] = [
+    ("tenant", ">u4", ()),
+    ("cookie", ">u8", ()),
+    ("priority", ">u2", ()),
+    ("table", "u1", ()),
+    ("instructions", "u1", (DIGEST_BYTES,)),
+    ("match_length", "u1", ()),
+]
+HEAD_BYTES = np.dtype(_HEAD).itemsize
+"""What stands before the match."""
+
+
+def hashed(data: bytes | memoryview) -> bytes:
+    """The 16-byte BLAKE2b of some bytes."""
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+@lru_cache(maxsize=1 << 14)
+def _list_digest(instructions: bytes) -> bytes:
+    return hashed(instructions)
+
+
+def canonical(flows: FlowTable) -> Rows:
+    """The rows of a table in canonical form, in the table's order."""
+    width = flows.match.shape[1]
+    rows = np.empty(len(flows), np.dtype([*_HEAD, ("match", "u1", (width,))]))
+    for name in ("tenant", "cookie", "priority", "table", "match_length"):
+        rows[name] = getattr(flows, name)
+    if width:
+        rows["match"] = flows.match
+    if len(flows):
+        lists = np.frombuffer(b"".join(map(_list_digest, flows.instruction_set)), np.uint8)
+        rows["instructions"] = lists.reshape(-1, DIGEST_BYTES)[flows.instructions]
+    return rows.view(f"S{rows.dtype.itemsize}")
+
+
+def positions(ordered: Rows, wanted: Rows) -> npt.NDArray[np.intp]:
+    """Where in ascending rows each wanted row stands. Raises Stale if one is not there."""
+    place = np.searchsorted(ordered, wanted)
+    found = place < len(ordered)
+    found[found] = ordered[place[found]] == wanted[found]
+    if not found.all():
+        raise Stale(f"{int((~found).sum())} of the rows to be removed are not in the program")
+    return place
