@@ -7,14 +7,18 @@ udp 192.0.2.0/24 > 198.51.100.7, from port 53, to port 1024-65535
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.difference import Change
 from orchestrator.policy.findings import Finding
+from orchestrator.policy.history import Bisected, Blame, Verdict
 from orchestrator.policy.model import Packet, TcpFlag
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Span, Spans, union
+
+K = TypeVar("K")
 
 _MOST_WORDS = 4
 """Longer lists are cut in texts for people, with the number of what is left out."""
@@ -58,23 +62,47 @@ def packet_json(packet: Packet) -> dict[str, object]:
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
-    """A finding as the REST interface writes it."""
+    """A finding as the REST interface writes it; `group` is null where no address group is meant."""
     return {
         "kind": finding.kind.value,
         "rules": list(finding.rules),
         "witness": packet_json(finding.witness) if finding.witness else None,
         "explanation": finding.explanation,
+        "group": finding.group,
     }
 
 
 def change_json(change: Change) -> dict[str, object]:
-    """A box whose fate changes, the rules that decide it, and a packet to try it with."""
+    """A box whose fate changes, without what some rules match, those that decide it, and a packet to try it with."""
     return {
         "direction": change.direction.value,
         "before": list(change.before),
         "after": list(change.after),
         "packets": box_json(change.box),
-        "witness": packet_json(change.box.witness()),
+        "less_before": list(change.less_before),
+        "less_after": list(change.less_after),
+        "witness": packet_json(change.witness),
+    }
+
+
+def verdict_json(verdict: Verdict[K]) -> dict[str, object]:
+    """What a version of a list says of a packet; `rule` is null for the default."""
+    return {"version": verdict.version, "action": verdict.action.value, "rule": verdict.rule}
+
+
+def blame_json(found: Blame[K]) -> dict[str, object]:
+    """Which version brought what the newest says; `before` is null where the oldest one says the same."""
+    before = verdict_json(found.before) if found.before else None
+    return {"now": verdict_json(found.now), "after": verdict_json(found.after), "before": before}
+
+
+def bisected_json(found: Bisected[K]) -> dict[str, object]:
+    """Two neighbouring versions that disagree, and how many were looked at."""
+    return {
+        "before": verdict_json(found.before),
+        "after": verdict_json(found.after),
+        "looked_at": found.looked_at,
+        "of": found.of,
     }
 
 

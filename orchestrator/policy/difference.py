@@ -1,6 +1,6 @@
-"""What a change of an access list opens and what it closes: exactly, as a short list of disjoint boxes.
+"""What a change of an access list opens and what it closes: exactly, as a short list.
 
-    before, after ──▶ rows that changed ──▶ what each decides and the other list answers otherwise ──▶ merge
+    before, after ──▶ one order of all rows ──▶ which pairs of rows decide a packet differently ──▶ boxes ──▶ merge
 
 Two lists are first laid side by side: a common subsequence of rows with the same packets and the same answer is *kept*,
 all other rows are *changed*. If a packet is decided by kept rows in both lists, they are the same row (each comes
@@ -8,10 +8,11 @@ before the other in a list where both match), so its fate is the same. What rema
 decides in its own list and that get the other answer in the other one; a small change to a long list costs what it
 touches. Any common subsequence is right; a longer one is faster.
 
-For one changed row the search starts with its box and cuts: where the other list's rows disagree among themselves,
-along the first of them; where they all give the other answer, along the rows before it in its own list; and where they
-all agree with it, it stops. Kept rows that come before the changed row are not asked in the other list: what they hold
-is not decided by the changed row. Pieces that differ on one axis only are merged in the end.
+For every changed row `cover` finds the rows of the other list that decide some of its packets with the other answer.
+Such a pair says what changes and who is responsible: the packets that both rows match, less what rows before them take,
+in either list. Where that is a few boxes it is cut into these, and boxes of all pairs that differ on one axis only are
+merged. Where it is not, because hundreds of earlier rules take parts, the pair itself is the shortest true answer: one
+box, and the rules whose packets are to be left out of it.
 """
 
 from __future__ import annotations
@@ -24,43 +25,41 @@ import numpy as np
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Direction, ReturnTraffic, RuleId
-from orchestrator.policy.rulelist import RowNumbers, RuleList, rule_lists
+from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Switch
+from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
+from orchestrator.policy.rulelist import Row, RuleList, rule_rows
 from orchestrator.policy.space import Box, merged
 
-MOST_WORK = 20_000_000
-"""Spans compared in all, over all cuts. A difference that takes more (some ten seconds) is no short list of boxes."""
+MOST_CHANGES = 20_000
+"""Pairs of rows that a difference may be made of: more is no list that anybody reads."""
 
+MOST_PIECES, MOST_CUTS = 32, 2_000
+"""Boxes that the packets of one pair are cut into, and cuts tried for all pairs; else the pair is told as it is."""
 
-class _Budget:
-    """Work that may still be done."""
-
-    def __init__(self) -> None:
-        self._left = MOST_WORK
-
-    def cut(self, box: Box, rows: int) -> None:
-        """One more cut, of a box that so many rows were compared with. Raises TooLarge when it is enough."""
-        self._left -= 100 + rows * (len(box.source) + len(box.destination))
-        if self._left < 0:
-            raise TooLarge("the two lists differ in too many separate regions of packet space: compare smaller changes")
+_BEFORE, _AFTER = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A box of packets whose fate changes, and the rules that decide them before and after, in list order.
+    """Packets whose fate changes, and the rules that decide them before and after, in list order.
 
-    The ids may be `_return` (the domain's return-traffic rule) and `_default`.
+    They are those of `box`, without what the rules `less_before` of the list before and `less_after` of the list after
+    match; both are empty where the box says all. `witness` is one of them. The ids may be `_return` (the domain's
+    return-traffic rule) and `_default`.
     """
 
     direction: Direction
     box: Box
     before: tuple[RuleId, ...]
     after: tuple[RuleId, ...]
+    witness: Packet
+    less_before: tuple[RuleId, ...] = ()
+    less_after: tuple[RuleId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All packets that the change permits, and all that it denies. Within each tuple the boxes are disjoint."""
+    """All packets that the change permits, and all that it denies. Within each tuple no packet is in two changes."""
 
     permitted: tuple[Change, ...]
     denied: tuple[Change, ...]
@@ -75,103 +74,148 @@ def difference(
     *,
     own: Sequence[Prefix] = (),
     returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Difference:
-    """Compare what two lists decide. `own` and `returns` as in `rulelist.rule_lists`.
+    """Compare what two lists decide. `own` and `returns` as in `rulelist.rule_rows`.
 
-    Raises TooLarge where the lists have next to nothing in common and the answer would be a book.
+    Raises TooLarge where the answer would be a book, or was not found within the limits of work.
     """
     permitted: list[Change] = []
     denied: list[Change] = []
     for direction in Direction:
-        olds = rule_lists(before, direction, own=own, returns=returns)
-        news = rule_lists(after, direction, own=own, returns=returns)
+        olds = rule_rows(before, direction, own=own, returns=returns)
+        news = rule_rows(after, direction, own=own, returns=returns)
         for family in Family:
             if family in olds and family in news:
-                opened, closed = _compare(olds[family], news[family])
-                permitted += _explained(opened, direction, olds[family], news[family])
-                denied += _explained(closed, direction, olds[family], news[family])
+                both = _Both(olds[family], news[family], limits)
+                regions = both.regions() if both.changed else []
+                permitted += _told((each for each in regions if each.opens), direction)
+                denied += _told((each for each in regions if not each.opens), direction)
     return Difference(tuple(permitted), tuple(denied))
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """One of two lists laid side by side: for each row the number of its partner, or -1 if the row changed."""
+class _Region:
+    """The packets that one pair of rows decides differently: a box less some rows of either list. `pieces`: the same as
+    disjoint boxes; None if there are too many."""
 
-    rows: RuleList
-    partner: RowNumbers
+    before: Row
+    after: Row
+    box: Box
+    less_before: tuple[Row, ...]
+    less_after: tuple[Row, ...]
+    pieces: tuple[Box, ...] | None
+    witness: Packet
 
     @property
-    def changed(self) -> list[int]:
-        return [number for number, partner in enumerate(self.partner) if partner < 0]
+    def opens(self) -> bool:
+        return self.after.permit
 
 
-def _side_by_side(old: RuleList, new: RuleList) -> tuple[_Side, _Side]:
-    pairs = _common([(row.box, row.permit) for row in old.rows], [(row.box, row.permit) for row in new.rows])
-    sides = _Side(old, np.full(len(old), -1)), _Side(new, np.full(len(new), -1))
-    for in_old, in_new in pairs:
-        sides[0].partner[in_old], sides[1].partner[in_new] = in_new, in_old
-    return sides
+class _Both:
+    """The rows of two lists in one order that both keep; a row that is kept is there once."""
+
+    def __init__(self, old: Sequence[Row], new: Sequence[Row], limits: Limits) -> None:
+        self._rows: list[tuple[Row | None, Row | None]] = [*_one_order(old, new)]
+        self.changed = [number for number, (before, after) in enumerate(self._rows) if not (before and after)]
+        if self.changed:
+            self._of: Bytes = np.array(
+                [bool(one) * _BEFORE + bool(other) * _AFTER for one, other in self._rows], np.uint8
+            )
+            self._permits: Bytes = np.array([_either(row).permit for row in self._rows], np.uint8)
+            self._cover = Cover([_either(row).box for row in self._rows], limits)
+            self._cuts = MOST_CUTS
+
+    def regions(self) -> list[_Region]:
+        """What changes, by pairs of rows. Raises TooLarge."""
+        switches: list[Switch] = []
+        for number in self.changed:
+            found = self._cover.changes(self._permits, self._of, number)
+            if found is None or len(switches) + len(found) > MOST_CHANGES:
+                raise TooLarge(
+                    "the two lists differ in too many separate regions of packet space: compare smaller changes"
+                )
+            switches += found
+        return [self._region(switch) for switch in switches]
+
+    def _region(self, switch: Switch) -> _Region:
+        one, other = self._rows[switch.row], self._rows[switch.other]
+        before, after = (one[0], other[1]) if self._of[switch.row] == _BEFORE else (other[0], one[1])
+        if before is None or after is None:
+            raise AssertionError("a switch is between a row of either list")
+        box = before.box.intersect(after.box)
+        if box is None:
+            raise AssertionError("two rows that decide a packet have it in common")
+        first = [self._rows[row] for row in self._cover.before(self._of, switch.row, switch.other)]
+        return _Region(
+            before,
+            after,
+            box,
+            tuple(row for row, _ in first if row is not None and row.position < before.position),
+            tuple(row for _, row in first if row is not None and row.position < after.position),
+            self._cut(box, [_either(pair) for pair in first]),
+            switch.packet,
+        )
+
+    def _cut(self, box: Box, less: Sequence[Row]) -> tuple[Box, ...] | None:
+        """What is left of a box without some rows, as disjoint boxes; None if that is too much."""
+        pieces = [box]
+        for row in less:
+            self._cuts -= len(pieces)
+            if self._cuts < 0 or len(pieces) > MOST_PIECES:
+                return None
+            pieces = [part for piece in pieces for part in piece.minus(row.box)]
+        return tuple(pieces)
 
 
-def _compare(old: RuleList, new: RuleList) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
-    """The packets that become permitted, and those that become denied, each as disjoint boxes."""
-    budget = _Budget()
-    before, after = _side_by_side(old, new)
-    opened: list[Box] = []
-    closed: list[Box] = []
-    for number in before.changed:
-        (closed if old.rows[number].permit else opened).extend(_decided_otherwise(before, number, after, budget))
-    for number in after.changed:
-        found = opened if new.rows[number].permit else closed
-        for box in _decided_otherwise(after, number, before, budget):
-            found += _rest(box, found)
-    return merged(opened), merged(closed)
+def _either(row: tuple[Row | None, Row | None]) -> Row:
+    found = row[0] or row[1]
+    if found is None:
+        raise AssertionError("each row is in one of the lists")
+    return found
 
 
-def _decided_otherwise(mine: _Side, number: int, other: _Side, budget: _Budget) -> Iterator[Box]:
-    """Disjoint boxes of the packets that row `number` decides in `mine` and that get the other answer in `other`."""
-    row = mine.rows.rows[number]
-    rows, asked = other.rows, (other.partner < 0) | (other.partner > number)
-    work = [row.box]
-    while work:
-        box = work.pop()
-        answering = rows.answering(box, asked)
-        budget.cut(box, len(answering))
-        answers = {rows.rows[each].permit for each in answering}
-        if answers <= {row.permit}:  # no answer: every row that holds such packets is kept and before the changed row
-            continue
-        if len(answers) > 1:
-            cut = rows.rows[answering[0]].box
-            inside = box.intersect(cut)
-            work += box.minus(cut) if inside is None else (*box.minus(cut), inside)
-            continue
-        before = mine.rows.overlapping(box, stop=number)
-        budget.cut(box, len(before))
-        if before:
-            work += box.minus(mine.rows.rows[before[0]].box)
-        else:
-            yield box
+def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """All rows of two lists, each list's in its order, those that both keep side by side."""
+    done_old = done_new = 0
+    kept = _common([(row.box, row.permit) for row in old], [(row.box, row.permit) for row in new])
+    for in_old, in_new in (*kept, (len(old), len(new))):
+        yield from ((row, None) for row in old[done_old:in_old])
+        yield from ((None, row) for row in new[done_new:in_new])
+        if in_old < len(old):
+            yield old[in_old], new[in_new]
+        done_old, done_new = in_old + 1, in_new + 1
 
 
-def _rest(box: Box, taken: Sequence[Box]) -> list[Box]:
-    """The packets of a box that are not in any of the others."""
-    pieces = [box]
-    for other in taken:
-        if other.overlaps(box):
-            pieces = [part for piece in pieces for part in piece.minus(other)]
-    return pieces
+def _told(regions: Iterable[_Region], direction: Direction) -> Iterator[Change]:
+    """Regions of one IP version as changes: those that were cut as merged boxes, the others as they are."""
+    listed = [*regions]
+    cut = [(piece, region) for region in listed for piece in region.pieces or ()]
+    boxes = merged(piece for piece, _ in cut)
+    of: dict[int, list[_Region]] = {}
+    whole = RuleList([Row(box, True, None, 0) for box in boxes]).finder(range(len(boxes))) if boxes else None
+    for piece, region in cut:
+        place = whole.first(piece.witness()) if whole else None
+        if place is None:
+            raise AssertionError("a merged box holds what was merged")
+        of.setdefault(place, []).append(region)
+    for place, box in enumerate(boxes):
+        before, after = (_ids(getattr(region, side) for region in of[place]) for side in ("before", "after"))
+        yield Change(direction, box, before, after, box.witness())
+    for region in listed:
+        if region.pieces is None:
+            ends, less = ((region.before.id,), (region.after.id,)), (_ids(region.less_before), _ids(region.less_after))
+            yield Change(direction, region.box, *ends, region.witness, *less)
 
 
-def _explained(boxes: Iterable[Box], direction: Direction, old: RuleList, new: RuleList) -> Iterator[Change]:
-    for box in boxes:
-        before = tuple(old.rows[row].id for row in old.deciders(box))
-        after = tuple(new.rows[row].id for row in new.deciders(box))
-        yield Change(direction, box, before, after)
+def _ids(rows: Iterable[Row]) -> tuple[RuleId, ...]:
+    """The ids of rows, each once, in the order of the list."""
+    return tuple(dict.fromkeys(row.id for row in sorted(rows, key=lambda row: row.position)))
 
 
 def _common(old: Sequence[object], new: Sequence[object]) -> list[tuple[int, int]]:
-    """Index pairs of a common subsequence: equal heads and tails, and between them the longest one made of items that
-    each list has once (patience: longest increasing subsequence)."""
+    """Ascending index pairs of a common subsequence: equal heads and tails, and between them the longest one made of
+    items that each list has once (patience: longest increasing subsequence)."""
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -181,7 +225,7 @@ def _common(old: Sequence[object], new: Sequence[object]) -> list[tuple[int, int
     where_new = _once(new[head : len(new) - tail])
     where_old = _once(old[head : len(old) - tail])
     middle = [(place + head, where_new[key] + head) for key, place in where_old.items() if key in where_new]
-    ends = [(len(old) - 1 - step, len(new) - 1 - step) for step in range(tail)]
+    ends = [(len(old) - step, len(new) - step) for step in range(tail, 0, -1)]
     return [(index, index) for index in range(head)] + _longest_increasing(middle) + ends
 
 

@@ -9,34 +9,42 @@
                 and for some packet the order of these two decides
     wide        it permits a large part of the world a large part of ports    r
     expired     its time is over                                              r
+    group       an address group names some addresses twice, or takes more    every rule that uses the group
+                prefixes than it needs
+    undecided   the limits of work ended before a question was answered       r, and the rules it was about
 
 A rule is at most one of never, duplicate, shadowed and redundant, in this order. Redundancy and conflicts are judged on
 the list without its never, duplicate and shadowed rules, which decide nothing. *Redundant* is said of each rule alone:
 when two rules make each other redundant, both are reported, and only one may go; so remove one and check again.
 
-Each finding but `never` carries a witness: a packet to try it with. For a shadowed or duplicate rule it is one that the
-rule would have matched; else one that it decides.
+Each finding but never and undecided carries a witness: a packet to try it with. For a shadowed or duplicate rule it is
+one that the rule would have matched; for a group one to or from an address that it names needlessly, where a rule uses
+it; else one that the rule decides.
 
 The kinds follow Al-Shaer and Hamed, "Discovery of Policy Anomalies in Distributed Firewalls" (INFOCOM 2004), but are
 decided on unions of rules and not on pairs, as Liu and Gouda do in "Complete Redundancy Detection in Firewalls" (DBSec
-2005): there by decision diagrams, here by searching packet space for a witness (`rulelist.Finder.uncovered`).
+2005): there by decision diagrams, here by looking for a packet (`cover`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
-from orchestrator.policy import spans
-from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
-from orchestrator.policy.protocols import TCP, UDP
-from orchestrator.policy.rulelist import DEFAULT_ID, Row, RowNumbers, RuleList, rule_lists
-from orchestrator.policy.space import WHOLE, Box, boxes_of
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Unknown
+from orchestrator.policy.cover import DEFAULT_LIMITS, Limits
+from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, RuleId
+from orchestrator.policy.rulelist import DEFAULT_ID, Row, rule_rows
+from orchestrator.policy.suspects import Remark, Wide, expired, why_never, wide, wordy
+
+Told = Callable[[int, int], None]
 
 
 class Kind(enum.Enum):
@@ -49,25 +57,20 @@ class Kind(enum.Enum):
     CONFLICT = "conflict"
     WIDE = "wide"
     EXPIRED = "expired"
+    GROUP = "group"
+    UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to look at. `rules` names the rule it is said of first (for a conflict: the earlier one)."""
+    """One thing to look at. `rules` names the rule it is said of first (for a conflict: the earlier one); `group` the
+    address group, where one is meant."""
 
     kind: Kind
     rules: tuple[RuleId, ...]
     witness: Packet | None
     explanation: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wide:
-    """When a permit is called too wide: its far side has at least this share of all addresses, as a prefix length, and
-    it admits at least so many destination ports of TCP or UDP."""
-
-    prefix_length: int = 8
-    ports: int = 1024
+    group: GroupName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,250 +85,176 @@ class Checks:
     returns: ReturnTraffic = ReturnTraffic.EXPLICIT
     now: dt.datetime | None = None
     wide: Wide | None = field(default_factory=Wide)
+    limits: Limits = DEFAULT_LIMITS
 
 
-def check(acl: Acl, checks: Checks = Checks()) -> tuple[Finding, ...]:
-    """Every finding on a list, in the order of its rules (of each finding's last-placed rule for conflicts)."""
-    order = {rule.id: index for index, rule in enumerate(acl.rules)}
-    found: list[tuple[int, Finding]] = []
-    for direction in Direction:
-        for finding in _Direction(acl, direction, checks).findings():
-            said_of = finding.rules[1] if finding.kind is Kind.CONFLICT else finding.rules[0]
-            found.append((order[said_of], finding))
-    return tuple(finding for _, finding in sorted(found, key=lambda item: item[0]))
+class Findings(Sequence[Finding]):
+    """All findings on a list, in the order of its rules (a conflict stands with its later rule), groups at the end.
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a rule stands in the list of one IP version, and the rows near it: those whose bounds meet its own.
-
-    `decided` is a packet that the rule decides; None if earlier rows together hold all its packets.
+    There may be a million conflicts: they are kept in columns, and made into values when looked at.
     """
 
-    rows: RuleList
-    row: int
-    earlier: RowNumbers
-    later: RowNumbers
-    decided: Packet | None
-
-    @classmethod
-    def of(cls, rows: RuleList, row: int) -> _Place:
-        box = rows.rows[row].box
-        near = rows.near(box)
-        earlier, later = near[near < row], near[near > row]
-        covered = rows.first_container(box, earlier) is not None
-        return cls(rows, row, earlier, later, None if covered else rows.finder(earlier).uncovered(box))
-
-    @property
-    def box(self) -> Box:
-        return self.rows.rows[self.row].box
+    def __init__(
+        self, rules: tuple[RuleId, ...], singles: Sequence[tuple[int, Finding]], conflicts: Sequence[Conflicts]
+    ) -> None:
+        """`singles`: findings with the position of the rule each stands with. Positions in conflicts are of `rules`."""
+        self._rules = rules
+        self._places = [place for place, _ in singles]
+        self._singles = [finding for _, finding in singles]
+        self._conflicts = tuple(conflicts)
+        starts = np.cumsum([len(singles), *map(len, conflicts)])
+        self._starts: list[int] = starts.tolist()
+        places = np.concatenate([np.array(self._places, np.int64), *(each.later for each in conflicts)])
+        self._order: npt.NDArray[np.intp] = np.argsort(places, kind="stable")
 
     @property
-    def permit(self) -> bool:
-        return self.rows.rows[self.row].permit
+    def counts(self) -> Mapping[Kind, int]:
+        """How many there are of each kind, of those that there are."""
+        found = dict.fromkeys(Kind, 0)
+        for finding in self._singles:
+            found[finding.kind] += 1
+        found[Kind.CONFLICT] = sum(map(len, self._conflicts))
+        return {kind: count for kind, count in found.items() if count}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Finding, ...]: ...
+    def __getitem__(self, index: int | slice) -> Finding | tuple[Finding, ...]:
+        if isinstance(index, slice):
+            return tuple(map(self._at, self._order[index].tolist()))
+        return self._at(int(self._order[index]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Findings):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # compared, not kept in sets
+
+    def __iter__(self) -> Iterator[Finding]:
+        return map(self._at, self._order.tolist())
+
+    def of(self, kinds: Sequence[Kind]) -> Findings:
+        """Those of some kinds."""
+        kept = [placed for placed in zip(self._places, self._singles, strict=True) if placed[1].kind in kinds]
+        return Findings(self._rules, kept, self._conflicts if Kind.CONFLICT in kinds else ())
+
+    def _at(self, number: int) -> Finding:
+        if number < len(self._singles):
+            return self._singles[number]
+        part = next(index for index, conflicts in enumerate(self._conflicts) if number < self._starts[index + 1])
+        return self._conflict(self._conflicts[part], number - self._starts[part])
+
+    def _conflict(self, of: Conflicts, index: int) -> Finding:
+        earlier, later = self._rules[of.earlier[index]], self._rules[of.later[index]]
+        witness = of.coordinates.packet(of.points[index].tolist())
+        first, second = ("permits", "denies") if of.earlier_permits[index] else ("denies", "permits")
+        text = (
+            f"'{earlier}' {first} and '{later}' {second} some packets in common, and neither contains the other: their "
+            f"order decides"
+        )
+        return Finding(Kind.CONFLICT, (earlier, later), witness, text)
 
 
-_Places = dict[RuleId, list[_Place]]
+@dataclass(slots=True)
+class _Progress:
+    """How many rows were done, of all; each is done twice."""
+
+    told: Told
+    total: int
+    done: int = 0
+
+    def more(self, rows: int) -> None:
+        self.told(self.done + rows, self.total)
 
 
-class _Direction:
-    """The check of one direction."""
-
-    def __init__(self, acl: Acl, direction: Direction, checks: Checks) -> None:
-        self._acl = acl
-        self._direction = direction
-        self._checks = checks
-        self._rules = [rule for rule in acl.rules if rule.direction is direction]
-        self._lists = rule_lists(acl, direction, own=checks.own, returns=checks.returns)
-        self._places: _Places = {}
-        for rows in self._lists.values():
-            for number, row in enumerate(rows.rows):
-                self._places.setdefault(row.id, []).append(_Place.of(rows, number))
-
-    def findings(self) -> Iterator[Finding]:
-        dead: set[RuleId] = set()
-        for finding in self._dead():
-            dead.add(finding.rules[0])
-            yield finding
-        places = self._alive(dead)
-        for rule in self._rules:
-            if rule.id in places:
-                yield from _redundant(rule, places[rule.id])
-                yield from _conflicts(rule, places)
-        yield from self._on_their_own()
-
-    def _dead(self) -> Iterator[Finding]:
-        """Rules that decide nothing."""
-        first_like: dict[tuple[object, ...], RuleId] = {}
-        for rule in self._rules:
-            here = self._places.get(rule.id, ())
-            if not here:
-                yield Finding(Kind.NEVER, (rule.id,), None, self._why_never(rule))
-                continue
-            same = first_like.setdefault((rule.action, *(place.box for place in here)), rule.id)
-            if same != rule.id:
-                text = f"'{rule.id}' says the same as '{same}' before it"
-                yield Finding(Kind.DUPLICATE, (rule.id, same), here[0].box.witness(), text)
-            elif not any(place.decided for place in here):
-                yield _shadowed(rule, here)
-
-    def _alive(self, dead: set[RuleId]) -> _Places:
-        """The places of the other rules, with the rows of dead rules left out of what is near them."""
-        alive = {
-            family: np.array([row.id not in dead for row in rows.rows], np.bool_)
-            for family, rows in self._lists.items()
-        }
-
-        def thinned(place: _Place) -> _Place:
-            keep = alive[place.box.family]
-            return replace(place, earlier=place.earlier[keep[place.earlier]], later=place.later[keep[place.later]])
-
-        return {name: [*map(thinned, here)] for name, here in self._places.items() if name not in dead}
-
-    def _why_never(self, rule: Rule) -> str:
-        empty = [
-            name for name in (*rule.source.groups, *rule.destination.groups) if not self._acl.groups[name].prefixes
-        ]
-        if empty:
-            return f"'{rule.id}' can match nothing: the group '{empty[0]}' is empty"
-        if boxes_of(rule, self._acl.groups):
-            return f"'{rule.id}' can match nothing: none of its addresses are the tenant's"
-        if rule.fragments:
-            return f"'{rule.id}' can match nothing: an IPv6 later fragment does not show its protocol"
-        return f"'{rule.id}' can match nothing: its source and its destination are of different IP versions"
-
-    def _on_their_own(self) -> Iterator[Finding]:
-        """What is said of a rule without looking at others."""
-        now, wide = self._checks.now, self._checks.wide
-        for rule in self._rules:
-            here = self._places.get(rule.id, [])
-            packet = here[0].box.witness() if here else None
-            if now is not None and rule.expires is not None and rule.expires <= now:
-                text = f"'{rule.id}' expired on {rule.expires.isoformat()}"
-                yield Finding(Kind.EXPIRED, (rule.id,), packet, text)
-            if wide is None or rule.action is Action.DENY or self._acl.default(self._direction) is Action.PERMIT:
-                continue
-            broad = next((place.box for place in here if _is_wide(place.box, self._direction, wide)), None)
-            if broad is not None:
-                yield Finding(Kind.WIDE, (rule.id,), broad.witness(), _wide_text(rule, broad, self._direction))
+def _work(versions: Mapping[Family, Sequence[Row]]) -> int:
+    return 2 * sum(map(len, versions.values()))
 
 
-def _shadowed(rule: Rule, here: Sequence[_Place]) -> Finding:
-    """What is said of a rule whose packets earlier rules take."""
-    named = _in_order(
-        place.rows.rows[row] for place in here for row in place.rows.deciders(place.box) if row < place.row
-    )
-    text = f"'{rule.id}' never decides a packet: {_listed(named)} before it {'take' if len(named) > 1 else 'takes'} all"
-    return Finding(Kind.SHADOWED, (rule.id, *named), here[0].box.witness(), text)
+def check(acl: Acl, checks: Checks = Checks(), told: Told = lambda _done, _total: None) -> Findings:
+    """Every finding on a list. `told` hears now and then how much is done, and of how much."""
+    places = {rule.id: place for place, rule in enumerate(acl.rules)}
+    rows = {
+        direction: rule_rows(acl, direction, own=checks.own, returns=checks.returns)
+        for direction in Direction
+        if any(rule.direction is direction for rule in acl.rules)
+    }
+    progress = _Progress(told, sum(map(_work, rows.values())))
+    found: list[Finding] = []
+    conflicts: list[Conflicts] = []
+    for direction, versions in rows.items():
+        anomalies = Anomalies(versions, checks.limits, progress.more)
+        progress.done += _work(versions)
+        found += _among_rules(acl, direction, anomalies)
+        found += _on_their_own(acl, direction, anomalies, checks)
+        own = np.array([place for place, rule in enumerate(acl.rules) if rule.direction is direction], np.int64)
+        conflicts += [replace(each, earlier=own[each.earlier], later=own[each.later]) for each in anomalies.conflicts()]
+    placed = [(places[finding.rules[0]], finding) for finding in found]
+    placed += [(len(acl.rules), finding) for finding in _on_groups(acl)]
+    return Findings(tuple(places), placed, conflicts)
 
 
-def _redundant(rule: Rule, here: Sequence[_Place]) -> Iterator[Finding]:
-    takers: list[Row] = []
-    for place in here:
-        outcome = _same_without(place)
-        if outcome is None:
-            return
-        takers += [place.rows.rows[row] for row in outcome]
-    named = _in_order(takers)
-    by_rules = tuple(name for name in named if name != DEFAULT_ID)
-    does = "permitted" if rule.action is Action.PERMIT else "denied"
-    text = f"without '{rule.id}' its packets are {does} all the same, by {_listed(named)}"
-    decided = next(place.decided for place in here if place.decided)
-    yield Finding(Kind.REDUNDANT, (rule.id, *by_rules), decided, text)
+def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterator[Finding]:
+    """What is said of rules for the sake of others, but for conflicts."""
+    for rule in acl.rules:
+        if rule.direction is direction and rule.id not in anomalies.places:
+            yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl))
+    yield from map(_dead, anomalies.dead)
+    yield from map(_redundant, anomalies.idle())
+    for unknown in anomalies.unknown():
+        yield _undecided(unknown)
 
 
-def _same_without(place: _Place) -> list[int] | None:
-    """Later rows that give the answer of a row for all packets it decides; None if some packet would fare otherwise.
-
-    What is searched for is a packet of the row that no earlier row holds and that meets the other answer first among
-    the later rows. A packet that meets the same answer first, at row n, clears n's whole share of the piece except
-    where a later row with the other answer comes before n.
-    """
-    if place.decided is None:
-        return []
-    rows, answer = place.rows.rows, place.permit
-    container = place.rows.first_container(place.box, place.later)
-    later = place.later if container is None else place.later[place.later <= container]
-    against = later[place.rows.permits[later] != answer].tolist()
-    if not against:
-        return [int(later[-1])]
-    earlier_rows, later_rows = place.rows.finder(place.earlier), place.rows.finder(later)
-    takers: set[int] = set()
-
-    def ruled_out(packet: Packet) -> list[Box] | None:
-        """Which box needs no more search for a packet's sake, and which parts of it need it all the same."""
-        before = earlier_rows.first(packet)
-        if before is not None:
-            return [rows[before].box]
-        after = later_rows.first(packet)
-        if after is None or rows[after].permit is not answer:
-            return None
-        takers.add(after)
-        return [rows[after].box, *(rows[row].box for row in against if row < after)]
-
-    pieces = [place.box]
-    while pieces:
-        piece = pieces.pop()
-        found = ruled_out(place.decided if piece is place.box else piece.witness())
-        if found is None:
-            return None
-        cleared, *all_the_same = found
-        pieces += reversed(piece.minus(cleared))
-        share = piece.intersect(cleared)
-        pieces += [part for box in all_the_same if share is not None and (part := share.intersect(box)) is not None]
-    return sorted(takers)
+def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: Checks) -> Iterator[Finding]:
+    for rule in acl.rules:
+        if rule.direction is direction:
+            boxes = anomalies.boxes(rule.id)
+            yield from _said(Kind.EXPIRED, (rule.id,), expired(rule, boxes, checks.now))
+            yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide))
 
 
-def _conflicts(rule: Rule, places: _Places) -> Iterator[Finding]:
-    seen: set[RuleId] = set()
-    for place in places[rule.id]:
-        against = place.earlier[place.rows.permits[place.earlier] != place.permit]
-        finder = place.rows.finder(place.earlier)
-        for number in against.tolist():
-            earlier = place.rows.rows[number]
-            common = earlier.box.intersect(place.box)
-            if common is None or earlier.rule is None or earlier.id in seen:
-                continue
-            if _inside(places[earlier.id], places[rule.id]) or _inside(places[rule.id], places[earlier.id]):
-                continue
-            packet = finder.uncovered(common, besides=number)
-            if packet is not None:
-                seen.add(earlier.id)
-                yield Finding(Kind.CONFLICT, (earlier.id, rule.id), packet, _conflict_text(earlier.rule, rule))
+def _on_groups(acl: Acl) -> Iterator[Finding]:
+    for group in acl.groups.values():
+        users = [rule for rule in acl.rules if group.name in (*rule.source.groups, *rule.destination.groups)]
+        for finding in _said(Kind.GROUP, tuple(rule.id for rule in users), wordy(group, users, acl)):
+            yield replace(finding, group=group.name)
 
 
-def _in_order(rows: Iterable[Row]) -> tuple[RuleId, ...]:
-    """The ids of rows of both IP versions, each once, in the order of the list."""
-    return tuple(dict.fromkeys(row.id for row in sorted(rows, key=lambda row: row.position)))
+def _said(kind: Kind, rules: tuple[RuleId, ...], remark: Remark | None) -> Iterator[Finding]:
+    if remark is not None:
+        yield Finding(kind, rules, remark.witness, remark.text)
 
 
-def _inside(inner: Sequence[_Place], outer: Sequence[_Place]) -> bool:
-    return all(any(big.box.contains(small.box) for big in outer) for small in inner)
+def _dead(dead: Dead) -> Finding:
+    name = dead.rule.id
+    if dead.like is not None:
+        text = f"'{name}' says the same as '{dead.like}' before it"
+        return Finding(Kind.DUPLICATE, (name, dead.like), dead.witness, text)
+    if dead.takers is None:
+        text = f"'{name}' never decides a packet: rules before it take all; which ones was not found within the limits"
+        return Finding(Kind.SHADOWED, (name,), dead.witness, text)
+    take = "take" if len(dead.takers) > 1 else "takes"
+    text = f"'{name}' never decides a packet: {_listed(dead.takers)} before it {take} all"
+    return Finding(Kind.SHADOWED, (name, *dead.takers), dead.witness, text)
 
 
-def _is_wide(box: Box, direction: Direction, wide: Wide) -> bool:
-    """Whether a box that is permitted lets a large part of the world open connections to many ports."""
-    far = box.source if direction is Direction.INGRESS else box.destination
-    share = 1 << (box.family.bits - wide.prefix_length)
-    opens = box.tcp_flags >> 0x02 & 1 if box.protocols == 1 << TCP else box.protocols & (1 << TCP | 1 << UDP)
-    many = spans.size(box.destination_ports) >= wide.ports
-    return bool(box.fragments & WHOLE and opens) and many and spans.size(far) >= share
+def _redundant(idle: Idle) -> Finding:
+    does = "permitted" if idle.rule.action is Action.PERMIT else "denied"
+    by = "others" if idle.heirs is None else _listed(idle.heirs)
+    rules = tuple(name for name in idle.heirs or () if name != DEFAULT_ID)
+    text = f"without '{idle.rule.id}' its packets are {does} all the same, by {by}"
+    return Finding(Kind.REDUNDANT, (idle.rule.id, *rules), idle.witness, text)
 
 
-def _wide_text(rule: Rule, box: Box, direction: Direction) -> str:
-    far = box.source if direction is Direction.INGRESS else box.destination
-    part = spans.size(far) / (1 << box.family.bits)
-    where = "from" if direction is Direction.INGRESS else "to"
-    ports = spans.size(box.destination_ports)
-    return f"'{rule.id}' permits {ports} ports {where} {part:.3g} of all IPv{box.family.value} addresses"
-
-
-def _conflict_text(earlier: Rule, later: Rule) -> str:
-    verb = {Action.PERMIT: "permits", Action.DENY: "denies"}
-    return (
-        f"'{earlier.id}' {verb[earlier.action]} and '{later.id}' {verb[later.action]} some packets in common, and "
-        f"neither contains the other: their order decides"
-    )
+def _undecided(unknown: Unknown) -> Finding:
+    about = f" with {_listed(unknown.earlier)}" if unknown.earlier else ""
+    text = f"whether '{unknown.rule}' {unknown.what}{about} was not decided within the limits of work"
+    return Finding(Kind.UNDECIDED, (unknown.rule, *unknown.earlier), None, text)
 
 
 def _listed(names: Sequence[RuleId]) -> str:

@@ -88,14 +88,9 @@ class RuleList:
         end = len(self.rows) if stop is None else stop
         return [row for row in near[(near >= start) & (near < end)].tolist() if self.rows[row].box.overlaps(box)]
 
-    def answering(self, box: Box, asked: npt.NDArray[np.bool_] | None = None) -> list[int]:
-        """The rows that may answer for packets of `box`: those that overlap it, up to the first that contains it.
-
-        `asked` says of every row whether it counts; all do by default.
-        """
+    def answering(self, box: Box) -> list[int]:
+        """The rows that may answer for packets of `box`: those that overlap it, up to the first that contains it."""
         near = self.near(box)
-        if asked is not None:
-            near = near[asked[near]]
         container = self.first_container(box, near)
         reached = near if container is None else near[near <= container]
         return [row for row in reached.tolist() if self.rows[row].box.overlaps(box)]
@@ -128,12 +123,9 @@ class Finder:
         if self._few is None:
             self._low, self._high = low[:, among], high[:, among]
 
-    def first(self, packet: Packet, besides: int | None = None) -> int | None:
-        """The first row that holds a packet and is not `besides`."""
-        for row in self._near(packet):
-            if row != besides and self._rows[row].box.holds(packet):
-                return row
-        return None
+    def first(self, packet: Packet) -> int | None:
+        """The first row that holds a packet."""
+        return next((row for row in self._near(packet) if self._rows[row].box.holds(packet)), None)
 
     def _near(self, packet: Packet) -> list[int]:
         """The rows whose bounds hold a packet."""
@@ -150,15 +142,12 @@ class Finder:
             found = found[(self._low[axis, found] <= point[axis]) & (self._high[axis, found] >= point[axis])]
         return _listed(self._among[found])
 
-    def uncovered(self, box: Box, *, besides: int | None = None, stop: int | None = None) -> Packet | None:
-        """A packet of `box` that no row holds; None if together they cover it.
-
-        Rows from `stop` on and the row `besides` do not count.
-        """
+    def uncovered(self, box: Box, *, stop: int) -> Packet | None:
+        """A packet of `box` that no row before `stop` holds; None if together they cover it."""
 
         def ruled_out(packet: Packet) -> Box | None:
-            row = self.first(packet, besides)
-            return None if row is None or (stop is not None and row >= stop) else self._rows[row].box
+            row = self.first(packet)
+            return None if row is None or row >= stop else self._rows[row].box
 
         return search(box, ruled_out)
 
@@ -170,7 +159,19 @@ def rule_lists(
     own: Sequence[Prefix] = (),
     returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
 ) -> dict[Family, RuleList]:
-    """The rules of one direction, a list for each IP version.
+    """The rules of one direction, a list for each IP version that can be searched; arguments as for `rule_rows`."""
+    rows = rule_rows(acl, direction, own=own, returns=returns)
+    return {family: RuleList(listed) for family, listed in rows.items()}
+
+
+def rule_rows(
+    acl: Acl,
+    direction: Direction,
+    *,
+    own: Sequence[Prefix] = (),
+    returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+) -> dict[Family, tuple[Row, ...]]:
+    """The rules of one direction as rows, for each IP version.
 
     `own` are the tenant's prefixes: with them `any` on the tenant's own side means these addresses, and a version in
     which the tenant has none gets no list. Without them it means all addresses. A rule that can match nothing in a
@@ -189,7 +190,7 @@ def rule_lists(
                 rows.setdefault(box.family, []).append(Row(inside, rule.action is Action.PERMIT, rule, position))
     permit = acl.default(direction) is Action.PERMIT
     return {
-        family: RuleList([*rows.get(family, ()), Row(whole, permit, None, len(rules))])
+        family: (*rows.get(family, ()), Row(whole, permit, None, len(rules)))
         for family, whole in worlds.items()
         if whole is not None
     }

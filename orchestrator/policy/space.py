@@ -60,7 +60,7 @@ ALL_PORTS: Spans = (Span(0, HIGHEST_PORT),)
 ALL_ADDRESSES: Mapping[Family, Spans] = {family: (Span(0, (1 << family.bits) - 1),) for family in Family}
 _FRAGMENT_HEADER = 1 << IPV6_FRAGMENT
 _OTHER_AXIS = "a set of bits and a set of spans are not of the same axis"
-_OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
+OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 
 
 class Box(NamedTuple):
@@ -137,18 +137,18 @@ class Box(NamedTuple):
     def witness(self) -> Packet:
         """One packet of the box, as plain a one as there is: whole rather than a fragment, tcp rather than rare."""
         later = not self.fragments & WHOLE
-        protocol = _first_of(self.protocols & ~(_FRAGMENT_HEADER if self._both_kinds else 0), _PLAIN_PROTOCOLS)
+        protocol = _first_of(self.protocols & ~(_FRAGMENT_HEADER if self._both_kinds else 0), PLAIN_PROTOCOLS)
         return possible(
             Packet(
                 family=self.family,
-                source=_plain(self.source, _PLAIN_ADDRESS[self.family]),
-                destination=_plain(self.destination, _PLAIN_ADDRESS[self.family]),
+                source=_plain(self.source, PLAIN_ADDRESS[self.family]),
+                destination=_plain(self.destination, PLAIN_ADDRESS[self.family]),
                 protocol=protocol,
-                source_port=_plain(self.source_ports, _PLAIN_SOURCE_PORT),
-                destination_port=_plain(self.destination_ports, _PLAIN_PORT),
+                source_port=_plain(self.source_ports, PLAIN_SOURCE_PORT),
+                destination_port=_plain(self.destination_ports, PLAIN_PORT),
                 icmp_type=_first_of(self.icmp_types),
                 icmp_code=_first_of(self.icmp_codes),
-                tcp_flags=_first_of(self.tcp_flags, _PLAIN_FLAGS),
+                tcp_flags=_first_of(self.tcp_flags, PLAIN_FLAGS),
                 later_fragment=later,
             )
         )
@@ -164,10 +164,10 @@ class Box(NamedTuple):
 
 
 _SETS = range(1, len(Box._fields))
-_PLAIN_PROTOCOLS = (TCP, UDP, ICMP, ICMPV6)
-_PLAIN_FLAGS = (0x02, 0x10, 0x12, 0x04, 0x18)
-_PLAIN_ADDRESS = {Family.IPV4: 0xC0000201, Family.IPV6: 0x20010DB8 << 96 | 1}
-_PLAIN_SOURCE_PORT, _PLAIN_PORT = 49152, 80
+PLAIN_PROTOCOLS = (TCP, UDP, ICMP, ICMPV6)
+PLAIN_FLAGS = (0x02, 0x10, 0x12, 0x04, 0x18)
+PLAIN_ADDRESS = {Family.IPV4: 0xC0000201, Family.IPV6: 0x20010DB8 << 96 | 1}
+PLAIN_SOURCE_PORT, PLAIN_PORT = 49152, 80
 """For witnesses: the packets that a reader has seen before, and addresses that are for documentation."""
 
 
@@ -283,7 +283,7 @@ def possible(packet: Packet) -> Packet:
         later = later or protocol == IPV6_FRAGMENT
         protocol = IPV6_FRAGMENT if later else protocol
     ports = protocol in WITH_PORTS and not later
-    icmp = protocol == _OWN_ICMP[packet.family] and not later
+    icmp = protocol == OWN_ICMP[packet.family] and not later
     return Packet(
         family=packet.family,
         source=packet.source,

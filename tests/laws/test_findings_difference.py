@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from strategies import OWNED, acls, corner_packets_of, packet_kinds
@@ -14,6 +14,7 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy import difference as difference_module
 from orchestrator.policy import oracle
 from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.cover import Limits
 from orchestrator.policy.difference import Change, difference
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
@@ -61,8 +62,8 @@ def judge(before: Acl, after: Acl, kinds: list[Packet], own: tuple[Prefix, ...],
         for packet in kinds:
             old = oracle.ask(before, packet, direction, returns)
             new = oracle.ask(after, packet, direction, returns)
-            now_in = [change for change in permitted if change.box.holds(packet)]
-            now_out = [change for change in denied if change.box.holds(packet)]
+            now_in = [change for change in permitted if says(change, packet, before, after)]
+            now_out = [change for change in denied if says(change, packet, before, after)]
             changes = old.action is not new.action and in_world(packet, direction, own)
             assert len(now_in) == (changes and new.action is Action.PERMIT)
             assert len(now_out) == (changes and new.action is Action.DENY)
@@ -71,7 +72,26 @@ def judge(before: Acl, after: Acl, kinds: list[Packet], own: tuple[Prefix, ...],
                 sides[0].add(old.rule or DEFAULT_ID)
                 sides[1].add(new.rule or DEFAULT_ID)
         for change in (*permitted, *denied):
+            assert says(change, change.witness, before, after)
             assert_deciders(change, deciders.get(id(change)), whole=len(kinds) > 500)
+
+
+def says(change: Change, packet: Packet, before: Acl, after: Acl) -> bool:
+    """Whether a change speaks of a packet."""
+    less = ((before, change.less_before), (after, change.less_after))
+    return change.box.holds(packet) and not any(
+        oracle.matches(rule, packet, acl.groups)
+        for acl, names in less
+        for rule in (*acl.rules, *oracle.RETURN_RULES)
+        if rule.id in names
+    )
+
+
+@pytest.fixture(params=["cut", "told as pairs"])
+def told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of telling: as boxes, and, where that would be too many, as pairs of rules."""
+    if request.param != "cut":
+        monkeypatch.setattr(difference_module, "MOST_CUTS", 0)
 
 
 def assert_deciders(change: Change, seen: tuple[set[RuleId], set[RuleId]] | None, *, whole: bool) -> None:
@@ -88,8 +108,9 @@ worlds = st.sampled_from(((), (), OWNED))
 return_traffic = st.sampled_from(list(ReturnTraffic))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits(3), worlds, return_traffic)
+@pytest.mark.usefixtures("told")
 def test_a_difference_is_exact_on_every_kind_of_packet(
     two: tuple[Acl, Acl], own: tuple[Prefix, ...], returns: ReturnTraffic
 ) -> None:
@@ -98,8 +119,9 @@ def test_a_difference_is_exact_on_every_kind_of_packet(
     judge(*two, kinds, own, returns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits(9), return_traffic)
+@pytest.mark.usefixtures("told")
 def test_a_difference_of_longer_lists_is_exact_at_their_corners(two: tuple[Acl, Acl], returns: ReturnTraffic) -> None:
     judge(*two, list(corner_packets_of(*two))[:500], (), returns)
 
@@ -162,7 +184,30 @@ def test_a_change_that_opens_everything_is_one_box_in_each_ip_version() -> None:
 
 
 def test_lists_with_nothing_in_common_are_refused_instead_of_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difference_module, "MOST_WORK", 3)
+    monkeypatch.setattr(difference_module, "MOST_CHANGES", 3)
     many = Acl(tuple(rule(f"p{port}", PERMIT, TCP, PortRange(port, port)) for port in range(0, 20, 2)))
     with pytest.raises(TooLarge, match="separate regions"):
         difference(Acl(), many)
+
+
+def test_what_a_limit_leaves_open_is_refused_and_not_guessed() -> None:
+    before, after = Acl((rule("a", PERMIT, TCP),)), Acl((rule("a", DENY, TCP),))
+    assert difference(before, after)
+    with pytest.raises(TooLarge, match="separate regions"):
+        difference(before, after, limits=Limits(question=0, total=0))
+
+
+def test_a_region_with_many_holes_is_one_change_that_names_what_makes_them() -> None:
+    """Every second port is denied before: the rest, no short list of boxes together with other fields, is told less."""
+    holes = [
+        replace(
+            rule(f"h{port}", DENY, TCP, PortRange(port, port)), source=Addresses((Prefix.parse(f"10.{port}.0.0/16"),))
+        )
+        for port in range(1, 99, 2)
+    ]
+    web = rule("web", PERMIT, TCP)
+    found = difference(Acl((*holes, web)), Acl((*holes, replace(web, action=DENY))))
+    (change,) = found.denied
+    assert found.permitted == ()
+    assert (change.before, change.after) == (("web",), ("web",))
+    assert change.less_before == change.less_after == tuple(hole.id for hole in holes)

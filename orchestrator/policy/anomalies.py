@@ -1,0 +1,275 @@
+"""How the rules of one direction stand to one another: which are dead, which could go, which contradict.
+
+    rows of each IP version ──▶ cover: covered by earlier rows? ──▶ dead rules (duplicates, shadowed)
+                                       │ without the dead
+                                       └──▶ cover: crossings ──▶ redundant rules, conflicts
+
+Rules, not rows: a rule that matches in both IP versions is dead if it is in both, and lies in another if it does in
+both. The rows of dead rules are left out of the second half, the dead rows of other rules are not (see `findings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.cover import (
+    DEFAULT_LIMITS,
+    EARLIER_INSIDE,
+    FREE,
+    HELD,
+    LATER_INSIDE,
+    MAY_MATTER,
+    UNKNOWN,
+    Bytes,
+    Cover,
+    Crossings,
+    Limits,
+    Points,
+)
+from orchestrator.policy.model import Packet, Rule, RuleId
+from orchestrator.policy.ranks import Coordinates
+from orchestrator.policy.rulelist import Row
+from orchestrator.policy.space import Box
+
+Told = Callable[[int], None]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A rule that decides nothing, and what it would have matched. `like`: an earlier rule that says the same; else
+    `takers`: every rule that takes some of its packets, or None where these were not found within the limits."""
+
+    rule: Rule
+    witness: Packet
+    like: RuleId | None
+    takers: tuple[RuleId, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A rule that could go without any change, a packet it decides, and later rules (or the default) that suffice for
+    what it decides; None where these were not found within the limits."""
+
+    rule: Rule
+    witness: Packet
+    heirs: tuple[RuleId, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Pairs of rules whose order decides, in columns: their positions, a packet's `points`, and whether the earlier
+    permits. The later rules' positions ascend."""
+
+    coordinates: Coordinates
+    earlier: Indices
+    later: Indices
+    points: Points
+    earlier_permits: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.later)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What the limits left undecided of a rule: whether it is dead (no `earlier`), or whether earlier ones conflict."""
+
+    rule: RuleId
+    earlier: tuple[RuleId, ...]
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rule stands in the list of one IP version."""
+
+    version: Version
+    row: int
+
+
+class Version:
+    """The list of one IP version: its rows, and what became of the questions about them."""
+
+    def __init__(self, rows: Sequence[Row], limits: Limits) -> None:
+        self.rows = rows
+        self.cover = Cover([row.box for row in rows], limits)
+        self.permits: Bytes = np.array([row.permit for row in rows], np.uint8)
+        self.positions: Indices = np.array([row.position for row in rows], np.int64)
+        self.state: Bytes = np.zeros(len(rows), np.uint8)
+        self.points: Points = np.zeros((len(rows), 0), np.uint32)
+        self.counts: Bytes = np.ones(len(rows), np.uint8)
+        self.matters: Bytes = np.zeros(len(rows), np.uint8)
+
+    def packet(self, row: int) -> Packet:
+        """A packet that a row decides; it must not be covered."""
+        return self.cover.coordinates.packet(self.points[row].tolist())
+
+
+class Anomalies:
+    """The rules of one direction, judged. `told` hears the number of rows that are done; each is done twice."""
+
+    def __init__(
+        self,
+        rows: dict[Family, tuple[Row, ...]],
+        limits: Limits = DEFAULT_LIMITS,
+        told: Told = lambda _: None,
+    ) -> None:
+        self._versions = [Version(listed, limits) for listed in rows.values()]
+        self._told = told
+        self._done = 0
+        self.places: dict[RuleId, list[Place]] = {}
+        for version in self._versions:
+            for number, row in enumerate(version.rows):
+                self.places.setdefault(row.id, []).append(Place(version, number))
+            version.state, version.points = version.cover.covered(self._progress())
+            self._done += len(version.rows)
+        self._rules = self._in_order()
+        self.dead = tuple(self._find_dead())
+        self._leave_out({dead.rule.id for dead in self.dead})
+        self._crossings = [self._cross(version) for version in self._versions]
+
+    def _progress(self) -> Told:
+        before = self._done
+        return lambda rows: self._told(before + rows)
+
+    def _in_order(self) -> list[Rule]:
+        """The rules that the list itself has, without return traffic and default."""
+        rules = {row.position: row.rule for version in self._versions for row in version.rows if row.rule is not None}
+        return [rule for _, rule in sorted(rules.items()) if not rule.id.startswith("_")]
+
+    def _find_dead(self) -> Iterator[Dead]:
+        first_like: dict[tuple[object, ...], RuleId] = {}
+        for rule in self._rules:
+            here = self.places[rule.id]
+            like = first_like.setdefault((rule.action, *(_row(place).box for place in here)), rule.id)
+            if like != rule.id:
+                yield Dead(rule, _row(here[0]).box.witness(), like, (like,))
+            elif all(place.version.state[place.row] == HELD for place in here):
+                yield Dead(rule, _row(here[0]).box.witness(), None, _named(here, _deciders))
+
+    def boxes(self, rule: RuleId) -> list[Box]:
+        """What a rule matches in each IP version; empty if nothing."""
+        return [_row(place).box for place in self.places.get(rule, ())]
+
+    def _leave_out(self, names: set[RuleId]) -> None:
+        for name in names:
+            for place in self.places[name]:
+                place.version.counts[place.row] = 0
+
+    def _cross(self, version: Version) -> Crossings:
+        alone = np.array([len(self.places[row.id]) == 1 for row in version.rows], np.uint8)
+        found = version.cover.crossings(version.permits, version.counts, alone, self._progress())
+        self._done += len(version.rows)
+        version.matters = found.matters
+        return found
+
+    def idle(self) -> Iterator[Idle]:
+        """Every redundant rule, in order."""
+        for rule in self._alive():
+            here = self.places[rule.id]
+            if self._matters(here):
+                continue
+            free = next((place for place in here if place.version.state[place.row] == FREE), None)
+            if free is not None:
+                yield Idle(rule, free.version.packet(free.row), _named(here, _heirs))
+
+    def _alive(self) -> Iterator[Rule]:
+        return (rule for rule in self._rules if _counts(self.places[rule.id]))
+
+    def _matters(self, here: Sequence[Place]) -> int:
+        """MATTERS and MAY_MATTER of a rule, in either IP version."""
+        found = 0
+        for place in here:
+            found |= int(place.version.matters[place.row])
+        return found
+
+    def conflicts(self) -> Iterator[Conflicts]:
+        """Every conflict once, those of each IP version together."""
+        seen: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        for version, crossings in zip(self._versions, self._crossings, strict=True):
+            chosen = self._of_rules(version, crossings)
+            chosen = chosen[(crossings.flags[chosen] & UNKNOWN) == 0]
+            earlier, later = version.positions[crossings.earlier[chosen]], version.positions[crossings.later[chosen]]
+            pairs = earlier << 32 | later
+            fresh = ~np.isin(pairs, seen) if len(seen) and len(pairs) else slice(None)
+            seen = np.concatenate((seen, pairs))
+            yield Conflicts(
+                version.cover.coordinates,
+                earlier[fresh],
+                later[fresh],
+                crossings.points[chosen][fresh],
+                version.permits[crossings.earlier[chosen][fresh]].astype(np.bool_),
+            )
+
+    def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
+        """The crossings between two rules of the list of which neither lies in the other."""
+        listed = np.array([not row.id.startswith("_") for row in version.rows], np.bool_)
+        keep = listed[crossings.earlier] & listed[crossings.later]
+        for index in np.flatnonzero(keep & ((crossings.flags & (EARLIER_INSIDE | LATER_INSIDE)) > 0)).tolist():
+            earlier, later = (self.places[version.rows[row[index]].id] for row in (crossings.earlier, crossings.later))
+            flags = crossings.flags[index]
+            keep[index] = not (
+                (flags & EARLIER_INSIDE and _inside(earlier, later))
+                or (flags & LATER_INSIDE and _inside(later, earlier))
+            )
+        return np.flatnonzero(keep)
+
+    def unknown(self) -> Iterator[Unknown]:
+        """What was not decided within the limits."""
+        for rule in self._alive():
+            here = self.places[rule.id]
+            if all(place.version.state[place.row] != FREE for place in here):
+                yield Unknown(rule.id, (), "is shadowed")
+            elif self._matters(here) == MAY_MATTER:
+                yield Unknown(rule.id, (), "is redundant")
+        for version, crossings in zip(self._versions, self._crossings, strict=True):
+            yield from self._unknown_of(version, crossings)
+
+    def _unknown_of(self, version: Version, crossings: Crossings) -> Iterator[Unknown]:
+        chosen = self._of_rules(version, crossings)
+        pairs: dict[int, list[int]] = {}
+        for index in chosen[(crossings.flags[chosen] & UNKNOWN) > 0].tolist():
+            pairs.setdefault(int(crossings.later[index]), []).append(int(crossings.earlier[index]))
+        for later, earlier in pairs.items():
+            names = tuple(version.rows[row].id for row in earlier)
+            yield Unknown(version.rows[later].id, names, "conflicts")
+
+
+def _counts(here: Sequence[Place]) -> bool:
+    """Whether a rule was not found dead."""
+    return all(place.version.counts[place.row] for place in here)
+
+
+def _row(place: Place) -> Row:
+    return place.version.rows[place.row]
+
+
+def _inside(inner: Sequence[Place], outer: Sequence[Place]) -> bool:
+    return all(any(_row(big).box.contains(_row(small).box) for big in outer) for small in inner)
+
+
+def _deciders(place: Place) -> list[int] | None:
+    return place.version.cover.deciders(place.version.counts, place.row)
+
+
+def _heirs(place: Place) -> list[int] | None:
+    if place.version.state[place.row] == HELD:
+        return []
+    return place.version.cover.heirs(place.version.permits, place.version.counts, place.row)
+
+
+def _named(here: Sequence[Place], ask: Callable[[Place], list[int] | None]) -> tuple[RuleId, ...] | None:
+    """The ids of the rows that a question gives about all places of a rule, each once, in the order of the list."""
+    found: dict[int, RuleId] = {}
+    for place in here:
+        rows = ask(place)
+        if rows is None:
+            return None
+        found.update((place.version.rows[row].position, place.version.rows[row].id) for row in rows)
+    return tuple(found[position] for position in sorted(found))

@@ -1,0 +1,177 @@
+"""Which rows of a list hold what of which others: the one hard question behind every finding.
+
+The question
+    Given a box and some rows, is there a packet of the box that none of the rows holds? Whether a rule is shadowed,
+    redundant or in conflict, which rules take its packets, which would take them over: each is this question about the
+    right box and the right rows.
+
+        shadowed    box r                      rows before r                      no packet
+        takes       what r and k share         rows before k                      a packet: k decides some of r
+        crossing    what i and j share         rows before j but i                a packet: j decides it if i goes
+
+    A *crossing* is a pair i before j with different answers of which that holds. A row is redundant exactly if it is
+    the earlier of no crossing: if it goes, a packet that it decided is decided by the next row that holds it, and
+    changes its fate exactly if that row answers otherwise. And two rules are in conflict if they cross and neither
+    lies in the other.
+
+How it is answered
+    Boxes become products of spans of small integers (`ranks`). Rows that meet a box are found with a packed R-tree.
+    Then, in this order:
+
+    1. Some packets of the box, its plainest and its corners, are looked up. One that nobody holds settles it, and
+       shows it. For many boxes that are parts of one row, all rows that meet it are drawn as bits on its axes, and to
+       look a packet up is an AND of five words for each 64 rows.
+    2. Is there a row that contains the whole box? That settles it too, and is the usual end for a yes.
+    3. The row that takes most of the box is cut away, which leaves at most five pieces; each is asked about again, with
+       the rows that meet it.
+
+              +-----------+                +-----+-----+
+              | box  +----+----+           |  1  |     |
+              |      | row|    |   ==>     |     +-----+      and then 1 and 2 against the other rows
+              |      +----+----+           |     |  2  | ...
+              +-----------+                +-----+-----+
+
+    All three are exact. The third can take long: whether boxes cover a box is NP-hard in the number of axes, and though
+    lists that people write end soon, one can be made that does not. So it works within a limit, counted in looks at a
+    row and not in seconds, the same on every machine (`Limits`). What was not decided is said to be undecided, never
+    guessed.
+
+    The search is in C (`_native/`). `cover_reference` says the same in plain Python, without a tree, bits or limits,
+    and stands in where the extension was not built, for lists of some dozens of rules. Law: they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.policy.cover_reference import ReferenceCover
+from orchestrator.policy.model import Packet
+from orchestrator.policy.ranks import AXES, U32, ranked
+from orchestrator.policy.space import Box
+
+
+def _fastest() -> Any:
+    try:
+        from orchestrator.policy import _cover  # noqa: PLC0415 -- optional: it takes a C compiler to be there
+    except ImportError:
+        return ReferenceCover
+    return _cover.Cover
+
+
+_implementation = _fastest()
+
+HELD, FREE, UNDECIDED = range(3)
+"""Answers: rows hold all of it; a packet is free; the limit ended."""
+
+UNKNOWN, EARLIER_INSIDE, LATER_INSIDE = 1, 2, 4
+"""Flags of a crossing: not decided; which of the two rows lies in the other."""
+
+MATTERS, MAY_MATTER = 1, 2
+
+_STRIDE = 2048
+"""Rows between two reports of progress."""
+
+Bytes = npt.NDArray[np.uint8]
+Points = npt.NDArray[np.uint32]
+Rows = npt.NDArray[np.uint32]
+Told = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much work may be done, in looks at a row: for one question (some 20 ms) and for all about a list (10 s)."""
+
+    question: int = 4_000_000
+    total: int = 2_000_000_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """Pairs of rows of different answers: the later decides `points` (uint32[n][5]) if the earlier goes.
+
+    `flags`: UNKNOWN where it is not known whether it does; EARLIER_INSIDE, LATER_INSIDE. `matters`: of each row 0, or
+    MATTERS if it is the earlier of a crossing, or MAY_MATTER if that is not known, or both.
+    """
+
+    earlier: Rows
+    later: Rows
+    points: Points
+    flags: Rows
+    matters: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Of two lists the rows that decide a packet, with different answers: `row` is in one of them only."""
+
+    row: int
+    other: int
+    packet: Packet
+
+
+class Cover:
+    """The rows of one list, at least one, ready to be asked."""
+
+    def __init__(self, boxes: Sequence[Box], limits: Limits = DEFAULT_LIMITS) -> None:
+        found = ranked(boxes)
+        self.coordinates = found.coordinates
+        self._rows = _implementation(found.spans, found.starts, found.plain)
+        self._count = len(boxes)
+        self._question, self._left = limits.question, limits.total
+
+    def covered(self, told: Told = lambda _: None) -> tuple[Bytes, Points]:
+        """Of each row whether the earlier ones hold all of it; where not, a point that none of them holds."""
+        state, points = np.zeros(self._count, np.uint8), np.zeros((self._count, AXES), np.uint32)
+        for start in range(0, self._count, _STRIDE):
+            stop = min(start + _STRIDE, self._count)
+            self._left = self._rows.covered(state, points, start, stop, self._left, self._question)
+            told(stop)
+        return state, points
+
+    def crossings(self, permits: Bytes, counts: Bytes, alone: Bytes, told: Told = lambda _: None) -> Crossings:
+        """All crossings among the rows that count, but for exceptions: of a pair one of which lies in the other, and is
+        `alone` (has no row in another list that may lie outside), only `matters` tells."""
+        matters = np.zeros(self._count, np.uint8)
+        parts: list[U32] = []
+        for start in range(0, self._count, _STRIDE):
+            stop = min(start + _STRIDE, self._count)
+            found, self._left = self._rows.crossings(
+                permits, counts, alone, matters, start, stop, self._left, self._question
+            )
+            parts.append(np.frombuffer(found, np.uint32).reshape(-1, AXES + 3))
+            told(stop)
+        pairs = np.concatenate(parts)
+        return Crossings(pairs[:, 0], pairs[:, 1], pairs[:, 2 : 2 + AXES], pairs[:, -1], matters)
+
+    def changes(self, permits: Bytes, of: Bytes, row: int) -> list[Switch] | None:
+        """Of rows of two lists in an order that both keep (`of`: 1 before, 2 after, 3 both) those that answer otherwise
+        for packets that `row`, of one list only, decides in its own. A pair of two such rows is told of the one before.
+        None: undecided."""
+        found, self._left = self._rows.changes(permits, of, row, self._left, self._question)
+        pairs = np.frombuffer(found, np.uint32).reshape(-1, AXES + 3)
+        if (pairs[:, -1] & UNKNOWN).any():
+            return None
+        return [Switch(row, other, self.coordinates.packet(point)) for _, other, *point, _ in pairs.tolist()]
+
+    def before(self, of: Bytes, row: int, other: int) -> list[int]:
+        """The rows that take some of what two rows share before either list has come to its one of them, ascending."""
+        found: list[int] = np.frombuffer(self._rows.before(of, row, other), np.uint32).tolist()
+        return found
+
+    def deciders(self, counts: Bytes, row: int) -> list[int] | None:
+        """The earlier rows that count and decide part of a row's packets, ascending. None: undecided."""
+        found, self._left = self._rows.deciders(counts, row, self._left, self._question)
+        return None if found is None else np.frombuffer(found, np.uint32).tolist()
+
+    def heirs(self, permits: Bytes, counts: Bytes, row: int) -> list[int] | None:
+        """Later rows that suffice to answer for a row that crosses none, if it goes, ascending. None: undecided."""
+        found, self._left = self._rows.heirs(permits, counts, row, self._left, self._question)
+        return None if found is None else np.frombuffer(found, np.uint32).tolist()

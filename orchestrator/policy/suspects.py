@@ -1,0 +1,122 @@
+"""What is said of a rule or an address group without looking at other rules."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Prefix, aggregate
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Packet, Rule
+from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.space import WHOLE, Box, boxes_of
+from orchestrator.policy.spans import Span
+
+_MOST_WORDS = 3
+"""Longer lists are cut in texts, with the number of what is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """When a permit is called too wide: its far side has at least this share of all addresses, as a prefix length, and
+    it admits at least so many destination ports of TCP or UDP."""
+
+    prefix_length: int = 8
+    ports: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A packet to try, where there is one, and what is to be said."""
+
+    witness: Packet | None
+    text: str
+
+
+def why_never(rule: Rule, acl: Acl) -> str:
+    """Why a rule matches no packet in its list. It must not."""
+    empty = [name for name in (*rule.source.groups, *rule.destination.groups) if not acl.groups[name].prefixes]
+    if empty:
+        return f"'{rule.id}' can match nothing: the group '{empty[0]}' is empty"
+    if boxes_of(rule, acl.groups):
+        return f"'{rule.id}' can match nothing: none of its addresses are the tenant's"
+    if rule.fragments:
+        return f"'{rule.id}' can match nothing: an IPv6 later fragment does not show its protocol"
+    return f"'{rule.id}' can match nothing: its source and its destination are of different IP versions"
+
+
+def expired(rule: Rule, boxes: Sequence[Box], now: dt.datetime | None) -> Remark | None:
+    """Said of a rule whose time is over at `now`."""
+    if now is None or rule.expires is None or rule.expires > now:
+        return None
+    return Remark(boxes[0].witness() if boxes else None, f"'{rule.id}' expired on {rule.expires.isoformat()}")
+
+
+def wide(rule: Rule, boxes: Iterable[Box], acl: Acl, settings: Wide | None) -> Remark | None:
+    """Said of a permit that lets a large part of the world open connections to many ports. Nothing is wide where the
+    default permits."""
+    if settings is None or rule.action is Action.DENY or acl.default(rule.direction) is Action.PERMIT:
+        return None
+    broad = next((box for box in boxes if _is_wide(box, rule.direction, settings)), None)
+    if broad is None:
+        return None
+    far = _far_side(broad, rule.direction)
+    where = "from" if rule.direction is Direction.INGRESS else "to"
+    part = f"{spans.size(far) / (1 << broad.family.bits):.3g} of all IPv{broad.family.value} addresses"
+    return Remark(broad.witness(), f"'{rule.id}' permits {spans.size(broad.destination_ports)} ports {where} {part}")
+
+
+def _is_wide(box: Box, direction: Direction, settings: Wide) -> bool:
+    share = 1 << max(0, box.family.bits - settings.prefix_length)
+    opens = box.tcp_flags >> 0x02 & 1 if box.protocols == 1 << TCP else box.protocols & (1 << TCP | 1 << UDP)
+    many = spans.size(box.destination_ports) >= settings.ports
+    return bool(box.fragments & WHOLE and opens) and many and spans.size(_far_side(box, direction)) >= share
+
+
+def _far_side(box: Box, direction: Direction) -> spans.Spans:
+    return box.source if direction is Direction.INGRESS else box.destination
+
+
+def wordy(group: AddressGroup, users: Sequence[Rule], acl: Acl) -> Remark | None:
+    """Said of a group that could name the same addresses in fewer prefixes: some lie in others, or are two halves."""
+    fewest = aggregate(group.prefixes)
+    if len(fewest) == len(group.prefixes):
+        return None
+    merges = [(whole, parts) for whole, parts in _parts(fewest, group.prefixes) if len(parts) > 1]
+    shown = [f"{whole} for {_listed(parts)}" for whole, parts in merges[:_MOST_WORDS]]
+    more = f" and {len(merges) - _MOST_WORDS} more" if len(merges) > _MOST_WORDS else ""
+    text = (
+        f"the group '{group.name}' names in {len(group.prefixes)} prefixes what {len(fewest)} would: "
+        f"{'; '.join(shown)}{more}"
+    )
+    examples = (packet for rule in users for packet in _examples(rule, group, merges[0][0], acl))
+    return Remark(next(examples, None), text)
+
+
+def _parts(wholes: Sequence[Prefix], prefixes: Iterable[Prefix]) -> Iterator[tuple[Prefix, list[Prefix]]]:
+    """Of sorted, disjoint prefixes each with those of the others, all inside one of them, that it holds."""
+    left = sorted(prefixes)
+    start = 0
+    for whole in wholes:
+        stop = start
+        while stop < len(left) and whole.contains(left[stop]):
+            stop += 1
+        yield whole, left[start:stop]
+        start = stop
+
+
+def _listed(prefixes: Sequence[Prefix]) -> str:
+    words = [*map(str, prefixes)]
+    if len(words) > _MOST_WORDS:
+        words = [*words[: _MOST_WORDS - 1], f"{len(words) - _MOST_WORDS + 1} more"]
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _examples(rule: Rule, group: AddressGroup, prefix: Prefix, acl: Acl) -> Iterator[Packet]:
+    """A packet of a rule that uses a group, with an address of one prefix of it."""
+    block = (Span(prefix.network, prefix.last),)
+    for box in boxes_of(rule, acl.groups):
+        if box.family is prefix.family:
+            on_source = group.name in rule.source.groups
+            yield (box._replace(source=block) if on_source else box._replace(destination=block)).witness()
