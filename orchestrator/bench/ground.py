@@ -70,6 +70,14 @@ def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
     return len(flows)
 
 
+def resident_mib(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise Unreachable(f"process {pid} is gone")
+
+
 class _Arrivals:
     """Keeps the channels of switches that have connected."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.bench.results import Figure, Results, Series, machine
+from orchestrator.bench.results import Figure, Results, Series, Stack, machine
 from orchestrator.errors import Missing
 
 
@@ -19,6 +20,7 @@ def write(results: Results, folder: Path) -> list[Path]:
     document = folder / "results.json"
     document.write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
     plots = [_plot(list(lines), folder) for _, lines in groupby(results.series, key=lambda line: line.y_label)]
+    plots += [_stacked(stack, folder) for stack in results.stacks]
     report = folder / "report.md"
     report.write_text(_markdown(results, plots), encoding="utf-8")
     return [document, *plots, report]
@@ -45,13 +47,7 @@ def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
 
 
 def _plot(lines: list[Series], folder: Path) -> Path:
-    try:
-        import matplotlib as mpl  # noqa: PLC0415  (a second of import that only plots need)
-
-        mpl.use("svg")
-        from matplotlib import pyplot  # noqa: PLC0415
-    except ImportError:
-        raise Missing("matplotlib draws the plots: install aclflow with its extra 'bench'") from None
+    pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for line in lines:
         axes.plot(line.x, line.y, marker="o", label=line.name)
@@ -60,7 +56,36 @@ def _plot(lines: list[Series], folder: Path) -> Path:
     axes.set_ylim(bottom=0)
     axes.legend()
     axes.grid(visible=True, alpha=0.3)
-    path = folder / (lines[0].y_label.split(" (")[0].lower().replace(" ", "-").replace("/", "-") + ".svg")
+    return _saved(pyplot, figure, folder, lines[0].y_label.split(" (")[0])
+
+
+def _stacked(stack: Stack, folder: Path) -> Path:
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    below = [0.0] * len(stack.bars)
+    for name, heights in stack.parts.items():
+        axes.bar(stack.bars, heights, bottom=below, label=name)
+        below = [base + height for base, height in zip(below, heights, strict=True)]
+    axes.set_ylabel(stack.y_label)
+    axes.set_title(stack.title)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.grid(visible=True, axis="y", alpha=0.3)
+    return _saved(pyplot, figure, folder, stack.title)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  (a second of import that only plots need)
+
+        mpl.use("svg")
+        from matplotlib import pyplot  # noqa: PLC0415
+    except ImportError:
+        raise Missing("matplotlib draws the plots: install aclflow with its extra 'bench'") from None
+    return pyplot
+
+
+def _saved(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
+    path = folder / (title.lower().replace(" ", "-").replace("/", "-") + ".svg")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

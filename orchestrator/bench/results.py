@@ -66,6 +66,16 @@ class Series:
     y_label: str
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Where something goes, bar by bar: `parts` holds for each part one height a bar, in the order they are stacked."""
+
+    title: str
+    bars: tuple[str, ...]
+    parts: Mapping[str, tuple[float, ...]]
+    y_label: str
+
+
 @dataclass(slots=True)
 class Results:
     """Everything one run of a suite found."""
@@ -74,6 +84,7 @@ class Results:
     settings: Mapping[str, object]
     figures: dict[str, Figure] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -85,6 +96,9 @@ class Results:
             "settings": dict(self.settings),
             "series": [
                 {"name": s.name, "x": s.x, "y": s.y, "x_label": s.x_label, "y_label": s.y_label} for s in self.series
+            ],
+            "stacks": [
+                {"title": s.title, "bars": s.bars, "parts": dict(s.parts), "y_label": s.y_label} for s in self.stacks
             ],
             "figures": {
                 name: {"median": f.median, "low": f.low, "high": f.high, "runs": f.runs, "unit": f.unit}

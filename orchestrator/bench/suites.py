@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.bench import control_plane
+from orchestrator.bench import nft_cost
+from orchestrator.bench.control_plane import suite as control_plane
 from orchestrator.bench.results import Results
 from orchestrator.errors import BadInput
 
-SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType({"control-plane": control_plane.run})
+SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
+    {"control-plane": control_plane.run, "firewall-filter": nft_cost.run}
+)
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
 
 

@@ -1,0 +1,175 @@
+"""REST to two switches: whole lists, and single changes of long ones.
+
+The clock starts with the call and stops when both switches were read back and reported to hold the change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ParamSpec
+
+from orchestrator.bench.control_plane.sizes import TENANT, Sizes, name_of, record_ratio
+from orchestrator.bench.control_plane.wire import OFCTL
+from orchestrator.bench.ground import BASELINE_BRIDGES, clear, flows_as_text, ofctl_add, resident_mib
+from orchestrator.bench.results import Figure, Results, Series, Stack, Target
+from orchestrator.bench.rulesets import synthetic
+from orchestrator.client import Client, Written
+from orchestrator.errors import Unreachable
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import SERVICE, ControlPlane
+from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.formats.native import acl_to_json
+from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+
+P = ParamSpec("P")
+
+_WHOLE_LIST = Target(2.0)
+_ONE_RULE_MS = Target(10.0)
+_GROWTH = Target(1.3)
+_MEMORY_MIB = Target(300)
+
+_GROUP = GroupName("members")
+_PATIENCE_S = 60
+
+
+def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Callable[[str], None]) -> None:
+    """Whole lists at every size, and single changes of each."""
+    plane = ControlPlane(lab)
+    plane.start({TENANT: Acl()}, progress=progress)
+    medians: dict[int, float] = {}
+    stages: dict[str, dict[str, list[float]]] = {}
+    with plane.client() as client:
+        bench = _Bench(lab, client.waiting(_PATIENCE_S), results, sizes, folder, stages)
+        for rules in sizes.scales:
+            bench.whole(rules, sizes.rounds if rules == sizes.rules else sizes.slow_rounds, progress)
+            if rules == sizes.rules:
+                memory = resident_mib(lab.state.process(SERVICE).pid)
+                results.figures["service_rss_mib"] = Figure.of([memory], "MiB", _MEMORY_MIB)
+            medians[rules] = bench.changes(rules, progress)
+        bench.group(progress)
+        bench.empty()
+    results.stacks.append(_stacked(stages))
+    base, longest = medians[sizes.rules], medians[max(sizes.scales)]
+    growth = f"one_rule_{name_of(max(sizes.scales))}_vs_{name_of(sizes.rules)}"
+    results.figures[growth] = Figure.of([longest / base], "ratio", _GROWTH)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Bench:
+    """What every measurement needs."""
+
+    lab: Lab
+    client: Client
+    results: Results
+    sizes: Sizes
+    folder: Path
+    stages: dict[str, dict[str, list[float]]]
+
+    def whole(self, rules: int, rounds: int, progress: Callable[[str], None]) -> None:
+        """A whole list into empty switches, against `ovs-ofctl` to two bridges in turn."""
+        body, text = json.dumps(acl_to_json(synthetic(rules))).encode(), self.folder / "rest.flows"
+        name = f"rest_{name_of(rules)}"
+        ours, theirs = [], []
+        for turn in range(rounds + 1):
+            progress(f"{name}, round {turn} of {rounds}")
+            self.empty()
+            seconds, _ = self._timed(self.client.put_acl, TENANT, body)
+            if turn == 0:  # warms both sides up, and gives the baseline its flows
+                flows = flows_as_text(self.lab, self.lab.spec.hosts[0].name, text)
+                self.results.notes.append(f"{name}: {flows} flows on every switch")
+                self._baseline(text)
+                continue
+            ours.append(seconds)
+            theirs.append(self._baseline(text))
+        target = _WHOLE_LIST if rules == self.sizes.rules else None
+        record_ratio(self.results, name, ours, theirs, OFCTL, target)
+
+    def changes(self, rules: int, progress: Callable[[str], None]) -> float:
+        """One rule added, edited and deleted, again and again, at places all over the list; the median of adding."""
+        progress(f"single changes among {rules} rules")
+        draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
+        taken: dict[str, list[float]] = {"added": [], "edited": [], "deleted": []}
+        for number, rule in enumerate(_more(rules, self.sizes.changes)):
+            place = draw.randrange(rules)
+            other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
+            seconds, stages = self._timed(self.client.insert_rule, TENANT, rule, position=place)
+            taken["added"].append(seconds)
+            taken["edited"].append(self._timed(self.client.put_rule, TENANT, other)[0])
+            taken["deleted"].append(self._timed(self.client.delete_rule, TENANT, rule.id)[0])
+            for stage, part in stages.items():
+                self.stages.setdefault(f"one of {name_of(rules)}", {}).setdefault(stage, []).append(1000 * part)
+        size = name_of(rules)
+        for what, found in taken.items():
+            milliseconds = [1000 * each for each in found]
+            name = f"one_rule_{size}_ms" if what == "added" else f"one_rule_{what}_{size}_ms"
+            target = _ONE_RULE_MS if name == f"one_rule_{name_of(self.sizes.rules)}_ms" else None
+            self.results.figures[name] = Figure.of(milliseconds, "ms", target)
+            turns = tuple(float(turn) for turn in range(1, len(milliseconds) + 1))
+            label = f"one rule among {size} milliseconds (ms)"
+            self.results.series.append(Series(what, turns, tuple(milliseconds), "change", label))
+        return self.results.figures[f"one_rule_{size}_ms"].median
+
+    def group(self, progress: Callable[[str], None]) -> None:
+        """One member more in a large address group that a few rules ask for."""
+        members = self.sizes.members
+        progress(f"a group of {members} addresses, one change at a time")
+        self._timed(self.client.put_acl, TENANT, _grouped(members, 0))
+        taken = [
+            1000 * self._timed(self.client.put_acl, TENANT, _grouped(members, turn))[0]
+            for turn in range(1, self.sizes.slow_rounds + 1)
+        ]
+        self.results.figures[f"one_member_{name_of(members)}_ms"] = Figure.of(taken, "ms")
+
+    def _timed(
+        self, write: Callable[P, Written], *arguments: P.args, **named: P.kwargs
+    ) -> tuple[float, Mapping[str, float]]:
+        """Seconds from the call of a write until its answer, which comes when it is enforced, and the service's stages.
+
+        Raises Unreachable.
+        """
+        started = time.perf_counter()
+        written = write(*arguments, **named)
+        seconds = time.perf_counter() - started
+        if not written.enforced:
+            raise Unreachable(f"generation {written.generation} was not enforced within {_PATIENCE_S} s")
+        return seconds, written.stages
+
+    def empty(self) -> None:
+        """Take every rule off the switches, ours and the baseline's."""
+        self._timed(self.client.put_acl, TENANT, Acl())
+        clear(self.lab, BASELINE_BRIDGES)
+
+    def _baseline(self, text: Path) -> float:
+        return sum(ofctl_add(self.lab, bridge, text) for bridge in BASELINE_BRIDGES)
+
+
+def _stacked(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
+    """The median of every stage of adding one rule, a bar a size."""
+    names = dict.fromkeys(stage for parts in stages.values() for stage in parts)
+    heights = {name: tuple(statistics.median(parts.get(name, [0.0])) for parts in stages.values()) for name in names}
+    return Stack("where the time of one rule goes", tuple(stages), heights, "milliseconds, median of each stage")
+
+
+def _more(rules: int, how_many: int) -> Iterator[Rule]:
+    """Rules of the same kind that a list of `rules` synthetic ones does not hold."""
+    yield from synthetic(rules + how_many).rules[rules:]
+
+
+def _grouped(members: int, more: int) -> Acl:
+    """Three rules for one group of addresses that do not aggregate, `more` of them beyond `members`."""
+    base = Prefix.parse("10.0.0.0/8").network
+    group = AddressGroup(_GROUP, tuple(Prefix(Family.IPV4, base + 2 * index, 32) for index in range(members + more)))
+    rules = tuple(
+        Rule(RuleId(f"r{port}"), Action.PERMIT, protocol=TCP, source=Addresses(groups=(_GROUP,)),
+             destination_ports=(PortRange(port, port),))
+        for port in (22, 80, 443)
+    )  # fmt: skip
+    return Acl(rules, {_GROUP: group})

@@ -1,0 +1,85 @@
+"""Figures of what is said about lists: findings and differences, in CPU seconds of one core.
+
+What is timed starts with a list in memory and ends with all findings (or changes) found; conflicts are in columns then,
+and become values when they are looked at. Reading the file is not in it. ClassBench sets say no actions: every other
+rule denies, the hardest reading of them for conflicts; `findings_10k_s` is that of the slowest of the three sets.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.rulesets import synthetic
+from orchestrator.policy.difference import difference
+from orchestrator.policy.findings import check
+from orchestrator.policy.formats.registry import read
+from orchestrator.policy.formats.results import Options
+from orchestrator.policy.model import Acl, Action
+
+SETS = ("acl1_10k", "fw1_10k", "ipc1_10k")
+FINDINGS_10K, FINDINGS_100K, DIFFERENCE_10K = Target(2.0), Target(40.0), Target(1.0)
+_CHANGED = 10
+_ABSENT = "the ClassBench sets are not there: ACLFLOW_DATA names the folder of classbench/"
+
+Progress = Callable[[str], None]
+
+
+def measure(results: Results, *, rounds: int, progress: Progress) -> None:
+    """Add the figures, each of `rounds` runs, and a note with what was found in each list."""
+    lists = dict(_lists())
+    slowest: list[float] = []
+    changes: list[float] = []
+    for name, acl in lists.items():
+        progress(f"findings and differences of {name}")
+        seconds = [_cpu_seconds(check, acl) for _ in range(rounds)]
+        slowest = max(slowest, seconds, key=sum)
+        changes += [_cpu_seconds(difference, acl, changed(acl, turn)) for turn in range(rounds)]
+        results.figures[f"findings_{name}_s"] = Figure.of(seconds, "s", FINDINGS_10K)
+        results.notes.append(_found(name, acl))
+    if slowest:
+        results.figures["findings_10k_s"] = Figure.of(slowest, "s", FINDINGS_10K)
+        results.figures["difference_10k_ten_s"] = Figure.of(changes, "s", DIFFERENCE_10K)
+    else:
+        results.absent |= dict.fromkeys(("findings_10k_s", "difference_10k_ten_s"), _ABSENT)
+    progress("findings of 100,000 rules")
+    many = synthetic(100_000)
+    results.figures["findings_100k_s"] = Figure.of(
+        [_cpu_seconds(check, many) for _ in range(max(1, rounds // 3))], "s", FINDINGS_100K
+    )
+    results.notes.append(_found("100,000 synthetic rules", many))
+
+
+def changed(acl: Acl, seed: int) -> Acl:
+    """The list with ten of its rules turned round, others for every seed."""
+    rules = list(acl.rules)
+    for place in random.Random(seed).sample(range(len(rules)), _CHANGED):  # noqa: S311  (no secret)
+        turned = Action.DENY if rules[place].action is Action.PERMIT else Action.PERMIT
+        rules[place] = replace(rules[place], action=turned)
+    return replace(acl, rules=tuple(rules))
+
+
+def _lists() -> Iterator[tuple[str, Acl]]:
+    folder = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
+    for name in SETS:
+        path = folder / f"{name}.rules.gz"
+        if path.exists():
+            text = gzip.decompress(path.read_bytes())
+            yield name, read(text, "classbench", name=name, options=Options(classbench_action=None)).acl
+
+
+def _cpu_seconds(work: Callable[..., object], *lists: Acl) -> float:
+    started = time.process_time()
+    work(*lists)
+    return time.process_time() - started
+
+
+def _found(name: str, acl: Acl) -> str:
+    counts = ", ".join(f"{count:,} {kind.value}" for kind, count in check(acl).counts.items())
+    return f"{name}: {len(acl.rules):,} rules, {counts}"
