@@ -37,8 +37,9 @@ from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, aggreg
 from orchestrator.policy.model import Action, AddressGroup, Rule, resolve
 from orchestrator.policy.ports import EVERY_PORT, PortRange, masks
 from orchestrator.policy.protocols import only_family
-from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.flows import U16, Flow, FlowTable
 from orchestrator.program.program import Tier
+from orchestrator.program.rules import RuleTable
 
 WORTH = 32
 """Rules of fewer combinations are written out."""
@@ -177,13 +178,14 @@ def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, 
 
     First those that decide, in list order, then the clauses, ordered by priority and match.
     """
-    units = [
-        _Unit(each.rule, each.number, family, each.priority, _clauses(each.rule, sides, family))
-        for each in placed
-        for family in sides.families(each.rule)
-    ]
+    units = _units(placed, sides)
     deciding = FlowTable.of([unit.decider(stage, tenant) for unit in units])
     return FlowTable.joined([deciding, *_clause_flows(units, sides, stage, tenant)])
+
+
+def clause_atoms(placed: Iterable[Placed], sides: Sides) -> RuleTable:
+    """The clauses of conjunctive rules as atoms, each as often as rules ask for it."""
+    return _Named.of(_units(placed, sides), sides, 0).table
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,14 @@ class _Unit:
         return Flow(stage.table, self.priority, oxm.pack(terms), doing, cookie, tenant)
 
 
+def _units(placed: Iterable[Placed], sides: Sides) -> list[_Unit]:
+    return [
+        _Unit(each.rule, each.number, family, each.priority, _clauses(each.rule, sides, family))
+        for each in placed
+        for family in sides.families(each.rule)
+    ]
+
+
 def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
     """A rule taken apart into rules that it is the intersection of. A side of one prefix stays with the rest."""
     plain = Rule(rule.id, rule.action, direction=rule.direction)
@@ -225,21 +235,33 @@ def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
     return tuple(parts) if len(parts) > 1 else (plain, rest)
 
 
+class _Named(NamedTuple):
+    """The clauses of some conjunctions: what names each, its priority, and its atoms, whose `order` says whose."""
+
+    actions: list[bytes]
+    priority: U16
+    table: RuleTable
+
+    @classmethod
+    def of(cls, units: Sequence[_Unit], sides: Sides, tenant: int) -> _Named:
+        parts = [(unit, number, part) for unit in units for number, part in enumerate(unit.clauses)]
+        table = atoms([part for _, _, part in parts], sides.groups, tenant=tenant)
+        family = np.array([unit.family for unit, _, _ in parts], np.uint8)
+        return cls(
+            [conjunction(unit.conj_id, number, len(unit.clauses)) for unit, number, _ in parts],
+            np.array([unit.priority for unit, _, _ in parts], np.uint16),
+            table.take(table.family == family[table.order]),
+        )
+
+
 def _clause_flows(units: Sequence[_Unit], sides: Sides, stage: RuleStage, tenant: int) -> list[FlowTable]:
     """The clauses of all conjunctions, entries of the same match and priority put together."""
-    named = [
-        (unit, part, conjunction(unit.conj_id, number, len(unit.clauses)))
-        for unit in units
-        for number, part in enumerate(unit.clauses)
-    ]
-    if not named:
+    if not units:
         return []
-    table = atoms([part for _, part, _ in named], sides.groups, tenant=tenant)
-    family = np.array([unit.family for unit, _, _ in named], np.uint8)
-    table = table.take(table.family == family[table.order])
-    priority = np.array([unit.priority for unit, _, _ in named], np.uint16)[table.order]
-    flows = rule_flows(table, stage, priority, table.order.astype(np.uint64))  # the cookie says whose clause it is
-    return [_merged(flows, [action for _, _, action in named])]
+    named = _Named.of(units, sides, tenant)
+    whose = named.table.order
+    flows = rule_flows(named.table, stage, named.priority[whose], whose.astype(np.uint64))
+    return [_merged(flows, named.actions)]
 
 
 def _merged(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:

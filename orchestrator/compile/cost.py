@@ -14,11 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.atoms import atoms
+from orchestrator.compile.conjunctive import (
+    Parts,
+    Placed,
+    Sides,
+    clause_atoms,
+    conjunctive_flows,
+    hull,
+    is_conjunctive,
+)
 from orchestrator.compile.levels import levels
-from orchestrator.compile.lists import return_atoms
-from orchestrator.compile.openflow import MaskedRules, with_port_masks
+from orchestrator.compile.lists import INGRESS_STAGE, return_atoms
+from orchestrator.compile.openflow import MaskedRules, flow_counts, with_port_masks
+from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY
 from orchestrator.compile.tcam import TcamCost, tcam_cost
-from orchestrator.policy.model import Acl, ReturnTraffic
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, INGRESS, RuleTable
 
 SHAPE_NS = 40
@@ -69,30 +80,88 @@ class Cost:
 
 def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
     """The cost of a list. Raises TooLarge where it cannot even be expanded."""
-    table = atoms(acl.rules, acl.groups)
-    level = levels(table)
-    masked = with_port_masks(table)
+    expanded = _Expanded.of(acl)
     extra = return_atoms(0) if returns is ReturnTraffic.ESTABLISHED else RuleTable.empty()
-    by_rule = np.bincount(table.order[masked.atom], minlength=1)
-    widest = int(by_rule.argmax())
+    by_rule = expanded.flows_by_rule()
+    widest = int(by_rule.argmax()) if len(by_rule) else 0
     return Cost(
-        ingress=_list_cost(table, level, extra, INGRESS),
-        egress=_list_cost(table, level, extra, EGRESS),
-        tcam=tcam_cost(RuleTable.joined([table, extra])),
-        widest_rule=acl.rules[widest].id if len(table) else None,
-        widest_rule_flows=int(by_rule[widest]),
+        ingress=_list_cost(expanded, extra, INGRESS),
+        egress=_list_cost(expanded, extra, EGRESS),
+        tcam=expanded.tcam(extra),
+        widest_rule=acl.rules[widest].id if by_rule.any() else None,
+        widest_rule_flows=int(by_rule[widest]) if len(by_rule) else 0,
     )
 
 
-def _list_cost(table: RuleTable, level: npt.NDArray[np.int32], extra: RuleTable, direction: int) -> ListCost:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expanded:
+    """A list as atoms, with hulls for its conjunctive rules; `own` says which atoms are not of hulls."""
+
+    acl: Acl
+    sides: Sides
+    conjunctive: tuple[int, ...]
+    table: RuleTable
+    level: npt.NDArray[np.int32]
+    own: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, acl: Acl) -> _Expanded:
+        sides = Sides(acl.groups)
+        conjunctive = tuple(place for place, rule in enumerate(acl.rules) if is_conjunctive(rule, sides))
+        rules = list(acl.rules)
+        for place in conjunctive:
+            rules[place] = hull(rules[place], sides)
+        table = atoms(rules, acl.groups)
+        return cls(acl, sides, conjunctive, table, levels(table), ~np.isin(table.order, conjunctive))
+
+    def flows_by_rule(self) -> npt.NDArray[np.int64]:
+        """How many flow entries each rule needs; those that conjunctive rules share are counted for each."""
+        plain = self.table.take(self.own)
+        found = np.bincount(plain.order, flow_counts(plain), minlength=len(self.acl.rules)).astype(np.int64)
+        for place in self.conjunctive:
+            found[place] = sum(parts.entries for parts in self._parts(place).values())
+        return found
+
+    def tcam(self, extra: RuleTable) -> TcamCost:
+        """What a ternary CAM needs, which has no conjunctions: the product of each rule's sides."""
+        plain = tcam_cost(RuleTable.joined([self.table.take(self.own), extra]))
+        products = [self._parts(place) for place in self.conjunctive]
+        four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
+        return TcamCost(plain.ipv4_entries + four, plain.ipv6_entries + six)
+
+    def placed(self, direction: int) -> list[Placed]:
+        """The conjunctive rules of one direction, by level."""
+        deepest = {int(order): int(level) for order, level in zip(self.table.order, self.level, strict=True)}
+        rules = [(place, self.acl.rules[place]) for place in self.conjunctive]
+        wanted = Direction.INGRESS if direction == INGRESS else Direction.EGRESS
+        return [
+            Placed(rule, place + 1, HIGHEST_RULE_PRIORITY - deepest[place])
+            for place, rule in rules
+            if rule.direction is wanted
+        ]
+
+    def _parts(self, place: int) -> dict[Family, Parts]:
+        rule = self.acl.rules[place]
+        return {family: self.sides.parts(rule, family) for family in self.sides.families(rule)}
+
+
+def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCost:
+    table = expanded.table
     mine = table.direction == direction
-    with_returns = RuleTable.joined([table.take(mine), extra.take(extra.direction == direction)])
-    masked = with_port_masks(with_returns)
+    plain = RuleTable.joined([table.take(mine & expanded.own), extra.take(extra.direction == direction)])
+    masked = with_port_masks(plain)
+    looked_at = [shapes(plain, masked)]
+    placed = expanded.placed(direction)
+    conjunctions = 0
+    if placed:
+        conjunctions = len(conjunctive_flows(placed, expanded.sides, INGRESS_STAGE, 0))
+        clauses = clause_atoms(placed, expanded.sides)
+        looked_at.append(shapes(clauses, with_port_masks(clauses)))
     return ListCost(
         rules=len(np.unique(table.order[mine])),
-        flows=len(masked.atom) + 1,  # the default
-        levels=int(level[mine].max(initial=-1)) + 1 + bool(len(extra)),
-        shapes=len(np.unique(shapes(with_returns, masked))) + 1,
+        flows=len(masked.atom) + conjunctions + 1,  # the default
+        levels=int(expanded.level[mine].max(initial=-1)) + 1 + bool(len(extra)),
+        shapes=len(np.unique(np.concatenate(looked_at))) + bool(placed) + 1,  # what asks for conjunctions; the default
     )
 
 

@@ -167,13 +167,20 @@ def test_levels_run_out_at_the_lowest_priority(returns: ReturnTraffic, most: int
 
 
 def test_a_rule_that_would_fill_the_memory_is_refused() -> None:
+    ports = tuple(PortRange(2 * i, 2 * i) for i in range(2000))
+    wide = Rule(RuleId("wide"), Action.DENY, Direction.INGRESS, TCP, source_ports=ports, destination_ports=ports)
+    with pytest.raises(TooLarge) as caught:
+        compiled(Policy((tenant(1, [rule("r0"), wide]),)))
+    assert caught.value.place == "tenants[t1].acl.rules[1]"
+
+
+def test_a_rule_over_a_large_group_takes_the_sum_of_its_sides() -> None:
     many = tuple(Prefix.parse(f"10.{i // 256}.{i % 256}.1") for i in range(1500))
     group = AddressGroup(GroupName("many"), many)
     ports = tuple(PortRange(2 * i, 2 * i) for i in range(2000))
     wide = Rule(RuleId("wide"), Action.DENY, Direction.INGRESS, TCP, Addresses((), ("many",)), destination_ports=ports)
-    with pytest.raises(TooLarge) as caught:
-        compiled(Policy((tenant(1, [rule("r0"), wide], [group]),)))
-    assert caught.value.place == "tenants[t1].acl.rules[1]"
+    alone, beside = (compiled(Policy((tenant(1, rules, [group]),))) for rules in ([rule("r0")], [rule("r0"), wide]))
+    assert len(beside.flows) - len(alone.flows) == 1500 + 2000 + 1
 
 
 @pytest.mark.parametrize(

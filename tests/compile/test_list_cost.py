@@ -10,14 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from strategies import acls
 
-from orchestrator.compile import oxm
+from orchestrator.compile import conjunctive, oxm
 from orchestrator.compile.atoms import atoms
 from orchestrator.compile.cost import Cost, cost
+from orchestrator.compile.grouped import TenantList
 from orchestrator.compile.levels import levels
-from orchestrator.compile.lists import CompiledList
 from orchestrator.compile.openflow import with_port_masks
 from orchestrator.compile.pipeline import Table
 from orchestrator.compile.structure import default_rows
+from orchestrator.compile.tcam import TcamCost
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, FlagMatch, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
@@ -30,10 +31,23 @@ CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "..
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(acls(max_rules=8))
 def test_the_cost_is_what_compiling_gives(acl: Acl) -> None:
+    check_cost(acl)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(acls(max_rules=6))
+def test_the_cost_of_conjunctions_is_what_compiling_gives(acl: Acl) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conjunctive, "WORTH", 2)
+        patch.setattr(conjunctive, "GAIN", 0)
+        check_cost(acl)
+
+
+def check_cost(acl: Acl) -> None:
     for returns in ReturnTraffic:
         told = cost(acl, returns)
         tenant = Tenant(TenantId("t"), 1, (), acl, {rule.id: i for i, rule in enumerate(acl.rules, 1)})
-        rows = FlowTable.joined((*CompiledList.of(tenant, returns).rows, FlowTable.of(default_rows(tenant))))
+        rows = FlowTable.joined((*TenantList.of(tenant, returns).rows, FlowTable.of(default_rows(tenant))))
         for one, table in ((told.ingress, Table.INGRESS), (told.egress, Table.EGRESS)):
             mine = rows.take(rows.table == table)
             assert one.flows == len(mine)
@@ -59,7 +73,7 @@ def shape_of(match: bytes) -> frozenset[tuple[str, int]]:
 
 def test_an_empty_list_costs_its_ends() -> None:
     told = cost(Acl(), ReturnTraffic.EXPLICIT)
-    assert told == Cost(told.ingress, told.egress, None, 0)
+    assert told == Cost(told.ingress, told.egress, TcamCost(2, 2), None, 0)
     assert (told.flows, told.levels, told.shapes) == (2, 0, 1)
 
 
