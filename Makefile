@@ -42,6 +42,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: DEBIAN += ovn-central ovn-host
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)
 

@@ -51,10 +51,12 @@ class OpenVSwitch:
         return process
 
     def start_switch(self) -> Process:
-        """Start the switch daemon and wait until it has set up what the database asks for."""
+        """Start the switch daemon and wait until it has set up what the database asks for, and every bridge answers."""
         process = self._spawn(SWITCH, f"unix:{self._database_socket}")
         self._until_ready(process, self._control_socket(SWITCH))
         self.vsctl("set", "Open_vSwitch", ".", f"external_ids:started={process.started}")  # a change, so it waits
+        for bridge in self.vsctl("list-br").split():
+            self._until_ready(process, self.run_dir / f"{bridge}.mgmt")
         return process
 
     def vsctl(self, *arguments: str) -> str:
