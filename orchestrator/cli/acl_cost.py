@@ -8,10 +8,11 @@ from typing import Any
 
 from orchestrator.cli.files import Files, Read, read_files, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, taking
-from orchestrator.cli.terminal import at_work, say, say_json
+from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.compile.cost import cost as cost_of
-from orchestrator.compile.firewall import firewall_cost
-from orchestrator.policy.model import ReturnTraffic
+from orchestrator.compile.firewall import FirewallCost, firewall_cost
+from orchestrator.errors import TooLarge
+from orchestrator.policy.model import Acl, ReturnTraffic
 
 Told = Mapping[str, Any]
 
@@ -34,15 +35,24 @@ def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = Fal
 def _told(read: Read, reading: Reading, returns: ReturnTraffic) -> Told:
     acl = whole(read, reading)
     with at_work(f"counting {read.name}: {len(acl.rules)} rules"):
-        found, firewall = cost_of(acl, returns), firewall_cost(acl, returns)
+        found, firewall = cost_of(acl, returns), _firewall_cost(acl, returns)
     return {
         "ingress": asdict(found.ingress),
         "egress": asdict(found.egress),
         "tcam": {**asdict(found.tcam), "slots": found.tcam.slots},
-        "firewall": asdict(firewall),
+        "firewall": None if firewall is None else asdict(firewall),
         "widest_rule": found.widest_rule,
         "widest_rule_flows": found.widest_rule_flows,
     }
+
+
+def _firewall_cost(acl: Acl, returns: ReturnTraffic) -> FirewallCost | None:
+    """None for a list that is too large for packet filters: the other costs are told all the same."""
+    try:
+        return firewall_cost(acl, returns)
+    except TooLarge as error:
+        remark(f"not told for iptables and nftables: {error}")
+        return None
 
 
 def say_cost(cost: Told) -> None:

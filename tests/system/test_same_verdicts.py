@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 from system.planes import FILTERS, PLANES, Filter, Plane, plane
 
+from orchestrator.compile.conjunctive import Sides, is_conjunctive
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import spec
 from orchestrator.lab.aims import OUTSIDE, TENANT, aims
@@ -132,6 +133,49 @@ def test_a_mixed_list(layout: Layout, name: str) -> None:
     assert 0.1 < sum(seen) / len(seen) < 0.9
     decided = {step.rule for packet in packets for step in decide(policy, packet).steps}
     assert {rule.id for rule in MIXED.rules} <= decided
+
+
+def every_second(network: str, how_many: int) -> tuple[Prefix, ...]:
+    """Addresses that do not aggregate."""
+    first = Prefix.parse(network)
+    return tuple(Prefix(first.family, first.network + 2 * step, first.family.bits) for step in range(how_many))
+
+
+GROUPED = Acl(
+    rules=(
+        Rule(RuleId("banned"), DENY, source=Addresses((), ("banned",)), destination=Addresses((), ("servers",))),
+        Rule(RuleId("ssh"), PERMIT, protocol=TCP, source=of("192.0.2.0/28"), destination_ports=ports((22, 22))),
+        Rule(RuleId("web"), PERMIT, protocol=TCP, source=Addresses((), ("clients",)),
+             destination=Addresses((), ("servers",)), destination_ports=ports((80, 80), (443, 443), (8000, 8999))),
+        Rule(RuleId("dns"), PERMIT, protocol=UDP, source=Addresses((), ("clients",)),
+             destination_ports=ports((53, 53), (1024, 65535))),
+        Rule(RuleId("quiet"), DENY, EGRESS, source=Addresses((), ("servers",)),
+             destination=Addresses((), ("clients",))),
+    ),
+    groups={
+        name: AddressGroup(GroupName(name), tuple(each for network in networks for each in every_second(network, size)))
+        for name, size, networks in (
+            ("clients", 20, ("192.0.2.0/24", "2001:db8:ffff::/48")),
+            ("servers", 8, ("198.51.100.8/29", "2001:db8:100::8/125")),
+            ("banned", 5, ("192.0.2.4/30", "2001:db8:ffff::4/126")),
+        )
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_rules_over_groups(layout: Layout, name: str) -> None:
+    """On Open vSwitch they are conjunctions."""
+    policy = policy_of(MIXED_POP, {TENANT: GROUPED})
+    packets = [packet for packet in routable(policy) if between(policy, packet)]
+    with plane(name, layout, MIXED_POP) as running:
+        seen = check(running, policy, packets)
+    assert 0.05 < sum(seen) / len(seen) < 0.95
+    decided = {step.rule for packet in packets for step in decide(policy, packet).steps}
+    assert {rule.id for rule in GROUPED.rules} <= decided
+    (tenant,) = policy.tenants
+    sides = Sides(GROUPED.groups)
+    assert [is_conjunctive(rule, sides) for rule in tenant.acl.rules] == [True, False, True, True, True]
 
 
 @pytest.mark.parametrize("rules", ["acl1_1k", "fw1_1k", "ipc1_1k"])
