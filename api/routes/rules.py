@@ -50,11 +50,11 @@ class Place:
     before: str | None
     after: str | None
 
-    def found(self, unit: Unit, tenant: str) -> int:
-        """The position. Raises NotFound for a neighbour that is not there."""
+    def found(self, unit: Unit, tenant: str, without: str | None = None) -> int:
+        """The position, in the list without the rule `without`. Raises NotFound for a neighbour that is not there."""
         if self.position is not None:
             return self.position
-        rules = unit.acls.current(tenant).acl.rules
+        rules = [rule for rule in unit.acls.current(tenant).acl.rules if rule.id != without]
         neighbour = self.before if self.before is not None else self.after
         if neighbour is None:
             return len(rules)
@@ -134,6 +134,28 @@ def put_rule(
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
         return _written(unit, caller, tenant, rule, change, "rule.changed", with_cost=cost)
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.write(work))
+
+
+@router.put("/{rule}/place", response_model=WrittenList)
+def move_rule(
+    caller: TenantWriter,
+    services: ServicesDep,
+    tenant: NamePath,
+    rule: NamePath,
+    condition: ConditionDep,
+    place: PlaceDep,
+    cost: WithCost = False,
+) -> Response:
+    """Move a rule: to a position, before or after another one, or to the end. It keeps its number and its counts."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.acls.rule(tenant, rule).since_version))
+        position = place.found(unit, tenant, without=rule)
+        change = unit.acls.move_rule(tenant, rule, position=position, author=author(caller))
+        return _written(unit, caller, tenant, rule, change, "rule.moved", with_cost=cost)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))

@@ -200,6 +200,20 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls):
         """Change the rule of that id where it stands. Raises NotFound, Stale."""
         return written(self._service.write("PUT", rule_path(tenant, rule.id), body=rule_to_json(rule), etag=etag))
 
+    def move_rule(
+        self,
+        tenant: str,
+        rule: str,
+        *,
+        position: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+        etag: str = ANY_VERSION,
+    ) -> Written:
+        """Put a rule at another place, at the end when none is named. Raises NotFound, Stale."""
+        query = {"position": position, "before": before, "after": after}
+        return written(self._service.write("PUT", f"{rule_path(tenant, rule)}/place", query=query, etag=etag))
+
     def delete_rule(self, tenant: str, rule: str, *, etag: str = ANY_VERSION) -> Written:
         """Raises NotFound, Stale."""
         return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag))

@@ -151,6 +151,26 @@ def test_rules_go_where_they_are_put(admin: Client, tenant: str) -> None:
     assert [each.id for each in admin.acl(tenant).acl.rules] == ["ssh", "ntp", "web", "last"]
 
 
+def test_rules_move_and_keep_their_numbers(admin: Client, http: httpx.Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(SSH, DNS, web_of(tenant)))
+    first = admin.move_rule(tenant, "web", position=0)
+    assert first.changed
+    admin.move_rule(tenant, "ssh", after="dns")
+    assert [each.id for each in admin.rules(tenant)] == ["web", "dns", "ssh"]
+    admin.move_rule(tenant, "web")
+    admin.move_rule(tenant, "ssh", before="dns")
+    assert [each.id for each in admin.rules(tenant)] == ["ssh", "dns", "web"]
+    assert not admin.move_rule(tenant, "ssh", position=0).changed
+    path = f"/v1/tenants/{tenant}/acl/rules"
+    anyhow = {"If-Match": "*"}
+    assert http.put(f"{path}/ssh/place?position=3", headers=anyhow).status_code == 400
+    assert http.put(f"{path}/ssh/place?before=ssh", headers=anyhow).json()["place"] == "query.before"
+    assert http.put(f"{path}/nobody/place?position=0", headers=anyhow).status_code == 404
+    assert http.put(f"{path}/ssh/place?position=0&before=dns", headers=anyhow).status_code == 400
+    with pytest.raises(Stale):
+        admin.move_rule(tenant, "dns", position=0, etag=first.etag)
+
+
 def test_bad_places_are_refused(admin: Client, http: httpx.Client, tenant: str) -> None:
     admin.put_acl(tenant, rules(DNS))
     path = f"/v1/tenants/{tenant}/acl/rules"

@@ -93,15 +93,17 @@ class _Bench:
         record_ratio(self.results, name, ours, theirs, OFCTL, target)
 
     def changes(self, rules: int, progress: Callable[[str], None]) -> float:
-        """One rule added, edited and deleted, again and again, at places all over the list; the median of adding."""
+        """One rule added, moved, edited and deleted, again and again, all over the list; the median of adding."""
         progress(f"single changes among {rules} rules")
         draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
-        taken: dict[str, list[float]] = {"added": [], "edited": [], "deleted": []}
+        taken: dict[str, list[float]] = {"added": [], "moved": [], "edited": [], "deleted": []}
         for number, rule in enumerate(_more(rules, self.sizes.changes)):
             place = draw.randrange(rules)
             other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
             seconds, stages = self._timed(self.client.insert_rule, TENANT, rule, position=place)
             taken["added"].append(seconds)
+            elsewhere = draw.randrange(rules)
+            taken["moved"].append(self._timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
             taken["edited"].append(self._timed(self.client.put_rule, TENANT, other)[0])
             taken["deleted"].append(self._timed(self.client.delete_rule, TENANT, rule.id)[0])
             for stage, part in stages.items():
