@@ -104,9 +104,10 @@ class Sides:
 
 def is_conjunctive(rule: Rule, sides: Sides, number: int = 1) -> bool:
     """Whether a rule is better written as a conjunction than as all its combinations."""
-    if number >= MOST_NUMBERS or max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) == 1:
+    if _names_one_each(rule.source) and _names_one_each(rule.destination):  # nearly all do
         return False
-    if max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) * _rest(rule) < WORTH:
+    at_most = max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) * _rest(rule)
+    if number >= MOST_NUMBERS or at_most < WORTH:
         return False
     parts = [sides.parts(rule, family) for family in sides.families(rule)]
     combinations = sum(each.combinations for each in parts)
@@ -140,6 +141,10 @@ def hull(rule: Rule, sides: Sides) -> Hull:
         icmp_code=rule.icmp_code,
         fragments=rule.fragments,
     )
+
+
+def _names_one_each(side: Addresses) -> bool:
+    return not side.groups and len(side.prefixes) < 2
 
 
 def _rest(rule: Rule) -> int:

@@ -6,7 +6,7 @@ list    ── plain rules, and hulls for the others ──> CompiledList ──
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class TenantList:
     def of(cls, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """Compile from scratch. Raises as `CompiledList.of` does."""
         sides = Sides(tenant.acl.groups)
-        stood_for = tuple(_conjunctive(tenant, sides, 0, len(tenant.acl.rules), {}))
+        stood_for = tuple(_conjunctive(tenant, sides, enumerate(tenant.acl.rules), {}))
         plain = CompiledList.of(_with_hulls(tenant, tenant.acl.rules, stood_for), returns)
         placed = _placed(plain, stood_for, tenant)
         return cls(tenant, plain, sides, stood_for, placed, _conjunctions(placed, sides, tenant.number))
@@ -58,7 +58,7 @@ class TenantList:
         same = tenant.acl.groups is self.tenant.acl.groups or tenant.acl.groups == self.tenant.acl.groups
         sides = self.sides if same else Sides(tenant.acl.groups)
         rules, edit = tenant.acl.rules, hunks(self.tenant.acl.rules, tenant.acl.rules)
-        stood_for = self._following(tenant, sides, edit) if same else self._anew(tenant, sides)
+        stood_for = self._following(tenant, sides, edit, regrouped=not same)
         if not stood_for and not self.stood_for:
             plain = self.plain.updated(tenant, returns)
             return replace(self, tenant=tenant, plain=plain, sides=sides, change=plain.change)
@@ -70,25 +70,31 @@ class TenantList:
         change = plain.change and _both(plain.change, difference(self.conjunctions, conjunctions))
         return TenantList(tenant, plain, sides, stood_for, placed, conjunctions, change)
 
-    def _following(self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk]) -> tuple[_StoodFor, ...]:
-        """The conjunctive rules after an edit that changed no group."""
+    def _following(
+        self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk], *, regrouped: bool
+    ) -> tuple[_StoodFor, ...]:
+        """The conjunctive rules after an edit. Where groups changed, rules that name groups are looked at again; hulls
+        that stay the same are the same objects."""
+        rules = tenant.acl.rules
+        places = {place for hunk in edit for place in range(hunk.place, hunk.place + hunk.come)}
         kept = _moved(self.stood_for, edit)
-        come = [each for hunk in edit for each in _conjunctive(tenant, sides, hunk.place, hunk.place + hunk.come, {})]
-        return tuple(sorted([*kept, *come], key=lambda each: each.position))
-
-    def _anew(self, tenant: Tenant, sides: Sides) -> tuple[_StoodFor, ...]:
-        """The conjunctive rules after groups changed; hulls that stay are the same objects."""
+        if regrouped:
+            places.update([place for place, rule in enumerate(rules) if rule.source.groups or rule.destination.groups])
+            kept = [each for each in kept if each.position not in places]
         known = {each.rule.id: each.hull for each in self.stood_for}
-        return tuple(_conjunctive(tenant, sides, 0, len(tenant.acl.rules), known))
+        come = _conjunctive(tenant, sides, [(place, rules[place]) for place in places], known)
+        return tuple(sorted([*kept, *come], key=lambda each: each.position))
 
 
 _NOTHING = FlowTable.of(())
 
 
-def _conjunctive(tenant: Tenant, sides: Sides, start: int, stop: int, known: dict[RuleId, Hull]) -> list[_StoodFor]:
-    """The conjunctive ones of the rules from position `start` up to `stop`."""
+def _conjunctive(
+    tenant: Tenant, sides: Sides, rules: Iterable[tuple[int, Rule]], known: Mapping[RuleId, Hull]
+) -> list[_StoodFor]:
+    """The conjunctive ones of some rules with their positions; hulls that are `known` already are used again."""
     found = []
-    for position, rule in enumerate(tenant.acl.rules[start:stop], start):
+    for position, rule in rules:
         if is_conjunctive(rule, sides, tenant.rule_numbers.get(rule.id, 0)):
             fresh, before = hull(rule, sides), known.get(rule.id)
             found.append(_StoodFor(position, rule, before if before is not None and before == fresh else fresh))
