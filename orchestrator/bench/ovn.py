@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 from orchestrator.bench.ground import resident_mib
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab import processes
+from orchestrator.lab.ovs import answers, run_program
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import Family
@@ -66,9 +66,9 @@ class _Site:
     def start(self) -> None:
         """Everything, with one logical switch of two ports that are bound here."""
         for name, schema in _SCHEMAS.items():
-            _run("ovsdb-tool", "create", str(self.folder / f"{name}.db"), str(schema))
+            run_program(["ovsdb-tool", "create", str(self.folder / f"{name}.db"), str(schema)])
             self._spawn("ovsdb-server", name, str(self.folder / f"{name}.db"), f"--remote=punix:{self._socket(name)}")
-            _until(partial(_answers, self._socket(name)), f"{name} does not listen")
+            _until(partial(answers, self._socket(name)), f"{name} does not listen")
         remotes = {name: f"unix:{self._socket(name)}" for name in _SCHEMAS}
         self._spawn("ovn-northd", "northd", f"--ovnnb-db={remotes['nb']}", f"--ovnsb-db={remotes['sb']}")
         switch = self.lab.ovs
@@ -249,14 +249,3 @@ def _until(true: Callable[[], bool], otherwise: str) -> None:
         if time.monotonic() > until:
             raise Unreachable(f"OVN: {otherwise} within {_PATIENCE_S:.0f} s")
         time.sleep(_POLL_S)
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Refused(f"{command[0]}: {done.stderr.strip()}")

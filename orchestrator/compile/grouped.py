@@ -49,7 +49,7 @@ class TenantList:
         """Compile from scratch. Raises as `CompiledList.of` does."""
         sides = Sides(tenant.acl.groups)
         stood_for = tuple(_conjunctive(tenant, sides, enumerate(tenant.acl.rules), {}))
-        plain = CompiledList.of(_with_hulls(tenant, tenant.acl.rules, stood_for), returns)
+        plain = CompiledList.of(_with_hulls(tenant, stood_for), returns)
         placed = _placed(plain, stood_for, tenant)
         return cls(tenant, plain, sides, stood_for, placed, _conjunctions(placed, sides, tenant.number))
 
@@ -57,12 +57,12 @@ class TenantList:
         """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
         same = tenant.acl.groups is self.tenant.acl.groups or tenant.acl.groups == self.tenant.acl.groups
         sides = self.sides if same else Sides(tenant.acl.groups)
-        rules, edit = tenant.acl.rules, hunks(self.tenant.acl.rules, tenant.acl.rules)
+        edit = hunks(self.tenant.acl.rules, tenant.acl.rules)
         stood_for = self._following(tenant, sides, edit, regrouped=not same)
         if not stood_for and not self.stood_for:
             plain = self.plain.updated(tenant, returns)
             return replace(self, tenant=tenant, plain=plain, sides=sides, change=plain.change)
-        plain = self.plain.updated(_with_hulls(tenant, rules, stood_for), returns)
+        plain = self.plain.updated(_with_hulls(tenant, stood_for), returns)
         placed = _placed(plain, stood_for, tenant)
         if same and placed == self.placed:
             return TenantList(tenant, plain, sides, stood_for, placed, self.conjunctions, plain.change)
@@ -113,12 +113,11 @@ def _moved(stood_for: Sequence[_StoodFor], edit: Sequence[Hunk]) -> list[_StoodF
     return kept
 
 
-def _with_hulls(tenant: Tenant, rules: tuple[Rule, ...], stood_for: Sequence[_StoodFor]) -> Tenant:
+def _with_hulls(tenant: Tenant, stood_for: Sequence[_StoodFor]) -> Tenant:
     """The tenant with hulls where its conjunctive rules are; itself if it has none."""
     if not stood_for:
         return tenant
-    parts: list[Rule] = []
-    done = 0
+    rules, parts, done = tenant.acl.rules, list[Rule](), 0
     for each in stood_for:
         parts += rules[done : each.position]
         parts.append(each.hull)

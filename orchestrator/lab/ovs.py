@@ -37,7 +37,7 @@ class OpenVSwitch:
         if not _SCHEMA.exists():
             raise Missing("Open vSwitch is not installed: apt-get install openvswitch-switch")
         self.run_dir.mkdir(mode=0o700)
-        _run(["ovsdb-tool", "create", str(self.run_dir / "conf.db"), str(_SCHEMA)])
+        run_program(["ovsdb-tool", "create", str(self.run_dir / "conf.db"), str(_SCHEMA)])
 
     def start_database(self) -> Process:
         """Start the database server and wait until it answers."""
@@ -61,16 +61,16 @@ class OpenVSwitch:
 
     def vsctl(self, *arguments: str) -> str:
         """Run `ovs-vsctl`; it returns when the switch daemon has followed (unless ``--no-wait``)."""
-        return _run(["ovs-vsctl", "--timeout=15", f"--db=unix:{self._database_socket}", *arguments])
+        return run_program(["ovs-vsctl", "--timeout=15", f"--db=unix:{self._database_socket}", *arguments])
 
     def ofctl(self, command: str, bridge: str, *arguments: str, text: str = "", options: Sequence[str] = ()) -> str:
         """Run `ovs-ofctl` in OpenFlow 1.5 against one bridge; `text` is its standard input."""
         target = f"unix:{self.run_dir / bridge}.mgmt"
-        return _run(["ovs-ofctl", "--timeout=30", "-OOpenFlow15", *options, command, target, *arguments], text)
+        return run_program(["ovs-ofctl", "--timeout=30", "-OOpenFlow15", *options, command, target, *arguments], text)
 
     def appctl(self, *arguments: str) -> str:
         """Ask the switch daemon itself."""
-        return _run(["ovs-appctl", "--timeout=15", f"--target={self._control_socket(SWITCH)}", *arguments])
+        return run_program(["ovs-appctl", "--timeout=15", f"--target={self._control_socket(SWITCH)}", *arguments])
 
     def _spawn(self, program: str, *arguments: str) -> Process:
         return spawn(
@@ -102,19 +102,20 @@ class OpenVSwitch:
         while time.monotonic() < until:
             if not alive(process):
                 raise Missing(f"{process.name} ended at once: see {self.logs / process.name}.log")
-            if path.exists() and _answers(path):
+            if path.exists() and answers(path):
                 return
             time.sleep(0.01)
         raise Unreachable(f"{process.name} did not come up within {_PATIENCE_S:.0f} s")
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
     """Whether somebody listens: a killed server leaves its socket file behind."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(path)) == 0
 
 
-def _run(command: list[str], text: str = "") -> str:
+def run_program(command: list[str], text: str = "") -> str:
+    """What one of Open vSwitch's programs prints; `text` is its standard input. Raises Missing, Refused."""
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     except FileNotFoundError:

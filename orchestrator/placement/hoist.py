@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from orchestrator.errors import AclflowError
 from orchestrator.policy.model import RuleId
 from orchestrator.policy.rulelist import RuleList
-from orchestrator.policy.space import Box
+from orchestrator.policy.space import Box, remaining
 
 
 class Form(enum.Enum):
@@ -104,7 +104,7 @@ def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:
     sets = 0
     for number, entry in enumerate(entries):
         asked_before = [other.box for other in entries[:number] if other.box.overlaps(entry.box)]
-        for decided in _without(entry.box, asked_before):
+        for decided in remaining((entry.box,), asked_before):
             deciders = rows.deciders(decided)
             if deciders != [entry.row]:
                 other = next(each for each in deciders if each != entry.row)
@@ -117,16 +117,12 @@ def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:
 
 def _pieces(box: Box, others: Sequence[Box], at_most: int) -> tuple[Box, ...] | None:
     """The box without the others; None if that takes more boxes than allowed."""
-    pieces = [box]
+    pieces: tuple[Box, ...] = (box,)
     for other in others:
-        pieces = [part for piece in pieces for part in (piece.minus(other) if piece.overlaps(other) else (piece,))]
+        pieces = remaining(pieces, (other,))
         if len(pieces) > at_most:
             return None
-    return tuple(pieces)
-
-
-def _without(box: Box, others: Sequence[Box]) -> tuple[Box, ...]:
-    return _pieces(box, others, 1 << 62) or ()
+    return pieces
 
 
 def _if_small(hoisted: Hoisted, most_entries: int) -> Hoisted | Stays:

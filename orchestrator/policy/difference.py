@@ -28,7 +28,7 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Switch
 from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
 from orchestrator.policy.rulelist import Row, RuleList, rule_rows
-from orchestrator.policy.space import Box, merged
+from orchestrator.policy.space import Box, merged, remaining
 
 MOST_CHANGES = 20_000
 """Pairs of rows that a difference may be made of: more is no list that anybody reads."""
@@ -159,13 +159,13 @@ class _Both:
 
     def _cut(self, box: Box, less: Sequence[Row]) -> tuple[Box, ...] | None:
         """What is left of a box without some rows, as disjoint boxes; None if that is too much."""
-        pieces = [box]
+        pieces: tuple[Box, ...] = (box,)
         for row in less:
             self._cuts -= len(pieces)
             if self._cuts < 0 or len(pieces) > MOST_PIECES:
                 return None
-            pieces = [part for piece in pieces for part in piece.minus(row.box)]
-        return tuple(pieces)
+            pieces = remaining(pieces, (row.box,))
+        return pieces
 
 
 def _either(row: tuple[Row | None, Row | None]) -> Row:

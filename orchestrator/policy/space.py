@@ -171,6 +171,14 @@ PLAIN_SOURCE_PORT, PLAIN_PORT = 49152, 80
 """For witnesses: the packets that a reader has seen before, and addresses that are for documentation."""
 
 
+def remaining(boxes: Iterable[Box], others: Iterable[Box]) -> tuple[Box, ...]:
+    """The packets of some boxes that are in none of the others; of disjoint boxes, disjoint boxes."""
+    pieces = tuple(boxes)
+    for other in others:
+        pieces = tuple(part for piece in pieces for part in piece.minus(other))
+    return pieces
+
+
 def everything(family: Family) -> Box:
     """Every packet of one IP version."""
     return Box(family, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])

@@ -19,17 +19,17 @@ import numpy.typing as npt
 
 from orchestrator.compile.atoms import atoms
 from orchestrator.compile.conjunctive import Sides, hull
-from orchestrator.compile.cookies import NUMBER_BITS, Kind
+from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.order import index_of
-from orchestrator.compile.equivalence.rows import checked_rows
+from orchestrator.compile.equivalence.rows import checked_rows, kinds
 from orchestrator.compile.equivalence.wanted import wanted
 from orchestrator.compile.lists import ROW_STAGES
 from orchestrator.compile.openflow import rule_flows
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.addresses import ANY, Addresses, Family, aggregate
+from orchestrator.policy.addresses import Addresses, Family, aggregate
 from orchestrator.policy.addresses import everything as whole_family
 from orchestrator.policy.model import Action, Rule, families, resolve
 from orchestrator.policy.space import boxes_of
@@ -55,11 +55,14 @@ class Plain(NamedTuple):
 
 def is_conjunctive(flows: FlowTable) -> npt.NDArray[np.bool_]:
     """Which rows are parts of conjunctions."""
-    kinds = flows.cookie >> np.uint64(NUMBER_BITS + 8) & np.uint64(0xF)
-    if flows.match.shape[1] < 8:
-        return np.asarray(kinds == Kind.CLAUSE)
-    asking = (flows.match[:, :4] == np.frombuffer(_CONJ_ID, np.uint8)).all(axis=1)
-    return np.asarray((kinds == Kind.CLAUSE) | asking)
+    if flows.match.shape[1] < len(_CONJ_ID):
+        return _names_clauses(flows)
+    asking = (flows.match[:, : len(_CONJ_ID)] == np.frombuffer(_CONJ_ID, np.uint8)).all(axis=1)
+    return np.asarray(_names_clauses(flows) | asking)
+
+
+def _names_clauses(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    return np.asarray(kinds(flows) == Kind.CLAUSE)
 
 
 def plainly(chain: Chain, rows: FlowTable) -> Plain:
@@ -70,13 +73,12 @@ def plainly(chain: Chain, rows: FlowTable) -> Plain:
     parts = is_conjunctive(rows)
     if not parts.any():
         return Plain(chain, rows, {})
-    clauses = rows.cookie >> np.uint64(NUMBER_BITS + 8) & np.uint64(0xF) == np.uint64(Kind.CLAUSE)
+    clauses = _names_clauses(rows)
     units = _units(chain, rows.take(parts & ~clauses))
     _check_clauses(chain, units, rows.take(clauses))
     standing = _hulls(chain, units)
-    rules = tuple(standing[rule.id][1] if rule.id in standing else rule for rule in chain.rules)
     own = [_hull_rows(chain, unit, standing[unit.rule.id][1]) for unit in units.values()]
-    return Plain(replace(chain, rules=rules), FlowTable.joined([rows.take(~parts), *own]), standing)
+    return Plain(_standing_in(chain, standing), FlowTable.joined([rows.take(~parts), *own]), standing)
 
 
 def with_hulls(chain: Chain, hulls: Mapping[str, tuple[Rule, Rule]]) -> Chain | None:
@@ -86,6 +88,10 @@ def with_hulls(chain: Chain, hulls: Mapping[str, tuple[Rule, Rule]]) -> Chain | 
     mine = [rule for rule in chain.rules if rule.id in hulls]
     if len(mine) != len(hulls) or any(hulls[rule.id][0] is not rule for rule in mine):
         return None
+    return _standing_in(chain, hulls)
+
+
+def _standing_in(chain: Chain, hulls: Mapping[str, tuple[Rule, Rule]]) -> Chain:
     return replace(chain, rules=tuple(hulls[rule.id][1] if rule.id in hulls else rule for rule in chain.rules))
 
 
@@ -145,7 +151,7 @@ def _factors(rule: Rule, family: Family, chain: Chain) -> Iterator[Rule]:
     only = Addresses((whole_family(family),))
     plain = Rule(rule.id, rule.action, direction=rule.direction, source=only, destination=only)
     sides = [
-        Addresses(aggregate(resolve(side, chain.groups, family))) if side is not ANY and not side.is_any else only
+        Addresses(aggregate(resolve(side, chain.groups, family))) if not side.is_any else only
         for side in (rule.source, rule.destination)
     ]
     own = [len(side.prefixes) > 1 for side in sides]

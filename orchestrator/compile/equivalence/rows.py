@@ -30,10 +30,14 @@ def deciding(flows: FlowTable) -> FlowTable:
     return flows if inside.all() else flows.take(inside)
 
 
+def kinds(flows: FlowTable) -> U64:
+    """What each row's cookie says that it is for (`Kind`)."""
+    return flows.cookie >> np.uint64(NUMBER_BITS + 8) & np.uint64(0xF)
+
+
 def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
     """Which rows a rule made, one of the domain's return traffic included; the others end lists and tables."""
-    kinds = (flows.cookie >> np.uint64(NUMBER_BITS + 8)) & np.uint64(0xF)
-    found: npt.NDArray[np.bool_] = np.isin(kinds, [int(kind) for kind in _FROM_RULES])
+    found: npt.NDArray[np.bool_] = np.isin(kinds(flows), [int(kind) for kind in _FROM_RULES])
     return found
 
 

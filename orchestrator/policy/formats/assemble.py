@@ -25,7 +25,7 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.formats.express import Match, matches_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.model import Action, Direction, Rule, RuleId, check_name
-from orchestrator.policy.space import LATER, Box
+from orchestrator.policy.space import LATER, Box, remaining
 from orchestrator.policy.spans import Span, union
 
 MOST_COMPARISONS = 500_000
@@ -132,10 +132,7 @@ class Assembler:
         """Whether a deny may be widened for nothing: what it takes along would be denied further down in any case."""
         if clause.action is Action.PERMIT:
             return False
-        besides: Sequence[Box] = clause.maybe
-        for box in clause.sure:
-            besides = [piece for whole in besides for piece in whole.minus(box)]
-        return not self._may_pass(besides)
+        return not self._may_pass(remaining(clause.maybe, clause.sure))
 
     def _may_pass(self, boxes: Sequence[Box]) -> bool:
         """Whether some clause further down may permit a packet of the boxes; yes as well if that takes too long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.policy.formats.assemble import Doubt
-from orchestrator.policy.space import Box
+from orchestrator.policy.space import Box, remaining
 
 Region = tuple[Box, ...]
 
@@ -38,10 +38,10 @@ def both(way: Way, own: Way) -> Way:
 def without(here: Way, gone: Way) -> Way:
     """The packets on a way that have not gone another."""
     if here.exact and gone.exact:
-        maybe = _minus(here.maybe, gone.maybe)
+        maybe = remaining(here.maybe, gone.maybe)
         return Way(maybe, maybe)
     doubts = here.doubts if gone.exact else _each_once(here.doubts, gone.doubts)
-    return Way(_minus(here.sure, gone.maybe), _minus(here.maybe, gone.sure), doubts)
+    return Way(remaining(here.sure, gone.maybe), remaining(here.maybe, gone.sure), doubts)
 
 
 def work(left: Region, right: Region) -> int:
@@ -57,13 +57,6 @@ def cross(left: Region, right: Region) -> Region:
     """The packets in both regions."""
     pieces = (one.intersect(other) for one in left for other in right)
     return tuple(piece for piece in pieces if piece is not None)
-
-
-def _minus(left: Region, right: Region) -> Region:
-    pieces = list(left)
-    for other in right:
-        pieces = [piece for whole in pieces for piece in whole.minus(other)]
-    return tuple(pieces)
 
 
 def _each_once(first: tuple[Doubt, ...], second: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
