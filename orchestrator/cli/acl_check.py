@@ -109,6 +109,8 @@ def _say(outcome: Outcome, most: int, *, alone: bool, report: bool) -> None:
     counts = ", ".join(f"{count} {kind.value}" for kind, count in findings.counts.items()) or "no findings"
     if report:
         say(f"{read.name}: {counts}", bold=True)
+    elif outcome.judged and not findings:
+        remark(f"{read.name}: {counts}")
     if len(findings) > most:
         remark(f"{read.name}: {counts}; the first {most} are shown, --most 0 shows all")
 

@@ -63,7 +63,8 @@ def wide(rule: Rule, boxes: Iterable[Box], acl: Acl, settings: Wide | None) -> R
         return None
     far = _far_side(broad, rule.direction)
     where = "from" if rule.direction is Direction.INGRESS else "to"
-    part = f"{spans.size(far) / (1 << broad.family.bits):.3g} of all IPv{broad.family.value} addresses"
+    share = spans.size(far) / (1 << broad.family.bits)
+    part = f"{'' if share == 1 else f'{share:.3g} of '}all IPv{broad.family.value} addresses"
     return Remark(broad.witness(), f"'{rule.id}' permits {spans.size(broad.destination_ports)} ports {where} {part}")
 
 

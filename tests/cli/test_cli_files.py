@@ -60,9 +60,10 @@ def files(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------------------- check
 
 
-def test_a_list_without_findings_ends_with_0_and_says_nothing(files: Path) -> None:
-    ended = aclflow("acl", "check", str(files / "clean.json"))
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
+def test_a_list_without_findings_ends_with_0_and_says_so_beside_the_result(files: Path) -> None:
+    path = str(files / "clean.json")
+    ended = aclflow("acl", "check", path)
+    assert (ended.code, ended.out, ended.err) == (0, "", f"{path}: no findings\n")
 
 
 def test_a_finding_ends_with_1_and_names_rule_kind_reason_and_packet(files: Path) -> None:
@@ -116,6 +117,14 @@ def test_findings_as_json(files: Path) -> None:
     }
     (account,) = ended.json()["files"]
     assert (account["format"], account["rules"], account["losses"]) == ("native", 3, [])
+
+
+def test_how_much_of_the_world_a_wide_permit_lets_in() -> None:
+    listed = document(rule("all", "permit"), rule("half", "permit", source="128.0.0.0/1", destination="198.51.100.7"))
+    found = aclflow("acl", "check", "-", "--only", "wide", "--wide-prefix", "1", "--json", stdin=listed).json()
+    said = {finding["rules"][0]: finding["explanation"] for finding in found["findings"]}
+    assert said["all"].endswith("ports from all IPv4 addresses")
+    assert said["half"].endswith("ports from 0.5 of all IPv4 addresses")
 
 
 def test_several_files_and_formats_are_checked_at_once(files: Path) -> None:
