@@ -16,11 +16,12 @@ from api.schemas.common import BIGGEST, NAME
 from api.schemas.events import EventBody, EventsBody
 from api.streams import MEDIA_TYPE, following, stream
 from orchestrator.errors import BadInput, NotFound
-from orchestrator.store.records import Principal
+from orchestrator.store.records import EventPage, Principal
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=SmallBody)
 
 OfTenant = Annotated[str | None, Query(pattern=NAME, description="only what is about this tenant")]
+Newest = Annotated[bool, Query(description="newest first; `marker` then is where to go back from")]
 LastEventId = Annotated[str | None, Header(description="the id that was read last; without it the stream begins now")]
 _STREAM = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
@@ -33,25 +34,36 @@ async def list_events(
     tenant: OfTenant = None,
     limit: Limit = 100,
     marker: NumberMarker = None,
+    newest: Newest = False,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     last_event_id: LastEventId = None,
 ) -> Response:
-    """What happened after event `marker`, oldest first.
+    """What happened after event `marker`, oldest first; with `newest`, what happened before it, newest first.
 
     Who accepts `text/event-stream` is sent events as they happen, after `Last-Event-ID` or else `marker` if there is
-    one; `limit` then means nothing.
+    one; `limit` and `newest` then mean nothing.
     """
     number = await run_in_threadpool(_number, services, caller, tenant)
     if MEDIA_TYPE not in accept:
-        return await run_in_threadpool(_page, services, number, limit, marker or 0)
+        page = _newest_page if newest else _page
+        return await run_in_threadpool(page, services, number, limit, marker)
     after = _event_id(last_event_id) if last_event_id is not None else marker
     if after is None:
         after = await services.feed.newest()
     return stream(await _first(_followed(services, number, after, bearer)))
 
 
-def _page(services: Services, number: int | None, limit: int, marker: int) -> Response:
-    page = services.control.read(lambda unit: unit.events.since(marker, limit=limit + 1, tenant=number))
+def _page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
+    page = services.control.read(lambda unit: unit.events.since(marker or 0, limit=limit + 1, tenant=number))
+    return _answered(page, limit)
+
+
+def _newest_page(services: Services, number: int | None, limit: int, marker: int | None) -> Response:
+    read = services.control.read
+    return _answered(read(lambda unit: unit.events.newest(before=marker, limit=limit + 1, tenant=number)), limit)
+
+
+def _answered(page: EventPage, limit: int) -> Response:
     items = [EventBody.of(event) for event in page.events[:limit]]
     following_id = items[-1].id if len(page.events) > limit else None
     return answer(EventsBody(items=items, next=following_id, missed=page.missed))

@@ -1,11 +1,11 @@
-"""Bearer tokens: for administrators."""
+"""Bearer tokens: for administrators; everybody may ask about the own one."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
 from api.answers import answer, etag, reply, sent
-from api.auth import Administrator
+from api.auth import Administrator, Caller
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.schemas.common import Page
@@ -39,6 +39,13 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         return reply(NewTokenBody.made(new), tag=etag(new.record.id), location=location)
 
     return sent(services.control.write(once.of(caller, work, secret=True)))
+
+
+@router.get("/tokens/mine", response_model=TokenBody)
+def get_own_token(caller: Caller, services: ServicesDep) -> Response:
+    """The token that this request was made with: who its bearer is, and until when."""
+    record = services.control.read(lambda unit: _token(unit, caller.token_id))
+    return answer(TokenBody.of(record), tag=etag(record.id))
 
 
 @router.get("/tokens/{token}", response_model=TokenBody)

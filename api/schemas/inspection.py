@@ -11,6 +11,7 @@ from api.schemas.common import Incoming, Outgoing
 from api.schemas.cost import CostBody
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
+from orchestrator.policy.describe import box_json, box_text
 from orchestrator.policy.difference import Change, Difference
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.model import Packet, Rule
@@ -136,12 +137,20 @@ class FindingBody(Outgoing):
 
 
 class ChangeBody(Outgoing):
-    """Packets whose fate would change: a packet to try it with, and the rules that decide them before and after."""
+    """Packets whose fate would change: which, a packet to try it with, and the rules that decide before and after.
+
+    They are those of `packets`, without what the rules `less_before` of the list before and `less_after` of the list
+    after match. `summary` says the same for people, cut where it is long.
+    """
 
     direction: DirectionWord
     becomes: ActionWord
     before: list[str]
     after: list[str]
+    packets: dict[str, object] = Field(description="an axis that holds every value is null")
+    less_before: list[str]
+    less_after: list[str]
+    summary: str
     witness: PacketBody
 
     @classmethod
@@ -151,6 +160,10 @@ class ChangeBody(Outgoing):
             becomes=becomes,
             before=list(change.before),
             after=list(change.after),
+            packets=box_json(change.box),
+            less_before=list(change.less_before),
+            less_after=list(change.less_after),
+            summary=box_text(change.box),
             witness=PacketBody.of(change.witness),
         )
 

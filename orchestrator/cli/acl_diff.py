@@ -11,13 +11,10 @@ from orchestrator.cli.acl_convert import say_account_of
 from orchestrator.cli.files import read_files, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
 from orchestrator.cli.terminal import at_work, say, say_json
-from orchestrator.policy.describe import box_text, change_json
+from orchestrator.policy.describe import box_text, change_json, change_text
 from orchestrator.policy.difference import Change, difference
-from orchestrator.policy.model import RuleId
-from orchestrator.policy.rulelist import DEFAULT_ID
 
 _ANSWER_IS_NO = 1
-_FEW = 4
 
 
 @taking
@@ -56,17 +53,6 @@ def diff(
 
 def _say(changes: Iterable[Change], sign: str, colour: str) -> None:
     for change in changes:
-        by = f"{_named(change.before)} before, {_named(change.after)} after"
-        say(f"{sign} {change.direction.value}: {box_text(change.box)}{_less(change)}  ({by})", colour=colour)
-
-
-def _less(change: Change) -> str:
-    """What is to be left out of the box: the rules before those that decide, few by name."""
-    rules = tuple(dict.fromkeys((*change.less_before, *change.less_after)))
-    if not rules:
-        return ""
-    return f", less what {_named(rules) if len(rules) <= _FEW else f'{len(rules)} rules before'} take"
-
-
-def _named(rules: tuple[RuleId, ...]) -> str:
-    return ", ".join("the default" if rule == DEFAULT_ID else rule for rule in rules)
+        less = (*change.less_before, *change.less_after)
+        told = change_text(change.direction.value, box_text(change.box), change.before, change.after, less)
+        say(f"{sign} {told}", colour=colour)

@@ -13,7 +13,7 @@ from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
 from orchestrator.client import Spending
 from orchestrator.errors import BadInput
-from orchestrator.policy.describe import packet_text
+from orchestrator.policy.describe import change_text, packet_text
 from orchestrator.policy.model import Direction
 
 _ANSWER_IS_NO = 1
@@ -141,12 +141,9 @@ def bisect(
 
 def say_change(change: Any) -> None:
     """A change of packets' fate, as the service tells it."""
-    becomes, witness = change["becomes"], change["witness"]
-    say(
-        f"{'+' if becomes == 'permit' else '-'} {change['direction']}: {witness['protocol']} {witness['source']} > "
-        f"{witness['destination']} port {witness['destination_port']} and others alike",
-        colour="green" if becomes == "permit" else "red",
-    )
+    becomes, less = change["becomes"], (*change["less_before"], *change["less_after"])
+    told = change_text(change["direction"], change["summary"], change["before"], change["after"], less)
+    say(f"{'+' if becomes == 'permit' else '-'} {told}", colour="green" if becomes == "permit" else "red")
 
 
 def _say_verdict(when: str, verdict: Any) -> None:

@@ -126,6 +126,7 @@ TREE = Branch(
         TOKEN,
         Leaf("events", "Show what happened, and what happens.", f"{_CLI}.events:events"),
         Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),
+        Leaf("console", "Run the web console, beside the service.", f"{_CLI}.console:console"),
         Leaf("controller", "Run the OpenFlow controller of a domain.", f"{_CLI}.controller:controller"),
         DATABASE,
         Leaf("lab", "A point of presence on this machine, in network namespaces.", "orchestrator.lab.commands:app"),

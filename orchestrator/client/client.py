@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +28,6 @@ from orchestrator.client.records import (
     PointReport,
     Review,
     RuleSeen,
-    Token,
     Trace,
     Written,
     endpoint_of,
@@ -37,6 +35,7 @@ from orchestrator.client.records import (
 )
 from orchestrator.client.stream import followed
 from orchestrator.client.tenants import Tenant, TenantHits, tenant_hits
+from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
 from orchestrator.errors import AclflowError, Unreachable
 from orchestrator.policy.addresses import Prefix
@@ -55,7 +54,7 @@ from orchestrator.program.wire import (
 )
 
 
-class Client(GroupCalls, HistoryCalls, QuotaCalls):
+class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
     """A caller of the service. Safe to share between threads.
 
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
@@ -145,8 +144,12 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls):
     def acl(self, tenant: str, *, version: int | None = None) -> AclSeen:
         """The list as it is, or as it was at a version."""
         path = f"{tenant_path(tenant)}/acl" + ("" if version is None else f"/versions/{version}")
-        response = self._service.ask("GET", path)
-        return AclSeen(acl_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
+        return _seen(self._service.ask("GET", path))
+
+    def acl_since(self, tenant: str, etag: str) -> AclSeen | None:
+        """The list as it is; None if it is still the one that was read at `etag`, which costs next to nothing."""
+        response = self._service.ask("GET", f"{tenant_path(tenant)}/acl", headers={"If-None-Match": etag})
+        return None if response.status_code == httpx.codes.NOT_MODIFIED else _seen(response)
 
     def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION) -> Written:
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
@@ -391,29 +394,16 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls):
             body["sequence"] = sequence  # type: ignore[assignment]
         self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
 
-    # ------------------------------------------------------------------------------------------------ tokens and events
-
-    def create_token(
-        self, role: str, *, tenant: str | None = None, description: str = "", expires: dt.datetime | None = None
-    ) -> tuple[Token, str]:
-        """A bearer token and its secret, seen only now."""
-        body = {"role": role, "description": description}
-        body |= {"tenant": tenant} if tenant else {}
-        body |= {"expires": expires.isoformat()} if expires else {}
-        answer = json_of(self._service.write("POST", "/v1/tokens", body=body))
-        return Token.of(answer), str(answer["token"])
-
-    def tokens(self) -> tuple[Token, ...]:
-        """Every token, without secrets."""
-        return tuple(map(Token.of, self._service.pages("/v1/tokens")))
-
-    def revoke_token(self, token: int) -> None:
-        """Raises NotFound."""
-        self._service.write("DELETE", f"/v1/tokens/{token}", etag=ANY_VERSION)
+    # ---------------------------------------------------------------------------------------------------------- events
 
     def events(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
         """Events after an id, oldest first: all that the caller may see, or those about one tenant."""
         body = self._service.read("/v1/events", limit=limit, marker=since, tenant=tenant)
+        return Page(tuple(map(Event.of, body["items"])), None if body["next"] is None else str(body["next"]))
+
+    def newest_events(self, *, before: int | None = None, limit: int = 100, tenant: str | None = None) -> Page[Event]:
+        """The newest events, before an id if one is named, newest first."""
+        body = self._service.read("/v1/events", limit=limit, marker=before, tenant=tenant, newest=True)
         return Page(tuple(map(Event.of, body["items"])), None if body["next"] is None else str(body["next"]))
 
     def follow_events(self, *, after: int | None = None, tenant: str | None = None) -> Iterator[Event]:
@@ -423,6 +413,10 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls):
         Unauthenticated, and Unreachable when the service does not answer at the beginning.
         """
         return followed(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
+
+
+def _seen(response: httpx.Response) -> AclSeen:
+    return AclSeen(acl_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
 
 def _document(acl: Acl | bytes) -> bytes:

@@ -15,6 +15,7 @@ from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
 from orchestrator.policy.model import Packet, TcpFlag
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Span, Spans, union
 
@@ -72,6 +73,11 @@ def finding_json(finding: Finding) -> dict[str, object]:
     }
 
 
+def change_text(direction: str, packets: str, before: Sequence[str], after: Sequence[str], less: Sequence[str]) -> str:
+    """A box whose fate changes in one line: the box's text, less what the rules `less` take, and who decides it."""
+    return f"{direction}: {packets}{_less_words(less)}  ({_deciders(before)} before, {_deciders(after)} after)"
+
+
 def change_json(change: Change) -> dict[str, object]:
     """A box whose fate changes, without what some rules match, those that decide it, and a packet to try it with."""
     return {
@@ -104,6 +110,18 @@ def bisected_json(found: Bisected[K]) -> dict[str, object]:
         "looked_at": found.looked_at,
         "of": found.of,
     }
+
+
+def _less_words(rules: Sequence[str]) -> str:
+    """What is to be left out of a box: the rules before those that decide, few by name."""
+    found = tuple(dict.fromkeys(rules))
+    if not found:
+        return ""
+    return f", less what {_deciders(found) if len(found) <= _MOST_WORDS else f'{len(found)} rules before'} take"
+
+
+def _deciders(rules: Iterable[str]) -> str:
+    return ", ".join("the default" if rule == DEFAULT_ID else rule for rule in rules)
 
 
 def box_text(box: Box) -> str:

@@ -65,6 +65,15 @@ class Events:
         rows = self._tx.read(statement)
         return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten())
 
+    def newest(self, *, before: int | None = None, limit: int = 100, tenant: int | None = None) -> EventPage:
+        """The newest events, before an id if one is named, newest first: all, or those about the tenant of a number."""
+        statement = select(events).order_by(events.c.id.desc()).limit(limit)
+        if before is not None:
+            statement = statement.where(events.c.id < before)
+        if tenant is not None:
+            statement = statement.where(events.c.tenant == tenant)
+        return EventPage(tuple(_event(row) for row in self._tx.read(statement)), missed=False)
+
     def forgotten(self) -> int:
         """The highest id of which the event may be forgotten; 0 while none is."""
         return self._tx.highest(_FORGOTTEN)

@@ -1,0 +1,58 @@
+"""A module a page."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
+from nicegui import ui
+from starlette.responses import Response
+
+from api.console.pages import (
+    acl,
+    check,
+    domains,
+    events,
+    groups,
+    history,
+    hits,
+    overview,
+    review,
+    tenants,
+    tokens,
+    topology,
+    trace,
+)
+from api.console.parts.tree import path_of
+from api.console.parts.view import add_page
+from api.console.sessions import COOKIE, Sessions
+
+_BUILDERS = {
+    "overview": overview.build,
+    "acl": acl.build,
+    "review": review.build,
+    "trace": trace.build,
+    "check": check.build,
+    "hits": hits.build,
+    "groups": groups.build,
+    "history": history.build,
+    "topology": topology.build,
+    "domains": domains.build,
+    "events": events.build,
+    "tenants": tenants.build,
+    "tokens": tokens.build,
+}
+
+
+def register(sessions: Sessions) -> None:
+    """Serve every page."""
+    for key, build in _BUILDERS.items():
+        add_page(sessions, key, build)
+
+    @ui.page("/")
+    async def home(request: Request) -> Response:
+        session = sessions.of(request.cookies.get(COOKIE))
+        if session is None:
+            return RedirectResponse("/login", status_code=303)
+        if session.project:
+            return RedirectResponse(path_of("overview", session.project), status_code=303)
+        return RedirectResponse(path_of("tenants"), status_code=303)

@@ -1,0 +1,171 @@
+"""The access list: an ordered table to search, to put into another order, and to edit before anything is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nicegui import events, ui
+
+from api.console import words
+from api.console.draft import Insert, Move, Remove, Replace
+from api.console.parts.desk import Desk
+from api.console.parts.draftbar import DraftBar
+from api.console.parts.files import offer_export, take_import
+from api.console.parts.ruleform import ask_for_rule, document_of
+from api.console.parts.rules import row_of
+from api.console.parts.table import BODY, COLUMNS
+from api.console.parts.view import View
+from orchestrator.client import RuleHits
+from orchestrator.errors import AclflowError
+from orchestrator.policy.search import find
+
+PAGE_ROWS = 50
+_HITS_S = 5.0
+_NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or import a list that you have."
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    page = _AclPage(await Desk.of(view))
+    page.draw(view.query.get("q", ""))
+    await page.read_hits()
+
+
+class _AclPage:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._view = desk.view
+        self._writes = desk.view.session.may_write
+        self._hits: Mapping[str, RuleHits] = {}
+        desk.on_change = self.refresh
+
+    def draw(self, asked: str) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            self._search = (
+                ui.input(placeholder="Search: 10.1.2.3:443, tcp, @group, a name …", value=asked)
+                .props("outlined dense clearable debounce=250 aria-label='Search rules'")
+                .classes("grow")
+                .on_value_change(self._searched)
+            )
+            if self._writes:
+                ui.button("New rule", icon="add", on_click=self._new).props("no-caps unelevated")
+                ui.button("Import", icon="upload_file", on_click=lambda: take_import(self._desk)).props(
+                    "no-caps outline"
+                )
+            ui.button("Export", icon="download", on_click=lambda: offer_export(self._desk)).props("no-caps outline")
+        self._count = ui.label().classes("small quiet").props("aria-live=polite")
+        self._table = (
+            ui.table(
+                columns=COLUMNS,
+                rows=[],
+                row_key="id",
+                pagination={"rowsPerPage": PAGE_ROWS, "page": 1, "rowsNumber": 0},
+            )
+            .classes("w-full")
+            .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells")
+        )
+        self._table.add_slot("body", BODY)
+        self._table.add_slot("no-data", f"<div class='empty'>{{{{ $attrs.asked || '{_NO_RULES}' }}}}</div>")
+        self._table.on("request", self._paged)
+        self._table.on("act", self._act)
+        self._table.on("dropped", self._dropped)
+        acl = self._desk.draft.acl
+        ends = " · ".join(
+            f"{name}: {what.value}" for name, what in (("ingress", acl.ingress_default), ("egress", acl.egress_default))
+        )
+        ui.label(f"Where no rule matches: {ends}").classes("small quiet")
+        self._bar = DraftBar(self._desk)
+        self.refresh()
+        ui.timer(_HITS_S, self.read_hits)
+
+    # ------------------------------------------------------------------------------------------------------ the table
+
+    def refresh(self) -> None:
+        """Show the draft as it is."""
+        acl = self._desk.draft.acl
+        self._found = find(acl, self._search.value or "")
+        self._count.text = (
+            words.of(len(acl.rules), "rule")
+            if len(self._found) == len(acl.rules)
+            else f"{words.count(len(self._found))} of {words.of(len(acl.rules), 'rule')}"
+        )
+        self._bar.refresh()
+        self._show()
+
+    def _show(self) -> None:
+        pagination = dict(self._table.pagination)
+        size = pagination["rowsPerPage"] or PAGE_ROWS
+        last = max(0, len(self._found) - 1) // size + 1
+        page = min(pagination.get("page", 1), last)
+        acl, marks = self._desk.draft.acl, self._desk.draft.marks()
+        rows = []
+        for index in self._found[(page - 1) * size : page * size]:
+            rule = acl.rules[index]
+            hits = self._hits.get(rule.id)
+            row = row_of(index + 1, rule, marks.get(rule.id, ""))
+            rows.append({**row, "packets": words.short(hits.packets) if hits else "", "may_move": self._writes})
+        self._table.pagination = {**pagination, "page": page, "rowsPerPage": size, "rowsNumber": len(self._found)}
+        self._table.rows = rows
+
+    def _paged(self, event: events.GenericEventArguments) -> None:
+        self._table.pagination = event.args["pagination"]
+        self._show()
+
+    def _searched(self) -> None:
+        self._table.pagination = {**self._table.pagination, "page": 1}
+        self.refresh()
+
+    async def read_hits(self) -> None:
+        """Show how often each rule decided."""
+        try:
+            hits = await self._view.read("hits", lambda client: client.hits(self._view.tenant), fresh_s=_HITS_S)
+        except AclflowError:
+            return
+        found = {each.rule: each for each in hits.rules}
+        if found != self._hits:
+            self._hits = found
+            self._show()
+
+    # ------------------------------------------------------------------------------------------------------ the edits
+
+    async def _new(self) -> None:
+        await self._ask_new(0, {"action": "permit"})
+
+    async def _ask_new(self, position: int, start: Mapping[str, object]) -> None:
+        groups = tuple(self._desk.draft.acl.groups)
+        rule = await ask_for_rule("New rule", start, groups=groups, keeps_id=False)
+        if rule is not None:
+            self._desk.edit(Insert(rule, position))
+
+    async def _act(self, event: events.GenericEventArguments) -> None:
+        """Something from a row's buttons."""
+        what, name = event.args["what"], event.args["rule"]
+        acl = self._desk.draft.acl
+        index = next((index for index, rule in enumerate(acl.rules) if rule.id == name), None)
+        if index is None:
+            return
+        rule = acl.rules[index]
+        if what == "edit":
+            changed = await ask_for_rule(
+                f"Rule {index + 1}", document_of(rule), groups=tuple(acl.groups), keeps_id=True
+            )
+            if changed is not None and changed != rule:
+                self._desk.edit(Replace(changed))
+        elif what in ("above", "below"):
+            await self._ask_new(index + (what == "below"), {"action": "permit", "direction": rule.direction.value})
+        elif what == "copy":
+            await self._ask_new(index + 1, {**document_of(rule), "id": ""})
+        elif what == "remove":
+            self._desk.edit(Remove(name))
+        else:
+            place = {"up": index - 1, "down": index + 1, "top": 0}[what]
+            if 0 <= place < len(acl.rules):
+                self._desk.edit(Move(name, place))
+
+    def _dropped(self, event: events.GenericEventArguments) -> None:
+        """A row was let go over another one: it goes before that."""
+        name, onto = event.args["rule"], event.args["onto"]
+        places = {rule.id: index for index, rule in enumerate(self._desk.draft.acl.rules)}
+        if name != onto and name in places and onto in places:
+            below = places[onto] > places[name]
+            self._desk.edit(Move(name, places[onto] - below))

@@ -1,0 +1,63 @@
+"""What happened, the newest first, growing as things happen."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from api.console.parts.events import draw_events
+from api.console.parts.view import View
+from orchestrator.client import Event
+from orchestrator.errors import AclflowError
+
+_LIVE_S = 2.0
+_PAGE = 50
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    page = _Events(view)
+    page.draw()
+    await page.refresh()
+    ui.timer(_LIVE_S, page.refresh)
+
+
+class _Events:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._most = _PAGE
+        self._shown: tuple[Event, ...] = ()
+
+    def draw(self) -> None:
+        self._search = ui.input(placeholder="Only events that say …").props(
+            "outlined dense clearable debounce=250 aria-label='Search events'"
+        )
+        self._search.classes("w-full").on_value_change(self._draw)
+        self._list = ui.column().classes("panel gap-2")
+        self._older = ui.button("Older events", on_click=self._go_back).props("flat no-caps")
+
+    async def refresh(self) -> None:
+        """Show the newest events."""
+        most = self._most
+        try:
+            page = await self._view.read(
+                ("events", most), lambda client: client.newest_events(limit=most), fresh_s=_LIVE_S - 0.5
+            )
+        except AclflowError:
+            return
+        if page.items != self._shown:
+            self._shown = page.items
+            self._draw()
+        self._older.set_visibility(page.next is not None and most < 1000)
+
+    def _draw(self) -> None:
+        wanted = (self._search.value or "").lower()
+        found = [
+            event for event in self._shown if wanted in f"{event.kind} {event.subject} {dict(event.detail)}".lower()
+        ]
+        self._list.clear()
+        with self._list:
+            draw_events(found, self._view.session.zone)
+
+    async def _go_back(self) -> None:
+        self._most = min(1000, self._most * 4)
+        await self.refresh()

@@ -1,0 +1,199 @@
+"""Before a commit: what the draft opens and closes, what is odd about it, what it costs; then the commit itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from api.console import words
+from api.console.draft import Draft
+from api.console.parts.desk import Desk
+from api.console.parts.differences import draw_cost, draw_difference, draw_findings
+from api.console.parts.tree import path_of
+from api.console.parts.view import View
+from orchestrator.client import Enforced, Finding, Review, Written
+from orchestrator.errors import AclflowError, Stale
+
+_LOOK_S = 0.25
+_PATIENCE_S = 60.0
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    desk = await Desk.of(view)
+    if not desk.draft.edits:
+        with ui.element("div").classes("empty"):
+            ui.label("There is nothing to commit: the draft is the list as it is.")
+            ui.link("Back to the access list", path_of("acl", view.tenant))
+        return
+    _ReviewPage(desk).draw()
+
+
+class _ReviewPage:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._view = desk.view
+
+    def draw(self) -> None:
+        draft = self._desk.draft
+        with ui.column().classes("panel"):
+            ui.html("<h2 class='section'>Changes</h2>", sanitize=False)
+            for edit in draft.edits[:50]:
+                ui.label(f"• {edit}")
+            if len(draft.edits) > 50:
+                ui.label(f"and {len(draft.edits) - 50} more").classes("quiet")
+        self._found = ui.column().classes("w-full gap-4")
+        with self._found, ui.row().classes("items-center gap-3"):
+            ui.spinner(size="sm")
+            ui.label(f"Comparing {words.of(len(draft.acl.rules), 'rule')} with the list as it is …").props(
+                "aria-live=polite"
+            )
+        with ui.row().classes("w-full justify-end gap-3"):
+            ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
+                "flat no-caps"
+            )
+            self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
+        ui.timer(0.05, self._look, once=True)
+
+    async def _look(self) -> None:
+        """Ask the service what the draft would do."""
+        tenant, draft = self._view.tenant, self._desk.draft
+        try:
+            review, current = await asyncio.gather(
+                self._view.session.reading.once(lambda: self._view.client.check_acl(tenant, draft.acl)),
+                self._view.read(
+                    ("check", draft.base.etag), lambda client: client.check_acl(tenant, draft.base.acl), fresh_s=300
+                ),
+            )
+        except AclflowError as error:
+            self._found.clear()
+            with self._found, ui.element("div").classes("banner").props("role=alert"):
+                ui.icon("error")
+                ui.label(f"The service would refuse this list: {error}")
+            self._commit.set_enabled(False)
+            return
+        self._show(review, current)
+
+    def _show(self, review: Review, current: Review) -> None:
+        known = {_subject(finding) for finding in current.findings}
+        new = [finding for finding in review.findings if _subject(finding) not in known]
+        self._found.clear()
+        with self._found:
+            draw_difference(review.difference)
+            _draw_new(new, len(review.findings))
+            ui.html("<h2 class='section'>Cost</h2>", sanitize=False)
+            with ui.column().classes("panel"):
+                draw_cost(review.cost, current.cost)
+
+    async def _do_commit(self) -> None:
+        self._commit.set_enabled(False)
+        draft, tenant = self._desk.draft, self._view.tenant
+        try:
+            written = await self._view.do(lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag))
+        except Stale:
+            await self._put_on_top(draft)
+            return
+        except AclflowError as error:
+            ui.notify(f"Not committed: {error}", type="negative", multi_line=True, timeout=0, close_button=True)
+            self._commit.set_enabled(True)
+            return
+        self._view.session.drafts.pop(tenant, None)
+        await _Enforcing(self._view, written).follow()
+
+    async def _put_on_top(self, draft: Draft) -> None:
+        """Somebody else was faster: go on from the list as it is now."""
+        seen = await self._view.session.reading.once(lambda: self._view.client.acl(self._view.tenant))
+        rebased, lost = draft.onto(seen)
+        self._desk.put(rebased)
+        with ui.dialog(value=True).props("persistent"), ui.card().classes("panel"):
+            ui.label("Somebody changed the list meanwhile").classes("text-lg font-bold")
+            ui.label("Your changes were put on top of the newest version. Look at them again before you commit.")
+            for reason in lost:
+                ui.label(f"left out: {reason}").classes("text-negative small")
+            ui.button("Review again", on_click=ui.navigate.reload).props("no-caps unelevated")
+
+
+def _subject(finding: Finding) -> tuple[str, tuple[str, ...]]:
+    """What a finding is about: one rule, or the two of a conflict."""
+    return finding.kind, finding.rules if finding.kind == "conflict" else finding.rules[:1]
+
+
+def _draw_new(new: Sequence[Finding], total: int) -> None:
+    with ui.row().classes("items-center gap-2"):
+        ui.html("<h2 class='section'>Findings that this change brings</h2>", sanitize=False)
+        ui.label(f"{words.count(total)} in the whole list").classes("chip none")
+    if new:
+        draw_findings(new)
+    else:
+        ui.label("None.").classes("quiet")
+
+
+class _Enforcing:
+    """The dialog that waits until every enforcement point was read back at the new generation."""
+
+    def __init__(self, view: View, written: Written) -> None:
+        self._view = view
+        self._written = written
+
+    async def follow(self) -> None:
+        tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=60)
+        hosts: tuple[str, ...] = ()
+        if self._view.session.is_admin:
+            found = await self._view.read("hosts", lambda client: client.hosts(tenant.domain), fresh_s=5)
+            hosts = tuple(host.name for host in found)
+        with (
+            ui.dialog(value=True).props("persistent") as dialog,
+            ui.card().classes("panel").style("width: min(460px, 92vw)"),
+        ):
+            self._title = ui.label(f"Version {self._written.version} is committed").classes("text-lg font-bold")
+            self._text = ui.label("Waiting until it is enforced …").props("aria-live=polite")
+            self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
+            self._rows = {host: self._row(host) for host in hosts}
+            with ui.row().classes("w-full justify-end"):
+                self._close = ui.button(
+                    "Go on without waiting", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))
+                )
+                self._close.props("flat no-caps")
+        await self._wait(tenant.domain)
+        dialog.props(remove="persistent")
+
+    def _row(self, host: str) -> tuple[ui.icon, ui.label]:
+        with ui.row().classes("items-center gap-2 w-full"):
+            icon = ui.icon("hourglass_top").classes("quiet")
+            ui.label(host).classes("grow")
+            return icon, ui.label("waiting").classes("small quiet")
+
+    async def _wait(self, domain: str) -> None:
+        generation, until = self._written.generation, time.monotonic() + _PATIENCE_S
+        begun = time.monotonic()
+        while True:
+            try:
+                state = await self._view.session.reading.once(lambda: self._view.client.generation(domain, generation))
+            except AclflowError as error:
+                self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
+                state = None
+            if state is not None:
+                self._show(state)
+                if state.done:
+                    break
+            if time.monotonic() > until:
+                self._text.text = "Not every host holds it yet. It is committed, and they go on trying."
+                break
+            await asyncio.sleep(_LOOK_S)
+        self._bar.set_visibility(False)
+        self._close.text = "Done"
+        if state is not None and state.done:
+            self._text.text = f"Enforced on every host, {words.seconds(time.monotonic() - begun)} after the commit."
+
+    def _show(self, state: Enforced) -> None:
+        lagging = {each.host: each for each in state.laggards}
+        if not self._rows:
+            self._text.text = f"{words.of(len(lagging), 'host')} still to follow" if lagging else ""
+        for host, (icon, text) in self._rows.items():
+            late = lagging.get(host)
+            icon.props(f"name={'hourglass_top' if late else 'check_circle'}")
+            icon.classes(replace="quiet" if late else "text-positive")
+            text.text = (late.error or late.state or "silent") if late else "enforced"

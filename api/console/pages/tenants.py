@@ -1,0 +1,78 @@
+"""The cloud's tenants: what they own, what their lists may cost."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.tree import path_of
+from api.console.parts.view import View
+from orchestrator.client import Tenant
+from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import Prefix
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=1)
+    ui.button("New tenant", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
+    if not found:
+        with ui.element("div").classes("empty"):
+            ui.label("No tenant yet. A tenant owns prefixes and says which traffic may reach them.")
+        return
+    for tenant in found:
+        _draw(tenant)
+
+
+def _draw(tenant: Tenant) -> None:
+    limit = tenant.quota
+    with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
+        ui.link(tenant.name or tenant.id, path_of("overview", tenant.id)).classes("font-bold")
+        ui.label(tenant.id).classes("mono quiet")
+        ui.label(f"domain {tenant.domain}").classes("chip none")
+        ui.label(words.named([str(prefix) for prefix in tenant.prefixes]) or "no prefixes").classes("mono")
+        ui.space()
+        parts = [
+            f"{words.count(value)} {name}"
+            for name, value in (("rules", limit.rules), ("flow entries", limit.flows))
+            if value is not None
+        ]
+        ui.label(f"quota: {', '.join(parts)}" if parts else "no quota").classes("small quiet")
+
+
+async def _create(view: View) -> None:
+    """Ask for a new tenant and make it."""
+    domains = [domain.id for domain in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
+    with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(520px, 94vw)"):
+        ui.label("New tenant").classes("text-lg font-bold")
+        if not domains:
+            ui.label("There is no domain yet: make one with `aclflow domain create NAME`.")
+        name = ui.input("Id", placeholder="shop").props("outlined dense").classes("w-full")
+        title = ui.input("Name", placeholder="Web shop").props("outlined dense").classes("w-full")
+        domain = (
+            ui.select(domains, value=domains[0] if domains else None, label="Domain")
+            .props("outlined dense")
+            .classes("w-full")
+        )
+        prefixes = (
+            ui.textarea("Prefixes it owns, one a line").props("outlined input-class=mono rows=4").classes("w-full")
+        )
+        wrong = ui.label().classes("text-negative small").props("role=alert")
+
+        async def make() -> None:
+            try:
+                owned = [Prefix.parse(line.strip()) for line in prefixes.value.splitlines() if line.strip()]
+                await view.do(
+                    lambda client: client.create_tenant(
+                        name.value.strip(), domain=domain.value, name=title.value, prefixes=owned
+                    )
+                )
+            except AclflowError as error:
+                wrong.text = str(error)
+                return
+            dialog.close()
+            ui.navigate.reload()
+
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Create", on_click=make).props("no-caps unelevated").set_enabled(bool(domains))

@@ -1,0 +1,113 @@
+"""Tokens: who may do what, until when; made here, shown once, revoked at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.view import View
+from orchestrator.client import Token
+from orchestrator.errors import AclflowError
+
+_ROLES = {
+    "member": "member: changes its project's list",
+    "reader": "reader: sees its project",
+    "admin": "admin: sees and changes everything",
+}
+_DAYS = {0: "never", 1: "in a day", 7: "in a week", 30: "in 30 days", 365: "in a year"}
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    found = await view.read("tokens", lambda client: client.tokens(), fresh_s=1)
+    ui.button("New token", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
+    for token in reversed(found):
+        _draw(view, token)
+
+
+def _draw(view: View, token: Token) -> None:
+    own = token.id == view.session.who.id
+    with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
+        ui.label(f"{token.id}").classes("number quiet w-10")
+        ui.label(token.role).classes(f"chip {'info' if token.role == 'admin' else 'none'}")
+        ui.label(token.tenant or token.domain or "everything").classes("font-bold")
+        ui.label(token.description).classes("quiet")
+        if own:
+            ui.label("yours").classes("chip good")
+        ui.space()
+        until = words.moment(token.expires, view.session.zone) if token.expires else "no end"
+        ui.label(until).classes("small quiet number")
+        if not own:
+            ui.button("Revoke", icon="block", on_click=lambda: _revoke(view, token)).props(
+                "flat dense no-caps color=negative"
+            )
+
+
+async def _revoke(view: View, token: Token) -> None:
+    with ui.dialog() as dialog, ui.card().classes("panel"):
+        ui.label(f"Revoke token {token.id}?").classes("text-lg font-bold")
+        ui.label("Whoever uses it is shut out at once.")
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Revoke", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
+    if not await dialog:
+        return
+    try:
+        await view.do(lambda client: client.revoke_token(token.id))
+    except AclflowError as error:
+        ui.notify(str(error), type="negative")
+        return
+    ui.navigate.reload()
+
+
+async def _create(view: View) -> None:
+    """Ask what the token is for, make it, and show it once."""
+    tenants = {
+        each.id: each.name or each.id for each in await view.read("every tenant", lambda client: list(client.tenants()))
+    }
+    with (
+        ui.dialog(value=True).props("persistent") as dialog,
+        ui.card().classes("panel").style("width: min(520px, 94vw)"),
+    ):
+        ui.label("New token").classes("text-lg font-bold")
+        role = ui.select(_ROLES, value="member", label="Role").props("outlined dense").classes("w-full")
+        tenant = (
+            ui.select(tenants, value=next(iter(tenants), None), label="Project")
+            .props("outlined dense")
+            .classes("w-full")
+        )
+        tenant.bind_visibility_from(role, "value", lambda value: value != "admin")
+        about = ui.input("What it is for").props("outlined dense").classes("w-full")
+        days = ui.select(_DAYS, value=30, label="Ends").props("outlined dense").classes("w-full")
+        wrong = ui.label().classes("text-negative small").props("role=alert")
+
+        async def make() -> None:
+            expires = dt.datetime.now(dt.UTC) + dt.timedelta(days=days.value) if days.value else None
+            of_tenant = None if role.value == "admin" else tenant.value
+            try:
+                _, secret = await view.do(
+                    lambda client: client.create_token(
+                        role.value, tenant=of_tenant, description=about.value, expires=expires
+                    )
+                )
+            except AclflowError as error:
+                wrong.text = str(error)
+                return
+            dialog.close()
+            _show_once(secret)
+
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Create", on_click=make).props("no-caps unelevated")
+
+
+def _show_once(secret: str) -> None:
+    with ui.dialog(value=True).props("persistent"), ui.card().classes("panel").style("width: min(560px, 94vw)"):
+        ui.label("The token").classes("text-lg font-bold")
+        ui.label("This is the only time that it is shown: keep it now.")
+        ui.label(secret).classes("mono").style("word-break: break-all; user-select: all")
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Copy", icon="content_copy", on_click=lambda: ui.clipboard.write(secret)).props("flat no-caps")
+            ui.button("Done", on_click=ui.navigate.reload).props("no-caps unelevated")

@@ -1,0 +1,239 @@
+"""Why is a packet dropped? Which rule decides it, on its way through which lists; and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from api.console.draft import Insert, Replace
+from api.console.parts.desk import Desk
+from api.console.parts.draftbar import DraftBar
+from api.console.parts.ruleform import ask_for_rule, document_of
+from api.console.parts.tree import path_of
+from api.console.parts.view import View
+from api.console.pictures.path import rule_words, way, who_decides
+from orchestrator.client import Step, Trace
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import format_address, parse_address
+from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, parse_protocol
+
+_SEGMENTS = {
+    "opens a connection (SYN)": int(TcpFlag.SYN),
+    "answers (SYN and ACK)": int(TcpFlag.SYN | TcpFlag.ACK),
+    "belongs to a connection (ACK)": int(TcpFlag.ACK),
+    "ends a connection (FIN and ACK)": int(TcpFlag.FIN | TcpFlag.ACK),
+    "refuses (RST)": int(TcpFlag.RST),
+}
+_ECHO = {ICMP: 8, ICMPV6: 128}
+_CLIENT_PORT = 49152
+"""Where connections usually come from."""
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    page = _TracePage(await Desk.of(view))
+    page.draw()
+    if page.is_asked:
+        await page.trace()
+
+
+class _TracePage:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._view = desk.view
+        self._writes = desk.view.session.may_write
+
+    def draw(self) -> None:
+        query = self._view.query
+        ui.label(
+            "Say what a packet looks like, and see which rule decides it, in the list as it is committed."
+        ).classes("quiet")
+        with ui.column().classes("panel"), ui.element("form").classes("w-full").on("submit.prevent", self.trace):
+            with ui.row().classes("w-full items-start gap-3"):
+                self._source = self._text("Source address", query.get("source", ""), "192.0.2.7")
+                self._destination = self._text("Destination address", query.get("destination", ""), "198.51.100.20")
+                self._protocol = (
+                    ui.select(
+                        ["tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre"],
+                        value=query.get("protocol", "tcp"),
+                        label="Protocol",
+                    )
+                    .props("outlined dense")
+                    .classes("w-32")
+                    .on_value_change(self._fit)
+                )
+                self._port = self._text("Destination port", query.get("port", ""), "443").classes(replace="w-36")
+            with ui.row().classes("w-full items-start gap-3"):
+                self._segment = (
+                    ui.select(list(_SEGMENTS), value=next(iter(_SEGMENTS)), label="The segment")
+                    .props("outlined dense")
+                    .classes("w-72")
+                )
+                self._source_port = self._text("Source port", str(_CLIENT_PORT), "").classes(replace="w-36")
+                ui.space()
+                ui.button("Trace", icon="route").props("no-caps unelevated type=submit")
+        self._outcome = ui.column().classes("w-full gap-4").props("aria-live=polite")
+        bar = DraftBar(self._desk)
+        self._desk.on_change = bar.refresh
+        self._fit()
+
+    def _text(self, label: str, value: str, example: str) -> ui.input:
+        return (
+            ui.input(label, value=value, placeholder=example).props("outlined dense hide-bottom-space").classes("w-60")
+        )
+
+    def _fit(self) -> None:
+        """Show the fields that the protocol has."""
+        ports = self._protocol.value in ("tcp", "udp", "sctp")
+        self._port.set_visibility(ports)
+        self._source_port.set_visibility(ports)
+        self._segment.set_visibility(self._protocol.value == "tcp")
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the page was opened with a packet."""
+        return bool(self._source.value and self._destination.value)
+
+    def _packet(self) -> Packet:
+        """What was filled in. Raises BadInput with the field's name as its place."""
+        family, source = _address(self._source.value, "Source address")
+        other, destination = _address(self._destination.value, "Destination address")
+        if other is not family:
+            raise BadInput("it is of the other IP version than the source", place="Destination address")
+        protocol = parse_protocol(self._protocol.value)
+        has_ports = protocol in WITH_PORTS
+        return Packet(
+            family,
+            source,
+            destination,
+            protocol,
+            source_port=_port(self._source_port.value, "Source port") if has_ports else 0,
+            destination_port=_port(self._port.value, "Destination port") if has_ports else 0,
+            icmp_type=_ECHO.get(protocol, 0),
+            tcp_flags=_SEGMENTS[self._segment.value] if protocol == TCP else 0,
+        )
+
+    async def trace(self) -> None:
+        """Ask the service and show what it says."""
+        self._outcome.clear()
+        try:
+            packet = self._packet()
+            found = await self._view.session.reading.once(lambda: self._view.client.trace(self._view.tenant, packet))
+        except AclflowError as error:
+            with self._outcome:
+                ui.label(str(error)).classes("text-negative").props("role=alert")
+            return
+        with self._outcome:
+            self._show(packet, found)
+
+    def _show(self, packet: Packet, found: Trace) -> None:
+        permitted = found.action == "permit"
+        with ui.element("div").classes(f"verdict {'good' if permitted else 'bad'}"):
+            ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
+            ui.label(f"{'Permitted' if permitted else 'Denied'}: {_why(found)}")
+        source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
+        with ui.scroll_area().classes("w-full").style("height: 124px"):
+            ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False)
+        if not found.steps:
+            ui.label("Neither address belongs to anybody here, so no list is asked.").classes("quiet")
+            return
+        last = found.steps[-1]
+        if found.rule is not None:
+            self._show_rule(found.rule, last)
+        if last.tenant == self._view.tenant and self._writes:
+            self._offer(packet, last, permitted=permitted)
+        elif last.tenant is None:
+            ui.label("The operator's rules stand above the project's lists.").classes("quiet")
+        elif last.tenant != self._view.tenant:
+            ui.label(f"It is the list of the project {last.tenant} that decides.").classes("quiet")
+
+    def _show_rule(self, rule: Mapping[str, Any], step: Step) -> None:
+        with ui.column().classes("panel"):
+            ui.html("<h2 class='section'>The rule that decides</h2>", sanitize=False)
+            with ui.row().classes("items-center gap-3"):
+                ui.label(rule["action"]).classes(f"chip {'good' if rule['action'] == 'permit' else 'bad'}")
+                ui.label(rule["id"]).classes("font-bold")
+                ui.label(rule.get("description", "")).classes("quiet")
+            said = ", ".join(
+                f"{name} {_value(value)}" for name, value in rule.items() if name not in ("id", "action", "description")
+            )
+            ui.label(said).classes("mono")
+            if step.tenant == self._view.tenant and not rule["id"].startswith("_"):
+                ui.link("Show it in the list", f"{path_of('acl', self._view.tenant)}?q={rule['id']}")
+
+    def _offer(self, packet: Packet, step: Step, *, permitted: bool) -> None:
+        """What can be done about it: change the rule that decides, or put one before it."""
+        other = "deny" if permitted else "permit"
+        with ui.row().classes("gap-3"):
+            if step.rule is not None and not step.rule.startswith("_"):
+                ui.button(f"Change '{step.rule}'", icon="edit", on_click=lambda: self._change(str(step.rule))).props(
+                    "no-caps outline"
+                )
+            ui.button(
+                f"{other.capitalize()} such packets", icon="add", on_click=lambda: self._insert(packet, step, other)
+            ).props("no-caps unelevated")
+
+    async def _change(self, name: str) -> None:
+        acl = self._desk.draft.acl
+        rule = next((rule for rule in acl.rules if rule.id == name), None)
+        if rule is None:
+            ui.notify(f"Your draft has no rule '{name}' any more.", type="warning")
+            return
+        changed = await ask_for_rule(f"Rule {name}", document_of(rule), groups=tuple(acl.groups), keeps_id=True)
+        if changed is not None and changed != rule:
+            self._desk.edit(Replace(changed))
+
+    async def _insert(self, packet: Packet, step: Step, action: str) -> None:
+        """A new rule for such packets, before the one that decides now."""
+        acl = self._desk.draft.acl
+        position = next((index for index, rule in enumerate(acl.rules) if rule.id == step.rule), len(acl.rules))
+        start = _rule_for(packet, step, action)
+        rule = await ask_for_rule("New rule", start, groups=tuple(acl.groups), keeps_id=False)
+        if rule is not None:
+            self._desk.edit(Insert(rule, position))
+
+
+def _rule_for(packet: Packet, step: Step, action: str) -> dict[str, Any]:
+    """A rule that matches packets like this one: its addresses, its protocol, its destination port."""
+    source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
+    protocol = format_protocol(packet.protocol)
+    rule: dict[str, Any] = {
+        "id": f"{action}-{protocol}-{packet.destination_port or 'any'}",
+        "action": action,
+        "direction": step.direction or "ingress",
+        "protocol": protocol,
+        "source": source,
+        "destination": destination,
+    }
+    if packet.destination_port:
+        rule["destination_ports"] = packet.destination_port
+    if packet.protocol in _ECHO:
+        rule["icmp_type"] = packet.icmp_type
+    return rule
+
+
+def _why(found: Trace) -> str:
+    if not found.steps:
+        return "none of the addresses is anybody's here"
+    last = found.steps[-1]
+    return f"{rule_words(last.rule)} in the {who_decides(last)}"
+
+
+def _address(text: str, field: str) -> tuple[Any, int]:
+    try:
+        return parse_address((text or "").strip())
+    except AclflowError as error:
+        raise error.within(field) from None
+
+
+def _port(text: str, field: str) -> int:
+    if not ((text or "").isdigit() and int(text) <= 65535):
+        raise BadInput(f"'{text or ''}' is not a port", place=field)
+    return int(text)
+
+
+def _value(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,67 @@
+"""The list that a page works on: the session's draft of a project, and the edits that pages make to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nicegui import ui
+
+from api.console.draft import Draft, Edit
+from api.console.parts.view import View
+from orchestrator.client import AclSeen, Client
+from orchestrator.errors import AclflowError
+
+
+class Desk:
+    """One page's hold of the draft. `on_change` is called after every edit."""
+
+    def __init__(self, view: View, draft: Draft, on_change: Callable[[], None] = lambda: None) -> None:
+        self.view = view
+        self._draft = draft
+        self.on_change = on_change
+
+    @classmethod
+    async def of(cls, view: View) -> Desk:
+        """The draft as it is; one without edits begins at the list as it is now. Raises what the client raises."""
+        kept = view.session.drafts.get(view.tenant)
+        known = kept.base if kept else None
+        seen = await view.read("acl", lambda client: _newest(client, view.tenant, known), fresh_s=0.5)
+        if kept is None or (not kept.edits and kept.base is not seen):
+            kept = Draft(seen)
+            view.session.drafts[view.tenant] = kept
+        return cls(view, kept)
+
+    @property
+    def draft(self) -> Draft:
+        """The list with its edits."""
+        return self._draft
+
+    def put(self, draft: Draft) -> None:
+        """Go on from another draft."""
+        self._draft = draft
+        self.view.session.drafts[self.view.tenant] = draft
+        self.on_change()
+
+    def edit(self, edit: Edit) -> bool:
+        """Add an edit; says why where it does not fit."""
+        try:
+            self.put(self._draft.edited(edit))
+        except AclflowError as error:
+            ui.notify(error.reason, type="negative")
+            return False
+        return True
+
+    def undo(self) -> None:
+        """Take the last edit back."""
+        self.put(self._draft.undone())
+
+    def discard(self) -> None:
+        """Forget every edit."""
+        self.put(Draft(self._draft.base))
+
+
+def _newest(client: Client, tenant: str, known: AclSeen | None) -> AclSeen:
+    """The list as it is now; the one that is known already, if that is still it."""
+    if known is not None:
+        return client.acl_since(tenant, known.etag) or known
+    return client.acl(tenant)

@@ -1,0 +1,145 @@
+"""What a change opens and closes, what it costs, and what is odd about a list: as several pages show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from api.console import words
+from orchestrator.client import Finding
+
+Json = Mapping[str, Any]
+
+MOST_SHOWN = 100
+_DEFAULT = "_default"
+_KINDS = {
+    "shadowed": ("bad", "Never decides: rules before it take all its packets"),
+    "never": ("bad", "Can match nothing"),
+    "duplicate": ("warn", "Says what another rule says"),
+    "redundant": ("info", "Could go without changing anything"),
+    "conflict": ("info", "Overlaps a rule that says the opposite"),
+    "wide": ("warn", "Lets a large part of the world in"),
+    "expired": ("warn", "Its time is over"),
+    "expiring": ("warn", "Its time is nearly over"),
+    "group": ("info", "A group that could be shorter"),
+    "undecided": ("info", "Too many rules to tell"),
+}
+
+
+def draw_difference(changes: Sequence[Json] | None) -> None:
+    """The packets that become permitted and those that become denied, each set with who decides it."""
+    if changes is None:
+        ui.label("The two lists have next to nothing in common: everything may fare otherwise.").classes("chip warn")
+        return
+    if not changes:
+        with ui.element("div").classes("empty"):
+            ui.label("No packet fares otherwise. Only words or places of rules change.")
+        return
+    for becomes, title, kind in (("permit", "Newly permitted", "good"), ("deny", "Newly denied", "bad")):
+        some = [change for change in changes if change["becomes"] == becomes]
+        if not some:
+            continue
+        with ui.row().classes("items-center gap-2"):
+            ui.html(f"<h2 class='section'>{title}</h2>", sanitize=False)
+            ui.label(words.of(len(some), "set of packets", "sets of packets")).classes(f"chip {kind}")
+        with ui.column().classes("panel"):
+            for change in some[:MOST_SHOWN]:
+                _draw_change(change, kind)
+            if len(some) > MOST_SHOWN:
+                ui.label(f"and {words.count(len(some) - MOST_SHOWN)} more").classes("quiet small")
+
+
+def _draw_change(change: Json, kind: str) -> None:
+    with ui.row().classes("w-full items-start gap-2 no-wrap"):
+        ui.icon("add_circle" if kind == "good" else "remove_circle").classes(
+            "text-positive" if kind == "good" else "text-negative"
+        ).props("aria-hidden=true")
+        with ui.column().classes("gap-0 grow"):
+            ui.label(f"{change['direction']}: {change['summary']}").classes("mono")
+            less = tuple(dict.fromkeys((*change["less_before"], *change["less_after"])))
+            if less:
+                ui.label(f"less what {words.named(less)} take").classes("small quiet")
+            before, after = (words.named([_rule(rule) for rule in change[when]]) for when in ("before", "after"))
+            ui.label(f"decided by {before} before, by {after} after").classes("small quiet")
+
+
+def _rule(name: str) -> str:
+    return "the default" if name == _DEFAULT else name
+
+
+def draw_findings(findings: Sequence[Finding], counts: Mapping[str, int] | None = None) -> None:
+    """Findings by kind, the worst first."""
+    if not findings:
+        with ui.element("div").classes("empty"):
+            ui.label("Nothing found: every rule decides something, none is in the way of another.")
+        return
+    for kind, (colour, meaning) in _KINDS.items():
+        some = [finding for finding in findings if finding.kind == kind]
+        if not some:
+            continue
+        with (
+            ui.expansion(value=colour != "info" or len(some) < 5)
+            .classes("panel")
+            .props("header-class=p-0") as expansion
+        ):
+            with expansion.add_slot("header"), ui.row().classes("items-center gap-2 grow"):
+                ui.label(kind).classes(f"chip {colour}")
+                ui.label(meaning)
+                ui.space()
+                ui.label(words.count((counts or {}).get(kind, len(some)))).classes("number quiet")
+            for finding in some[:MOST_SHOWN]:
+                with ui.column().classes("gap-0 w-full py-1"):
+                    ui.label(finding.explanation)
+                    if finding.witness:
+                        ui.label(f"for example {packet_words(finding.witness)}").classes("small mono quiet")
+
+
+def packet_words(packet: Json) -> str:
+    """A packet of the API's in one line."""
+    ports = packet.get("source_port") or packet.get("destination_port")
+    ends = [f"{packet['source']}", f"{packet['destination']}"]
+    if ports:
+        ends = [
+            _with_port(end, packet[f"{side}_port"]) for side, end in zip(("source", "destination"), ends, strict=True)
+        ]
+    return f"{packet['protocol']} {ends[0]} > {ends[1]}"
+
+
+def _with_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def draw_cost(after: Json, before: Json | None = None) -> None:
+    """What a list costs on each kind of device, beside what it costs now."""
+    rows = [
+        ("Rules", "rules"),
+        ("Flow entries on a switch", "flows"),
+        ("Levels", "levels"),
+        ("Shapes (masks)", "shapes"),
+        ("TCAM slots", "slots"),
+        ("iptables lines", "iptables_lines"),
+        ("nftables lines", "nftables_lines"),
+    ]
+    now, then = _costs(after), _costs(before) if before else {}
+    with ui.element("table").classes("w-full").style("border-spacing: 0 4px"), ui.element("tbody"):
+        for label, key in rows:
+            if key not in now:
+                continue
+            with ui.element("tr"):
+                with ui.element("td"):
+                    ui.label(label)
+                with ui.element("td").classes("number").style("text-align: right"):
+                    ui.label(words.count(now[key]))
+                with ui.element("td").classes("number small quiet").style("text-align: right; width: 90px"):
+                    delta = now[key] - then.get(key, now[key])
+                    ui.label(f"{delta:+d}" if delta else "")
+
+
+def _costs(cost: Json) -> dict[str, int]:
+    found = {name: cost["ingress"][name] + cost["egress"][name] for name in ("rules", "flows", "shapes")}
+    found["levels"] = max(cost["ingress"]["levels"], cost["egress"]["levels"])
+    found["slots"] = cost["tcam"]["slots"]
+    firewall = cost.get("firewall") or {}
+    return found | {name: firewall[name] for name in ("iptables_lines", "nftables_lines") if name in firewall}

@@ -1,0 +1,39 @@
+"""Events as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from api.console import words
+from orchestrator.client import Event
+from orchestrator.eventkinds import KINDS
+
+_BAD = frozenset({"host.refused", "host.drifted", "host.disconnected", "enforcer.down"})
+_GOOD = frozenset({"acl.enforced", "generation.enforced", "host.recovered", "enforcer.up", "enforcer.enrolled"})
+_SKIPPED = frozenset({"by"})
+_MOST_WORDS = 6
+
+
+def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
+    """Some events, in the order given."""
+    if not events:
+        ui.label("Nothing yet.").classes("quiet")
+    for event in events:
+        with ui.row().classes("w-full items-start gap-2 no-wrap"):
+            kind = "bad" if event.kind in _BAD else "good" if event.kind in _GOOD else "none"
+            ui.label(event.kind).classes(f"chip {kind}")
+            with ui.column().classes("gap-0 grow").style("min-width: 0"):
+                ui.label(event_text(event)).classes("small")
+                ui.label(words.moment(event.time, zone)).classes("small quiet number")
+
+
+def event_text(event: Event) -> str:
+    """What happened, to what, by whom."""
+    known = KINDS.get(event.kind)
+    detail = [f"{name} {value}" for name, value in event.detail.items() if name not in _SKIPPED and value is not None]
+    said = f"{event.subject}: {known.says if known else event.kind}"
+    by = f"; by {event.detail['by']}" if "by" in event.detail else ""
+    return said + (f" ({', '.join(detail[:_MOST_WORDS])})" if detail else "") + by

@@ -1,0 +1,152 @@
+"""The frame around every page: dark bar with the project picker, tree at the left, banner while the service is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from urllib.parse import quote
+
+from nicegui import ui
+
+from api.console.parts.tree import Place, sections_for
+from api.console.sessions import Session
+from orchestrator.client import Tenant
+from orchestrator.errors import AclflowError
+
+_LOOK_S = 3.0
+"""How often a page looks whether the service answers."""
+_TENANTS_FRESH_S = 10.0
+_SIGN_OUT = """
+const form = document.createElement("form");
+form.method = "post";
+form.action = "/session/end";
+document.body.append(form);
+form.submit();
+"""
+_RECALL_THEME = """
+const theme = localStorage.getItem("aclflow-theme");
+if (theme) Quasar.Dark.set(theme === "dark");
+"""
+_CHANGE_THEME = """() => {
+  Quasar.Dark.toggle();
+  localStorage.setItem("aclflow-theme", Quasar.Dark.isActive ? "dark" : "light");
+}"""
+_HEAD = """
+<link rel="stylesheet" href="/console-static/console.css">
+<script>document.documentElement.lang = "en";</script>
+"""
+
+
+async def frame(session: Session, place: Place, tenant: str) -> ui.column:
+    """Draw the frame; the page goes into the column that is given back."""
+    ui.add_head_html(_HEAD)
+    ui.colors(primary="#0f766e", positive="#0a7d4f", negative="#b42318", warning="#8a5a00", info="#175cd3")
+    with ui.left_drawer(value=None, bordered=False).classes("side p-0").props("width=230 breakpoint=900") as drawer:
+        _tree(session, place)
+    with ui.header().classes("bar items-center px-4 py-2 gap-3 no-wrap"):
+        ui.button(icon="menu", on_click=drawer.toggle).props(
+            "flat dense color=white aria-label='Show or hide the menu'"
+        )
+        with ui.link(target="/").classes("brand flex items-center gap-2 no-wrap"):
+            ui.image("/console-static/favicon.svg").classes("w-6 h-6").props("alt='' no-spinner no-transition")
+            ui.label("aclflow")
+        await _project_picker(session, place, tenant)
+        ui.space()
+        _theme_button()
+        _account(session)
+    banner = ui.element("div").classes("banner").props("role=alert aria-live=assertive")
+    with banner:
+        ui.icon("cloud_off")
+        text = ui.label()
+    _watch(session, banner, text)
+    column = ui.column().classes("page").props("role=main")
+    with column:
+        ui.html(f"<h1 class='title'>{place.title}</h1>", sanitize=False)
+    return column
+
+
+def say_lost(error: AclflowError) -> None:
+    """What a page shows that could not be read: it tries again as soon as the service answers."""
+    with ui.element("div").classes("empty"):
+        ui.label("The service does not answer, so there is nothing to show yet.")
+        ui.label(error.reason).classes("small quiet")
+        ui.label("This page goes on by itself when it is back.").classes("small quiet")
+    ui.timer(_LOOK_S, ui.navigate.reload, once=True)
+
+
+def say_refused(reason: str) -> None:
+    """What a page shows that may not be seen, or is about something that is not there."""
+    with ui.element("div").classes("empty"):
+        ui.label(reason)
+
+
+def _tree(session: Session, here: Place) -> None:
+    with ui.element("nav").props("aria-label='Main menu'"):
+        for section in sections_for(session.who):
+            ui.label(section.title).classes("heading")
+            for place in section.places:
+                if not place.in_tree or ("{tenant}" in place.path and not session.project):
+                    continue
+                path = place.path.replace("{tenant}", quote(session.project or "", safe=""))
+                with ui.link(target=path).classes("entry") as link:
+                    ui.icon(place.icon).classes("text-lg").props("aria-hidden=true")
+                    ui.label(place.title)
+                if place is here:
+                    link.props("aria-current=page")
+
+
+async def _project_picker(session: Session, here: Place, tenant: str) -> None:
+    try:
+        tenants = await session.reading.get("tenants", lambda: list(session.client.tenants()), fresh_s=_TENANTS_FRESH_S)
+    except AclflowError:
+        return
+    if session.project is None and tenants:
+        session.project = tenants[0].id
+    if not tenants:
+        return
+    names = {each.id: _name(each) for each in tenants}
+    goes_to = here.path if "{tenant}" in here.path else "/project/{tenant}"
+    picked = tenant or session.project
+    ui.select(
+        names,
+        value=picked if picked in names else None,
+        with_input=len(names) > 8,
+        on_change=lambda event: ui.navigate.to(goes_to.replace("{tenant}", quote(event.value, safe=""))),
+    ).props("dense outlined dark options-dense bg-color=transparent aria-label=Project").classes("w-44 project-picker")
+
+
+def _name(tenant: Tenant) -> str:
+    return tenant.name or tenant.id
+
+
+def _theme_button() -> None:
+    """Light, dark, or as the machine has it; the browser remembers."""
+    ui.run_javascript(_RECALL_THEME)
+    button = ui.button(icon="contrast").props("flat dense color=white aria-label='Light or dark'")
+    button.on("click", js_handler=_CHANGE_THEME)
+
+
+def _account(session: Session) -> None:
+    who = session.who
+    with ui.button(icon="account_circle").props("flat dense color=white aria-label='Account'"), ui.menu():
+        with ui.column().classes("px-4 py-3 gap-0"):
+            ui.label(who.description or f"token {who.id}").classes("font-bold")
+            ui.label(f"{who.role}{f' of {who.tenant}' if who.tenant else ''}").classes("small quiet")
+            if who.expires:
+                ui.label(f"good until {who.expires.astimezone(session.zone):%Y-%m-%d %H:%M}").classes("small quiet")
+        ui.separator()
+        ui.menu_item("Sign out", on_click=lambda: ui.run_javascript(_SIGN_OUT))
+
+
+def _watch(session: Session, banner: ui.element, text: ui.label) -> None:
+    """Show the banner while the service does not answer."""
+
+    async def look() -> None:
+        with contextlib.suppress(AclflowError):
+            await session.reading.get("who", session.client.own_token, fresh_s=_LOOK_S - 0.5)
+        lost = session.reading.lost
+        banner.set_visibility(lost is not None)
+        if lost is not None:
+            text.text = f"The service does not answer: {lost}. What you see is from before; trying again."
+
+    banner.set_visibility(session.reading.lost is not None)
+    ui.timer(_LOOK_S, look)

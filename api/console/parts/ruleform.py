@@ -1,0 +1,153 @@
+"""The form of a rule: a dialog that says at each field what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from orchestrator.errors import AclflowError
+from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.model import Rule
+
+_PROTOCOLS = ("any", "tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
+_WITH_PORTS = ("tcp", "udp", "sctp")
+_ICMP = ("icmp", "icmpv6")
+_HELP = {
+    "id": "A short name: letters, digits and _ . : -",
+    "source": "any, prefixes such as 192.0.2.0/24, or @group; several with commas",
+    "destination": "any, prefixes, or @group; several with commas",
+    "source_ports": "any, 80, 1024-65535, or several with commas",
+    "destination_ports": "any, 80, 1024-65535, or several with commas",
+    "expires": "When it ends, such as 2030-01-31T12:00:00Z",
+}
+
+
+async def ask_for_rule(
+    title: str, document: Mapping[str, Any], *, groups: tuple[str, ...], keeps_id: bool
+) -> Rule | None:
+    """Let a rule be filled in, beginning with `document` (the native form); None where it was given up."""
+    with ui.dialog() as dialog, ui.card().classes("panel").style("width: min(680px, 94vw); max-width: none"):
+        form = _Form(dialog, document, groups, keeps_id)
+        form.draw(title)
+    return await dialog  # type: ignore[no-any-return]  # what submit gave
+
+
+class _Form:
+    def __init__(self, dialog: ui.dialog, document: Mapping[str, Any], groups: tuple[str, ...], keeps_id: bool) -> None:
+        self._dialog = dialog
+        self._start = dict(document)
+        self._groups = groups
+        self._keeps_id = keeps_id
+        self._fields: dict[str, Any] = {}
+
+    def draw(self, title: str) -> None:
+        ui.label(title).classes("text-lg font-bold")
+        with ui.row().classes("w-full gap-4 items-start"):
+            self._text("id", "Name").classes("grow").set_enabled(not self._keeps_id)
+            self._choice("action", ("permit", "deny"), "permit")
+            self._choice("direction", ("ingress", "egress"), "ingress")
+        with ui.row().classes("w-full gap-4 items-start no-wrap"):
+            protocol = str(self._start.get("protocol", "any"))
+            known = dict.fromkeys((*_PROTOCOLS, protocol))
+            self._fields["protocol"] = (
+                ui.select(list(known), value=protocol, label="Protocol", with_input=True, new_value_mode="add-unique")
+                .props("outlined dense hide-bottom-space")
+                .classes("w-44")
+                .on_value_change(self._protocol_changed)
+            )
+            self._text("description", "Description").classes("grow")
+        for side in ("source", "destination"):
+            with ui.row().classes("w-full gap-4 items-start no-wrap"):
+                self._text(
+                    side, side.capitalize(), default="any", suggestions=["any", *("@" + g for g in self._groups)]
+                ).classes("grow")
+                self._text(f"{side}_ports", f"{side.capitalize()} ports", default="any").classes("w-56")
+        with ui.row().classes("w-full gap-4 items-start no-wrap"):
+            self._text("icmp_type", "ICMP type").classes("w-32")
+            self._text("icmp_code", "ICMP code").classes("w-32")
+            self._text("owner", "Owner").classes("grow")
+            self._text("expires", "Ends").classes("grow")
+        with ui.row().classes("gap-6"):
+            self._tick("established", "Only established (ACK or RST)")
+            self._tick("fragments", "Later fragments only")
+            self._tick("log", "Log")
+        self._error = ui.label().classes("text-negative small").props("role=alert")
+        self._error.set_visibility(False)
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=self._dialog.close).props("flat no-caps")
+            ui.button("Keep in draft", on_click=self._submit).props("no-caps unelevated")
+        self._protocol_changed()
+
+    def _text(self, name: str, label: str, *, default: str = "", suggestions: list[str] | None = None) -> ui.input:
+        value = self._start.get(name, default)
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        field = ui.input(label, value=text, autocomplete=suggestions).props("outlined dense hide-bottom-space")
+        if name in _HELP:
+            field.props(f'hint="{_HELP[name]}"')
+        self._fields[name] = field
+        return field
+
+    def _choice(self, name: str, values: tuple[str, ...], default: str) -> None:
+        toggle = ui.toggle(list(values), value=self._start.get(name, default)).props(
+            f"no-caps unelevated aria-label={name}"
+        )
+        self._fields[name] = toggle
+
+    def _tick(self, name: str, label: str) -> None:
+        self._fields[name] = ui.checkbox(label, value=bool(self._start.get(name, False)))
+
+    def _protocol_changed(self) -> None:
+        """Only what the protocol has can be filled in; what is there all the same stays to be seen and corrected."""
+        protocol = self._fields["protocol"].value
+        for name in ("source_ports", "destination_ports"):
+            self._fields[name].set_enabled(protocol in _WITH_PORTS or self._fields[name].value not in ("any", ""))
+        for name in ("icmp_type", "icmp_code"):
+            self._fields[name].set_visibility(protocol in _ICMP or bool(self._fields[name].value))
+        self._fields["established"].set_enabled(protocol == "tcp")
+
+    def _submit(self) -> None:
+        for field in self._fields.values():
+            if isinstance(field, ui.input):
+                field.props(remove="error error-message")
+        self._error.set_visibility(False)
+        try:
+            rule = rule_from_json(self._document())
+        except AclflowError as error:
+            self._show(error)
+            return
+        self._dialog.submit(rule)
+
+    def _show(self, error: AclflowError) -> None:
+        field = self._fields.get((error.place or "").split("[")[0].split(".")[0])
+        if isinstance(field, ui.input):
+            field.props(f'error error-message="{error.reason.replace(chr(34), chr(39))}"')
+            field.run_method("focus")
+        else:
+            self._error.text = str(error)
+            self._error.set_visibility(True)
+
+    def _document(self) -> dict[str, Any]:
+        """The native form of what was filled in, with what the form has no field for as it was."""
+        document = {name: value for name, value in self._start.items() if name not in self._fields}
+        for name, field in self._fields.items():
+            value = field.value
+            if isinstance(field, ui.checkbox):
+                if value:
+                    document[name] = True
+            elif name in ("source", "destination", "source_ports", "destination_ports"):
+                parts = [part.strip() for part in (value or "any").split(",") if part.strip()]
+                if parts not in ([], ["any"]):
+                    document[name] = parts
+            elif name in ("icmp_type", "icmp_code"):
+                if value:
+                    document[name] = int(value) if value.strip().isdigit() else value
+            elif value not in (None, ""):
+                document[name] = value
+        return document
+
+
+def document_of(rule: Rule) -> dict[str, Any]:
+    """A rule as the form begins with it."""
+    return dict(rule_to_json(rule))

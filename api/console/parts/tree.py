@@ -1,0 +1,73 @@
+"""The places that there are, as data: what the left tree shows and what pages are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.client import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the tree. `path` may name ``{tenant}``: the project that was picked."""
+
+    key: str
+    title: str
+    icon: str
+    path: str
+    in_tree: bool = True
+    """Whether the tree leads there; to others, pages do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading of the tree, and who sees it."""
+
+    title: str
+    places: tuple[Place, ...]
+    only_admins: bool = False
+
+
+SECTIONS = (
+    Section(
+        "Project",
+        (
+            Place("overview", "Overview", "space_dashboard", "/project/{tenant}"),
+            Place("acl", "Access list", "list_alt", "/project/{tenant}/acl"),
+            Place("review", "Review and commit", "publish", "/project/{tenant}/review", in_tree=False),
+            Place("trace", "Trace a packet", "route", "/project/{tenant}/trace"),
+            Place("check", "Check", "fact_check", "/project/{tenant}/check"),
+            Place("hits", "Hits", "bar_chart", "/project/{tenant}/hits"),
+            Place("groups", "Address groups", "workspaces", "/project/{tenant}/groups"),
+            Place("history", "History", "history", "/project/{tenant}/history"),
+        ),
+    ),
+    Section(
+        "Admin",
+        (
+            Place("topology", "Topology", "hub", "/admin/topology"),
+            Place("domains", "Domains and enforcers", "dns", "/admin/domains"),
+            Place("events", "Events", "notifications", "/admin/events"),
+        ),
+        only_admins=True,
+    ),
+    Section(
+        "Identity",
+        (
+            Place("tenants", "Tenants", "groups", "/identity/tenants"),
+            Place("tokens", "Tokens", "key", "/identity/tokens"),
+        ),
+        only_admins=True,
+    ),
+)
+
+
+def sections_for(who: Token) -> tuple[Section, ...]:
+    """What a bearer sees."""
+    return tuple(section for section in SECTIONS if who.role == "admin" or not section.only_admins)
+
+
+def path_of(key: str, tenant: str | None = None) -> str:
+    """The path of a place. A place of a project needs its tenant."""
+    place = next(place for section in SECTIONS for place in section.places if place.key == key)
+    return place.path.replace("{tenant}", tenant or "")

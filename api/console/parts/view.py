@@ -1,0 +1,86 @@
+"""A page: who looks at it, what it is about, and how its builder is called.
+
+A builder is an async function that takes a `View` and draws into the frame. Whoever is not signed in is led to the
+sign-in page first; when the service does not answer, the page says so and tries again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
+from nicegui import ui
+from starlette.responses import Response
+
+from api.console.parts.frame import frame, say_lost, say_refused
+from api.console.parts.tree import SECTIONS
+from api.console.sessions import COOKIE, Session, Sessions
+from orchestrator.client import Client
+from orchestrator.errors import AclflowError, Busy, Unauthenticated, Unreachable
+
+T = TypeVar("T")
+
+_PATIENCE_S = 20.0
+"""How long a page may take to be drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a page."""
+
+    session: Session
+    tenant: str
+    """The project that the page is about; empty on pages that are about none."""
+    query: Mapping[str, str]
+
+    @property
+    def client(self) -> Client:
+        """The service, as whoever looks."""
+        return self.session.client
+
+    async def read(self, key: Hashable, read: Callable[[Client], T], *, fresh_s: float = 1.0) -> T:
+        """What the service says, shared with the session's other pages. Raises what the client raises."""
+        return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s)
+
+    async def do(self, work: Callable[[Client], T]) -> T:
+        """Something that changes what there is; all is read anew afterwards."""
+        try:
+            return await self.session.reading.once(lambda: work(self.client))
+        finally:
+            self.session.reading.forget()
+
+
+Builder = Callable[[View], Awaitable[None]]
+
+
+def add_page(sessions: Sessions, key: str, build: Builder) -> None:
+    """Serve a place of the tree with what a builder draws."""
+    section, place = next((section, place) for section in SECTIONS for place in section.places if place.key == key)
+
+    @ui.page(place.path, title=f"{place.title} · aclflow", response_timeout=_PATIENCE_S)
+    async def page(request: Request) -> Response | None:
+        session = sessions.of(request.cookies.get(COOKIE))
+        if session is None:
+            asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/login?next={quote(asked)}", status_code=303)
+        tenant = str(request.path_params.get("tenant", ""))
+        session.project = tenant or session.project
+        view = View(session, tenant, dict(request.query_params))
+        with await frame(session, place, tenant):
+            if section.only_admins and not session.is_admin:
+                say_refused("This page is for operators; your token is for one project.")
+                return None
+            try:
+                await build(view)
+            except Unauthenticated:
+                sessions.sign_out(request.cookies.get(COOKIE))
+                ui.navigate.to("/login")
+            except (Unreachable, Busy) as error:
+                say_lost(error)
+            except AclflowError as error:
+                say_refused(str(error))
+        return None

@@ -1,0 +1,68 @@
+"""Reads of the service, for pages.
+
+The client blocks, so reads run on threads. Pages of one session that want the same at the same time share one read, and
+what was read a moment ago is not read again: twenty open pages ask the service little more than one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from orchestrator.errors import Busy, Unreachable
+
+T = TypeVar("T")
+
+FRESH_S = 1.0
+_MOST_KEPT = 256
+
+
+@dataclass(slots=True)
+class _Entry:
+    task: asyncio.Task[Any]
+    begun: float
+
+
+class Reading:
+    """One session's reads, and whether the service answered the last of them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: dict[Hashable, _Entry] = {}
+        self.lost: str | None = None
+        """Why the service cannot be read; None while it answers."""
+
+    async def get(self, key: Hashable, read: Callable[[], T], *, fresh_s: float = FRESH_S) -> T:
+        """What `read` gives, or gave within the last `fresh_s` seconds for the same key. Raises what `read` raises."""
+        entry = self._entries.get(key)
+        if entry is None or self._clock() - entry.begun > fresh_s or _failed(entry.task):
+            entry = _Entry(asyncio.create_task(self.once(read)), self._clock())
+            self._forget_old()
+            self._entries[key] = entry
+        found: T = await asyncio.shield(entry.task)  # the key says what kind of thing it is
+        return found
+
+    async def once(self, work: Callable[[], T]) -> T:
+        """Do something that blocks, and note whether the service answered."""
+        try:
+            done = await asyncio.to_thread(work)
+        except (Unreachable, Busy) as error:
+            self.lost = error.reason
+            raise
+        self.lost = None
+        return done
+
+    def forget(self) -> None:
+        """Read everything anew: something was changed."""
+        self._entries.clear()
+
+    def _forget_old(self) -> None:
+        while len(self._entries) >= _MOST_KEPT:
+            del self._entries[next(iter(self._entries))]
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,70 @@
+"""The console's process: a web server of its own, beside the service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import app as pages_app
+from nicegui import ui
+
+from api.console import pages, signing
+from api.console.sessions import Sessions
+from orchestrator.errors import Missing
+
+STATIC = Path(__file__).with_name("static")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """Where the console listens, and the service it shows."""
+
+    host: str
+    port: int
+    url: str
+    authority: Path | None = None
+
+
+def build(settings: ConsoleSettings) -> FastAPI:
+    """The console as an application."""
+    sessions = Sessions(settings.url, settings.authority)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        sessions.close()
+
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.include_router(signing.routes(sessions))
+    pages_app.add_static_files("/console-static", STATIC)
+    pages.register(sessions)
+    ui.run_with(
+        app,
+        title="aclflow",
+        favicon=STATIC / "favicon.svg",
+        dark=None,
+        show_welcome_message=False,
+        reconnect_timeout=10.0,
+    )
+    return app
+
+
+def serve(settings: ConsoleSettings) -> None:
+    """Run the console until SIGTERM or SIGINT. Raises Missing when the address cannot be had."""
+    config = uvicorn.Config(
+        build(settings),
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    try:
+        uvicorn.Server(config).run()
+    except SystemExit as error:  # how uvicorn says that it could not listen; it has logged why
+        raise Missing(f"cannot listen on {settings.host} port {settings.port}") from error

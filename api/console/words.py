@@ -1,0 +1,68 @@
+"""Numbers, units and times as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+_STEPS = (("day", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_DECIMAL = ("", "k", "M", "G", "T", "P", "E")
+
+
+def count(number: int) -> str:
+    """Thousands apart, by a narrow space: 20 000."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def of(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: 1 rule, 20 000 rules."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def short(number: float, unit: str = "") -> str:
+    """Three digits and a decimal prefix: 12.3 k, 1.25 M; with a unit: 1.25 MB."""
+    size, step = float(number), 0
+    while abs(size) >= 999.5 and step < len(_DECIMAL) - 1:
+        size, step = size / 1000, step + 1
+    digits = f"{size:.3g}" if step else f"{size:.3g}" if size != int(size) else f"{int(size)}"
+    return f"{digits} {_DECIMAL[step]}{unit}".rstrip()
+
+
+def octets(number: int) -> str:
+    """Bytes: 1.25 MB."""
+    return short(number, "B")
+
+
+def ago(time: dt.datetime | None, now: dt.datetime) -> str:
+    """How long a time is past: 3 min ago; never, where there is none."""
+    if time is None:
+        return "never"
+    seconds = (now - time).total_seconds()
+    if seconds < 1:
+        return "now" if seconds > -1 else f"in {span(-seconds)}"
+    return f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A duration in its largest unit: 3 min, 2 days."""
+    for name, size in _STEPS:
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number} {name}{'s' if name == 'day' and number != 1 else ''}"
+    return "0 s"
+
+
+def moment(time: dt.datetime, zone: dt.tzinfo) -> str:
+    """A time in the viewer's zone: 2026-11-21 17:04:05."""
+    return f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
+def named(names: Sequence[str], most: int = 4) -> str:
+    """Some names, the rest as a number: a, b and 3 more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {count(len(names) - most)} more"
+
+
+def seconds(number: float) -> str:
+    """A short duration: 45 ms, 1.2 s."""
+    return f"{number * 1000:.0f} ms" if number < 1 else f"{number:.1f} s"

@@ -1,0 +1,36 @@
+"""Calls of the client about bearer tokens."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from orchestrator.client.records import Token
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+
+
+class TokenCalls:
+    """Bearer tokens: the own one, and, for administrators, everybody's."""
+
+    _service: Transport
+
+    def own_token(self) -> Token:
+        """Who the service takes us for. Raises Unauthenticated."""
+        return Token.of(self._service.read("/v1/tokens/mine"))
+
+    def create_token(
+        self, role: str, *, tenant: str | None = None, description: str = "", expires: dt.datetime | None = None
+    ) -> tuple[Token, str]:
+        """A bearer token and its secret, seen only now."""
+        body = {"role": role, "description": description}
+        body |= {"tenant": tenant} if tenant else {}
+        body |= {"expires": expires.isoformat()} if expires else {}
+        answer = json_of(self._service.write("POST", "/v1/tokens", body=body))
+        return Token.of(answer), str(answer["token"])
+
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token, without secrets."""
+        return tuple(map(Token.of, self._service.pages("/v1/tokens")))
+
+    def revoke_token(self, token: int) -> None:
+        """Raises NotFound."""
+        self._service.write("DELETE", f"/v1/tokens/{token}", etag=ANY_VERSION)

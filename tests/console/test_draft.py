@@ -1,0 +1,124 @@
+"""Drafts: edits in order, taken back, and put on top of newer lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.console.draft import Draft, Edit, Insert, Move, Remove, Replace, ReplaceAll, SetGroup
+from orchestrator.client import AclSeen
+from orchestrator.errors import BadPolicy
+from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
+
+NAMES = [f"r{number}" for number in range(6)]
+
+
+def rule(name: str, description: str = "") -> Rule:
+    return Rule(RuleId(name), Action.PERMIT, description=description)
+
+
+def seen(*names: str) -> AclSeen:
+    return AclSeen(Acl(tuple(rule(name) for name in names)), '"7"')
+
+
+def ids(draft: Draft) -> list[str]:
+    return [each.id for each in draft.acl.rules]
+
+
+EDITS = st.one_of(
+    st.builds(lambda name, place: Insert(rule(name), place), st.sampled_from(NAMES), st.integers(0, 6)),
+    st.builds(lambda name, text: Replace(rule(name, text)), st.sampled_from(NAMES), st.sampled_from(["x", "y"])),
+    st.builds(Remove, st.sampled_from(NAMES)),
+    st.builds(Move, st.sampled_from(NAMES), st.integers(0, 6)),
+)
+
+
+def carried_out(base: AclSeen, edits: list[Edit]) -> tuple[Draft, int]:
+    """The draft with those edits that fit, and how many did not."""
+    draft, refused = Draft(base), 0
+    for edit in edits:
+        try:
+            draft = draft.edited(edit)
+        except BadPolicy:
+            refused += 1
+    return draft, refused
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_taking_every_edit_back_gives_the_list_as_it_was_read(edits: list[Edit]) -> None:
+    draft, _ = carried_out(seen("r0", "r1", "r2"), edits)
+    while draft.edits:
+        before = draft.states[-2] if len(draft.states) > 1 else draft.base.acl
+        draft = draft.undone()
+        assert draft.acl == before
+    assert draft == Draft(draft.base)
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_a_draft_put_on_the_same_list_again_is_the_same(edits: list[Edit]) -> None:
+    draft, _ = carried_out(seen("r0", "r1", "r2"), edits)
+    again, lost = draft.onto(draft.base)
+    assert again.acl == draft.acl
+    assert not lost
+
+
+@given(st.lists(EDITS, max_size=8), st.lists(st.sampled_from(NAMES), unique=True))
+def test_on_a_newer_list_every_edit_is_carried_out_or_named(edits: list[Edit], newer: list[str]) -> None:
+    draft, _ = carried_out(seen("r0", "r1", "r2"), edits)
+    rebased, lost = draft.onto(seen(*newer))
+    assert len(rebased.edits) + len(lost) == len(draft.edits)
+    assert rebased.base.acl == seen(*newer).acl
+
+
+@given(st.lists(EDITS, max_size=8))
+def test_what_is_not_marked_is_as_it_was_and_what_is_gone_is_named(edits: list[Edit]) -> None:
+    draft, _ = carried_out(seen("r0", "r1", "r2"), edits)
+    before = {each.id: each for each in draft.base.acl.rules}
+    marks = draft.marks()
+    for each in draft.acl.rules:
+        if marks.get(each.id) in (None, "moved"):
+            assert before[each.id] == each
+        elif marks[each.id] == "changed":
+            assert before[each.id] != each
+        else:
+            assert each.id not in before
+    assert {each.id for each in draft.removed()} == set(before) - set(ids(draft))
+
+
+@pytest.mark.parametrize(
+    ("edit", "after"),
+    [
+        (lambda: Insert(rule("new"), 1), ["r0", "new", "r1", "r2"]),
+        (lambda: Insert(rule("new"), 99), ["r0", "r1", "r2", "new"]),
+        (lambda: Move("r2", 0), ["r2", "r0", "r1"]),
+        (lambda: Move("r0", 1), ["r1", "r0", "r2"]),
+        (lambda: Remove("r1"), ["r0", "r2"]),
+        (lambda: ReplaceAll(seen("z").acl, "a file"), ["z"]),
+    ],
+)
+def test_where_rules_end_up(edit: Callable[[], Edit], after: list[str]) -> None:
+    assert ids(Draft(seen("r0", "r1", "r2")).edited(edit())) == after
+
+
+@pytest.mark.parametrize("edit", [Remove("gone"), Move("gone", 0), Replace(rule("gone")), Insert(rule("r0"), 0)])
+def test_edits_that_do_not_fit_are_refused_and_change_nothing(edit: Edit) -> None:
+    draft = Draft(seen("r0"))
+    with pytest.raises(BadPolicy):
+        draft.edited(edit)
+    assert ids(draft) == ["r0"]
+
+
+def test_there_is_nothing_to_commit_where_edits_cancel_out() -> None:
+    draft = Draft(seen("r0", "r1")).edited(Move("r0", 1)).edited(Move("r0", 0))
+    assert draft.edits
+    assert not draft.changed
+
+
+def test_a_group_is_part_of_the_draft() -> None:
+    group = AddressGroup(GroupName("web"), ())
+    draft = Draft(seen("r0")).edited(SetGroup(group))
+    assert draft.changed
+    assert draft.acl.groups == {"web": group}

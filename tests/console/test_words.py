@@ -1,0 +1,62 @@
+"""Numbers, units and times in words."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from api.console import words
+
+NOON = dt.datetime(2026, 7, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (999, "999"),
+        (1000, "1 k"),
+        (1234, "1.23 k"),
+        (999_600, "1 M"),
+        (5_000_000_000, "5 G"),
+        (0.25, "0.25"),
+    ],
+)
+def test_short_numbers(number: float, text: str) -> None:
+    assert words.short(number) == text
+
+
+def test_numbers_and_names() -> None:
+    assert words.count(20000) == "20\u202f000"
+    assert words.of(1, "rule") == "1 rule"
+    assert words.of(2, "set of packets", "sets of packets") == "2 sets of packets"
+    assert words.octets(1_250_000) == "1.25 MB"
+    assert words.named(["a", "b"]) == "a, b"
+    assert words.named(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert words.seconds(0.0453) == "45 ms"
+    assert words.seconds(1.25) == "1.2 s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "now"),
+        (5, "5 s ago"),
+        (61, "1 min ago"),
+        (7200, "2 h ago"),
+        (86400, "1 day ago"),
+        (200000, "2 days ago"),
+        (-90, "in 1 min"),
+    ],
+)
+def test_how_long_ago(seconds: float, text: str) -> None:
+    assert words.ago(NOON - dt.timedelta(seconds=seconds), NOON) == text
+
+
+def test_times_are_those_of_the_viewer() -> None:
+    assert words.ago(None, NOON) == "never"
+    assert words.moment(NOON, ZoneInfo("Europe/Berlin")) == "2026-07-01 14:00:00"
+    assert words.moment(NOON, dt.UTC) == "2026-07-01 12:00:00"
