@@ -8,6 +8,7 @@ import typer
 
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.terminal import remark
+from orchestrator.errors import Missing
 from orchestrator.settings import load
 
 
@@ -18,7 +19,10 @@ def console(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where to listen.")] = 8421,
 ) -> None:
     """Run the web console, a client of the service. Whoever opens it signs in with a token of the service."""
-    from api.console.server import ConsoleSettings, serve  # noqa: PLC0415 -- takes a second to import
+    try:
+        from api.console.server import ConsoleSettings, serve  # noqa: PLC0415 -- takes a second to import
+    except ModuleNotFoundError as error:
+        raise Missing(f"the console needs {error.name}: install aclflow[console]") from None
 
     settings = load()
     remark(f"the console is at http://{host}:{port}/")

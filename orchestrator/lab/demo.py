@@ -1,6 +1,6 @@
 """`aclflow demo`: a point of presence, a real access list, real packets, and a table that says who decided what.
 
-    network, Open vSwitch ── service, controller ── lists ── trials ── table ── stays up until Ctrl-C
+    network, Open vSwitch ── service, controller ── lists ── trials ── table ── console ── stays up until Ctrl-C
 
 Without a list of one's own, two tenants with the lists that ship beside this module hold real conversations (TCP, UDP,
 ping). With one, a single tenant owns everything, and for some of its rules a packet is made whose first match is that
@@ -69,7 +69,7 @@ def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Repo
 
 def _stay(lab: Lab, plane: ControlPlane, screen: Screen) -> None:
     """Stay up until interrupted, starting again whatever ends; return if somebody removes the lab."""
-    screen.invite(plane.url, plane.token, lab)
+    screen.invite(plane.url, plane.start_console(), plane.token, lab)
     while lab.layout.state_file.exists():
         time.sleep(_WATCH_S)
         try:

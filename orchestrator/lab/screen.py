@@ -60,13 +60,14 @@ class Screen:
         good = len(report.trials) - len(report.wrong)
         self._console.print(f"{good} of {len(report.trials)} trials went as the policy says.")
 
-    def invite(self, url: str, token: str, lab: Lab) -> None:
+    def invite(self, url: str, console: str, token: str, lab: Lab) -> None:
         """Where everything is, while it stays up."""
         option = "" if lab.layout.prefix == DEFAULT_PREFIX else f" --prefix {lab.layout.prefix}"
         example = lab.spec.tenants[0].id
         self._console.print()
-        self._console.print(f"[bold]API[/]    {url}/v1   (described at {url}/v1/openapi.json)")
-        self._console.print(f"[bold]token[/]  {token}   (administrator)", soft_wrap=True)
+        self._console.print(f"[bold]console[/]  {console}", soft_wrap=True)
+        self._console.print(f"[bold]API[/]      {url}/v1   (described at {url}/v1/openapi.json)")
+        self._console.print(f"[bold]token[/]    {token}   (administrator)", soft_wrap=True)
         self._console.print(f"[dim]curl -H 'X-Auth-Token: {token}' {url}/v1/tenants/{example}/acl[/]", soft_wrap=True)
         self._console.print(f"[dim]aclflow lab exec{option} {lab.spec.nodes[0].name} -- bash[/]")
         self._console.print(f"[dim]logs in {lab.layout.logs}[/]")

@@ -4,6 +4,7 @@
       service     `aclflow serve` with SQLite in the lab's run directory, on a free port of 127.0.0.1
       onboarding  domain, hosts, tenants, endpoints, lists: over REST, as anybody would
       controller  `aclflow controller`, listening on the root namespace's end of the management link
+      console     `aclflow console` on a free port of 127.0.0.1, where somebody will look at it
 
 Each can be killed and started again: ports, tokens and credentials are in the run directory.
 """
@@ -29,6 +30,7 @@ from orchestrator.store.records import Role
 
 SERVICE = "service"
 CONTROLLER = "controller"
+CONSOLE = "console"
 
 COMMAND = (sys.executable, "-m", "orchestrator.cli")
 """How this program calls itself."""
@@ -45,6 +47,7 @@ class ControlPlane:
     def __init__(self, lab: Lab, command: Sequence[str] = COMMAND) -> None:
         self._lab = lab
         self._command = tuple(command)
+        self._console_port: int | None = None
 
     @property
     def token(self) -> str:
@@ -109,6 +112,15 @@ class ControlPlane:
         self._wait_for(process, lambda: _is_listening(address, port))
         self._lab.redial()
 
+    def start_console(self) -> str:
+        """Start the web console (again), and wait until it listens; where to sign in, as the administrator."""
+        self._console_port = self._console_port or _free_port()
+        arguments = [*self._command, "console", "--url", self.url, "--port", str(self._console_port)]
+        process = self._lab.start(CONSOLE, arguments)
+        port = self._console_port
+        self._wait_for(process, lambda: _is_listening("127.0.0.1", port))
+        return f"http://127.0.0.1:{port}/login#token={self.token}"
+
     def supervise(self) -> tuple[str, ...]:
         """Start again what has ended; the names of what had."""
         restart = {
@@ -116,6 +128,7 @@ class ControlPlane:
             SWITCH: self._lab.start_switch,
             SERVICE: self.start_service,
             CONTROLLER: self.start_controller,
+            CONSOLE: self.start_console,
         }
         ended = {process.name for process in self._lab.state.processes if not processes.alive(process)}
         for name, start in restart.items():

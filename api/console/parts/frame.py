@@ -40,7 +40,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
     """Draw the frame; the page goes into the column that is given back."""
     ui.add_head_html(_HEAD)
     ui.colors(primary="#0f766e", positive="#0a7d4f", negative="#b42318", warning="#8a5a00", info="#175cd3")
-    with ui.left_drawer(value=None, bordered=False).classes("side p-0").props("width=230 breakpoint=900") as drawer:
+    with ui.left_drawer(value=False).classes("side p-0").props("width=230 breakpoint=900 show-if-above") as drawer:
         _tree(session, place)
     with ui.header().classes("bar items-center px-4 py-2 gap-3 no-wrap"):
         ui.button(icon="menu", on_click=drawer.toggle).props(
@@ -58,7 +58,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
         ui.icon("cloud_off")
         text = ui.label()
     _watch(session, banner, text)
-    column = ui.column().classes("page").props("role=main")
+    column = ui.column().classes("page")
     with column:
         ui.html(f"<h1 class='title'>{place.title}</h1>", sanitize=False)
     return column

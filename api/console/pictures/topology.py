@@ -83,7 +83,7 @@ def _text(x: float, y: float, words: str, *, size: int, bold: bool = False, quie
     weight, look = "600" if bold else "400", "quiet" if quiet else "plain"
     return (
         f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" class="{look}">'
-        f"<title>{escape(words)}</title>{escape(shown)}</text>"
+        f"{f'<title>{escape(words)}</title>' if shown != words else ''}{escape(shown)}</text>"
     )
 
 

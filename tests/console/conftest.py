@@ -1,0 +1,197 @@
+"""A service with a little town in it, a console in front of it, and a browser that looks at the console."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from orchestrator import bootstrap
+from orchestrator.client import Client
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.settings import Settings
+from orchestrator.store.records import Role
+
+CHROMIUM = shutil.which("chromium")
+SCREENSHOTS = os.environ.get("ACLFLOW_SCREENSHOTS")
+"""Where pictures of the pages are kept; nowhere by default."""
+PATIENCE_S = 60
+
+SHOP = {
+    "groups": {
+        "office": {"prefixes": ["192.0.2.0/25", "192.0.2.200/32"], "description": "our offices"},
+        "web": {"prefixes": ["198.51.100.16/28"], "description": "front ends"},
+    },
+    "rules": [
+        {
+            "id": "ssh-contractors", "action": "deny", "protocol": "tcp", "source": "192.0.2.64/26",
+            "destination_ports": 22, "description": "contractors stay out",
+        },
+        {"id": "ssh-office", "action": "permit", "protocol": "tcp", "source": "@office", "destination_ports": 22},
+        {"id": "web-in", "action": "permit", "protocol": "tcp", "destination": "@web", "destination_ports": [80, 443]},
+        {
+            "id": "dns", "action": "permit", "protocol": "udp", "destination": "198.51.100.53/32",
+            "destination_ports": 53,
+        },
+        {"id": "ping", "action": "permit", "protocol": "icmp", "icmp_type": 8, "source": "192.0.2.0/24"},
+        {"id": "late", "action": "permit", "protocol": "tcp", "source": "192.0.2.70/32", "destination_ports": 22},
+        {"id": "db-out", "direction": "egress", "action": "deny", "protocol": "tcp", "destination_ports": 5432},
+    ],
+}  # fmt: skip
+
+
+@dataclass
+class Town:
+    """A running service and console. `service` can be ended and started again."""
+
+    directory: Path
+    url: str
+    console: str
+    admin: str
+    member: str
+    reader: str
+    service: subprocess.Popen[bytes] = field(repr=False)
+
+    def client(self, token: str | None = None) -> Client:
+        return Client(self.url, token or self.admin)
+
+    def stop_service(self) -> None:
+        self.service.kill()
+        self.service.wait()
+
+    def start_service(self) -> None:
+        self.service = _serve(self.directory, self.url)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _serve(directory: Path, url: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "ACLFLOW_STATE_DIR": str(directory), "ACLFLOW_LOG_LEVEL": "error"}
+    command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", url.rpartition(":")[2]]
+    process = subprocess.Popen(command, env=environment)
+    with Client(url, "nobody") as client:
+        _until(client.is_ready, process)
+    return process
+
+
+def _until(ready: object, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready():  # type: ignore[operator]
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < deadline, "it is not ready in time"
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/login", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _console(url: str) -> Iterator[str]:
+    port = _free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
+    command = [sys.executable, "-m", "orchestrator.cli", "console", "--url", url, "--port", str(port)]
+    process = subprocess.Popen(command, env=environment)
+    here = f"http://127.0.0.1:{port}"
+    try:
+        _until(lambda: _answers(here), process)
+        yield here
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="package")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    directory = tmp_path_factory.mktemp("town")
+    settings = Settings(state_dir=directory)
+    admin = bootstrap.create_token(settings, Role.ADMIN, description="the operator").secret
+    url = f"http://127.0.0.1:{_free_port()}"
+    service = _serve(directory, url)
+    try:
+        with Client(url, admin) as client:
+            client.create_domain("pop")
+            client.create_tenant("shop", domain="pop", name="Web shop", prefixes=[Prefix.parse("198.51.100.0/24")])
+            client.create_tenant("bank", domain="pop", name="Bank", prefixes=[Prefix.parse("203.0.113.0/24")])
+            client.put_acl("shop", acl_from_json(SHOP))
+            _, member = client.create_token("member", tenant="shop", description="shop's engineer")
+            _, reader = client.create_token("reader", tenant="shop")
+        with _console(url) as console:
+            here = Town(directory, url, console, admin, member, reader, service)
+            yield here
+            service = here.service
+    finally:
+        service.kill()
+        service.wait()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Look:
+    """A browser window on the console, and what went wrong in it."""
+
+    page: Page
+    town: Town
+    complaints: list[str] = field(default_factory=list)
+
+    def sign_in(self, token: str) -> None:
+        self.page.goto(f"{self.town.console}/login#token={token}")
+        self.page.wait_for_url(lambda url: "/login" not in url)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.town.console + path)
+        self.page.wait_for_selector("h1")
+
+    def picture(self, name: str) -> None:
+        if SCREENSHOTS:
+            self.page.wait_for_timeout(600)
+            self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+
+
+@pytest.fixture
+def look(town: Town, browser: Browser) -> Iterator[Look]:
+    """A window that is 1280 by 800; every complaint of the browser, and every request to elsewhere, fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Europe/Berlin")
+    page = context.new_page()
+    look = Look(page, town)
+    page.on("console", lambda said: look.complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: look.complaints.append(str(error)))
+    page.on("request", lambda request: _check_is_ours(look, request.url))
+    yield look
+    context.close()
+    assert look.complaints == []
+
+
+def _check_is_ours(look: Look, url: str) -> None:
+    ours = (look.town.console, look.town.console.replace("http://", "ws://"), "data:", "blob:")
+    if not url.startswith(ours):
+        look.complaints.append(f"a request to {url}")

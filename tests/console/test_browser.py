@@ -1,0 +1,240 @@
+"""The console in a real browser, before a real service."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from orchestrator.policy.formats.native import acl_from_json
+
+from .conftest import SHOP, Look
+
+PLACES = {
+    "/project/shop": "Busiest rules",
+    "/project/shop/acl": "ssh-contractors",
+    "/project/shop/trace": "Source address",
+    "/project/shop/check": "Never decides",
+    "/project/shop/hits": "decided nothing so far",
+    "/project/shop/groups": "@office",
+    "/project/shop/history": "Version 1",
+    "/project/shop/review": "There is nothing to commit",
+    "/admin/topology": "WAN and edge",
+    "/admin/domains": "No host yet",
+    "/admin/events": "acl.replaced",
+    "/identity/tenants": "Web shop",
+    "/identity/tokens": "the operator",
+}
+
+
+@pytest.fixture(autouse=True)
+def the_list_as_it_was(look: Look) -> None:
+    """Each test begins with the same list."""
+    with look.town.client() as client:
+        client.put_acl("shop", acl_from_json(SHOP))
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_every_page_shows_what_it_is_for(look: Look, path: str) -> None:
+    look.sign_in(look.town.admin)
+    look.open(path)
+    expect(look.page.get_by_text(PLACES[path]).first).to_be_visible(timeout=20_000)
+    expect(look.page.locator("h1")).to_be_visible()
+    look.picture(path.strip("/").replace("/", "-"))
+
+
+def test_a_wrong_token_is_told_so_and_nothing_is_seen(look: Look) -> None:
+    look.open("/project/shop/acl")
+    expect(look.page).to_have_url(re.compile("/login"))
+    look.page.get_by_label("Access token").fill("aclflow_wrong")
+    look.page.get_by_role("button", name="Sign in").click()
+    expect(look.page.get_by_role("alert")).to_contain_text("does not know this token")
+    look.complaints.clear()  # the browser notes that the answer was 401
+    look.page.get_by_label("Access token").fill(look.town.reader)
+    look.page.get_by_role("button", name="Sign in").click()
+    expect(look.page).to_have_url(re.compile("/project/shop/acl"))
+
+
+def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
+    """From the page alone: ask, see the rule, add one before it, see what it opens, commit, ask again."""
+    page = look.page
+    look.sign_in(look.town.member)
+    page.get_by_role("link", name="Trace a packet").click()
+    page.get_by_label("Source address").fill("192.0.2.70")
+    page.get_by_label("Destination address").fill("198.51.100.20")
+    page.get_by_label("Destination port").fill("22")
+    page.get_by_role("button", name="Trace").click()
+    expect(page.get_by_text("Denied: rule ssh-contractors in the ingress list of shop")).to_be_visible()
+    look.picture("trace-denied")
+    page.get_by_role("button", name="Permit such packets").click()
+    look.picture("rule-form")
+    page.get_by_role("button", name="Keep in draft").click()
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("ingress: tcp 192.0.2.70 > 198.51.100.20, to port 22")).to_be_visible(timeout=20_000)
+    look.picture("review")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("Enforced on every host")).to_be_visible(timeout=20_000)
+    look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=22")
+    expect(page.get_by_text("Permitted: rule permit-tcp-22")).to_be_visible()
+    with look.town.client() as client:
+        assert next(rule.id for rule in client.rules("shop")) == "permit-tcp-22"
+
+
+def test_nothing_is_changed_before_it_is_committed(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("More for web-in").click()
+    page.get_by_text("Remove", exact=True).click()
+    expect(page.get_by_text("1 change not committed")).to_be_visible()
+    expect(page.get_by_text("web-in", exact=True)).to_have_count(0)
+    with look.town.client() as client:
+        assert "web-in" in [rule.id for rule in client.rules("shop")]
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("web-in", exact=True)).to_be_visible()
+
+
+def test_a_rule_is_dragged_to_another_place(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_text("ping", exact=True).drag_to(page.get_by_text("ssh-contractors", exact=True))
+    expect(page.get_by_text("1 change not committed; the last: move of 'ping'")).to_be_visible()
+    expect(page.locator("tbody tr").first).to_contain_text("ping")
+    page.get_by_role("button", name="Discard").click()
+
+
+def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("Edit ssh-office").click()
+    page.get_by_label("Destination ports").fill("2x")
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(page.get_by_text("'2x' is not a port")).to_be_visible()
+    expect(page.get_by_label("Destination ports")).to_have_value("2x")
+    page.get_by_label("Destination ports").fill("2222")
+    page.get_by_role("button", name="Keep in draft").click()
+    expect(page.get_by_text("any port 2222")).to_be_visible()
+    page.get_by_role("button", name="Discard").click()
+
+
+def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    look.page.get_by_label("Search rules").fill("udp 198.51.100.53:53 permit")
+    expect(look.page.get_by_text("1 of 7 rules")).to_be_visible()
+    expect(look.page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> None:
+    page = look.page
+    text = (
+        "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -d 198.51.100.0/24 -p tcp --dport 8080 -j ACCEPT\n"
+        "-A FORWARD -m quota --quota 7 -j ACCEPT\nCOMMIT\n"
+    )
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="Import").click()
+    page.set_input_files(
+        "input[type=file]", [{"name": "fw.iptables", "mimeType": "text/plain", "buffer": text.encode()}]
+    )
+    expect(page.get_by_text("1 line cannot be carried over exactly")).to_be_visible()
+    page.get_by_role("button", name="Take its safe approximation").click()
+    expect(page.get_by_text("the whole list, from fw.iptables")).to_be_visible()
+    expect(page.get_by_text("8080").first).to_be_visible()
+    page.get_by_role("button", name="Discard").click()
+
+
+def test_somebody_else_was_faster(look: Look) -> None:
+    """What was edited goes on top of the newer list, to be looked at again."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("More for dns").click()
+    page.get_by_text("Remove", exact=True).click()
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("Newly denied")).to_be_visible(timeout=20_000)
+    with look.town.client() as client:
+        client.delete_rule("shop", "late")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("Somebody changed the list meanwhile")).to_be_visible(timeout=20_000)
+    page.get_by_role("button", name="Review again").click()
+    expect(page.get_by_text("Newly denied")).to_be_visible(timeout=20_000)
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible(timeout=20_000)
+    with look.town.client() as client:
+        assert {"dns", "late"}.isdisjoint(rule.id for rule in client.rules("shop"))
+
+
+def test_an_older_version_is_taken_back(look: Look) -> None:
+    page = look.page
+    with look.town.client() as client:
+        version = next(client.acl_versions("shop")).version
+        client.delete_rule("shop", "web-in")
+    look.sign_in(look.town.member)
+    look.open("/project/shop/history")
+    panel = page.locator(".panel", has_text=f"Version {version}").first
+    panel.get_by_role("button", name="Roll back to it").click()
+    expect(page.get_by_text(f"the whole list, from version {version}")).to_be_visible()
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_text("Newly permitted")).to_be_visible(timeout=20_000)
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible(timeout=20_000)
+    with look.town.client() as client:
+        assert "web-in" in [rule.id for rule in client.rules("shop")]
+
+
+def test_a_member_sees_nothing_of_another_project_nor_of_the_operator(look: Look) -> None:
+    look.sign_in(look.town.member)
+    for path, words in {
+        "/project/bank/acl": "there is no tenant 'bank'",
+        "/admin/domains": "This page is for operators",
+        "/identity/tokens": "This page is for operators",
+    }.items():
+        look.open(path)
+        expect(look.page.get_by_text(words)).to_be_visible()
+    expect(look.page.get_by_text("Topology")).to_have_count(0)
+
+
+def test_a_reader_is_offered_no_change(look: Look) -> None:
+    look.sign_in(look.town.reader)
+    look.open("/project/shop/acl")
+    expect(look.page.get_by_text("ssh-office")).to_be_visible()
+    for name in ("New rule", "Import", "Edit ssh-office"):
+        expect(look.page.get_by_role("button", name=name)).to_have_count(0)
+
+
+def test_a_lost_service_is_told_and_comes_back_by_itself(look: Look) -> None:
+    look.sign_in(look.town.member)
+    look.open("/project/shop")
+    look.town.stop_service()
+    banner = look.page.get_by_role("alert").filter(has_text="does not answer")
+    try:
+        expect(banner).to_be_visible(timeout=20_000)
+        look.picture("service-lost")
+    finally:
+        look.town.start_service()
+    expect(banner).to_be_hidden(timeout=20_000)
+    expect(look.page.get_by_text("Busiest rules")).to_be_visible()
+
+
+def test_signing_out_forgets_the_token(look: Look) -> None:
+    look.sign_in(look.town.member)
+    look.page.get_by_label("Account").click()
+    look.page.get_by_text("Sign out").click()
+    expect(look.page).to_have_url(re.compile("/login"))
+    look.open("/project/shop/acl")
+    expect(look.page).to_have_url(re.compile("/login"))
+
+
+def test_times_are_shown_in_the_zone_of_who_looks(look: Look) -> None:
+    with look.town.client() as client:
+        created = next(client.acl_versions("shop")).created
+    look.sign_in(look.town.member)
+    look.open("/project/shop/history")
+    hour = (created.hour + (2 if 4 <= created.month <= 9 else 1)) % 24
+    if created.month in (3, 10):
+        pytest.skip("the clocks change in this month")
+    expect(look.page.get_by_text(f"{hour:02d}:{created:%M:%S}").first).to_be_visible()
