@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def matches(rows: Buffer, words: int, positions: Buffer, k: int, most: int, /) -> tuple[bytes, bytes]: ...

@@ -1,0 +1,151 @@
+"""Tenants' prefixes as chunks: blocks of one size, which is all that a hash can tell apart.
+
+A chunk is known by its key, the leading `length` bits of its addresses. A tenant has every chunk that one of its
+prefixes meets; what it does not own of them is over-allocated: packets to it pass the edge and are dropped by the
+tenant's firewall server. Tenants that meet in a chunk must have the same server, and so must those that meet them
+elsewhere: they are one *cohort*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.edge.hashing import KEY_BITS
+from orchestrator.errors import BadInput, BadPolicy, TooLarge
+from orchestrator.policy.addresses import Family, Prefix, aggregate
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+MOST_CHUNKS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How addresses of one IP version are cut: into blocks that share their leading `length` bits."""
+
+    family: Family
+    length: int
+
+    def __post_init__(self) -> None:
+        longest = min(self.family.bits, KEY_BITS)
+        if not 1 <= self.length <= longest:
+            reason = f"chunks of IPv{self.family.value} share 1 to {longest} leading bits, not {self.length}"
+            raise BadInput(reason, place="length")
+
+    def key(self, address: int) -> int:
+        """The chunk of an address."""
+        return address >> (self.family.bits - self.length)
+
+    def prefix(self, key: int) -> Prefix:
+        """The addresses of a chunk."""
+        return Prefix(self.family, key << (self.family.bits - self.length), self.length)
+
+    def span(self, prefix: Prefix) -> range:
+        """The chunks that a prefix meets."""
+        return range(self.key(prefix.network), self.key(prefix.last) + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocation:
+    """Who has which chunks: `key` ascending, each once, and for each the `cohort` that its tenants belong to.
+
+    `cohorts` are tenants' numbers, ascending within each. `over` is, for each tenant, how many addresses of its chunks
+    are nobody's.
+    """
+
+    chunking: Chunking
+    key: U64
+    cohort: I64
+    cohorts: tuple[tuple[int, ...], ...]
+    over: Mapping[int, int]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @property
+    def of_tenant(self) -> Mapping[int, int]:
+        """Each tenant's cohort."""
+        return {tenant: index for index, tenants in enumerate(self.cohorts) for tenant in tenants}
+
+
+def allocate(chunking: Chunking, owned: Mapping[int, Sequence[Prefix]]) -> Allocation:
+    """Cut what tenants own, by their numbers, into chunks. Prefixes of the other IP version are passed over.
+
+    Raises BadPolicy where two tenants own the same address, TooLarge beyond 2^24 chunks.
+    """
+    mine = {
+        tenant: aggregate(tuple(prefix for prefix in prefixes if prefix.family is chunking.family))
+        for tenant, prefixes in sorted(owned.items())
+    }
+    _refuse_overlaps(mine)
+    total = sum(len(chunking.span(prefix)) for prefixes in mine.values() for prefix in prefixes)
+    if total > MOST_CHUNKS:
+        raise TooLarge(f"{total} chunks of /{chunking.length}, over {MOST_CHUNKS}: take larger ones", place="length")
+    tenants: dict[int, list[int]] = {}
+    for tenant, prefixes in mine.items():
+        for key in {key for prefix in prefixes for key in chunking.span(prefix)}:
+            tenants.setdefault(key, []).append(tenant)
+    cohort_of, cohorts = _cohorts([tenant for tenant, prefixes in mine.items() if prefixes], tenants.values())
+    keys = sorted(tenants)
+    return Allocation(
+        chunking,
+        np.array(keys, np.uint64),
+        np.array([cohort_of[tenants[key][0]] for key in keys], np.int64),
+        cohorts,
+        _over(chunking, mine, tenants),
+    )
+
+
+def _refuse_overlaps(mine: Mapping[int, Sequence[Prefix]]) -> None:
+    """Raises BadPolicy for two tenants that own one address; what one tenant owns is disjoint already."""
+    before: tuple[int, Prefix] | None = None
+    for prefix, tenant in sorted((prefix, tenant) for tenant, prefixes in mine.items() for prefix in prefixes):
+        if before is not None and before[1].overlaps(prefix):
+            raise BadPolicy(f"{prefix} of tenant {tenant} and {before[1]} of tenant {before[0]} overlap")
+        before = tenant, prefix
+
+
+def _cohorts(
+    tenants: Sequence[int], together: Iterable[Sequence[int]]
+) -> tuple[dict[int, int], tuple[tuple[int, ...], ...]]:
+    """Tenants that share chunks, however indirectly, under one number (union and find)."""
+    leader = {tenant: tenant for tenant in tenants}
+
+    def find(tenant: int) -> int:
+        while leader[tenant] != tenant:
+            leader[tenant] = leader[leader[tenant]]
+            tenant = leader[tenant]
+        return tenant
+
+    for group in together:
+        first = find(group[0])
+        for other in group[1:]:
+            leader[find(other)] = first
+    members: dict[int, list[int]] = {}
+    for tenant in tenants:
+        members.setdefault(find(tenant), []).append(tenant)
+    cohorts = tuple(sorted(tuple(sorted(group)) for group in members.values()))
+    return {tenant: index for index, group in enumerate(cohorts) for tenant in group}, cohorts
+
+
+def _over(
+    chunking: Chunking, mine: Mapping[int, Sequence[Prefix]], tenants: Mapping[int, Sequence[int]]
+) -> dict[int, int]:
+    """For each tenant, the addresses of its chunks that nobody owns; of a shared chunk each tenant is told all."""
+    size = 1 << (chunking.family.bits - chunking.length)
+    used: dict[int, int] = dict.fromkeys(tenants, 0)
+    for prefixes in mine.values():
+        for prefix in prefixes:
+            whole = 1 << (prefix.family.bits - prefix.length)
+            for key in chunking.span(prefix):
+                used[key] += min(whole, size)
+    over = {tenant: 0 for tenant, prefixes in mine.items() if prefixes}
+    for key, owners in tenants.items():
+        for tenant in owners:
+            over[tenant] += size - used[key]
+    return over

@@ -1,0 +1,178 @@
+"""Ternary Bloom lines: what a TCAM holds so that a packet meets the one firewall server that knows its destination.
+
+A line is a word of m ternary bits for some chunks of one server: a bit that the hash of one of them sets is `*`, every
+other must be 0. A packet's chunk is hashed to a word with its k bits set; a line matches when all of them are `*` in
+it, the first line that matches decides, and without one the packet is dropped.
+
+      chunk  10.1/16 -> bits 0, 7     *  0  0  0  0  *  0  *      the line of both
+             10.2/16 -> bits 5, 7     0  1  2  3  4  5  6  7
+
+A line also matches chunks that it does not hold. Nobody's chunks among them leak to a server, which drops them. But a
+chunk of another server's would be misdirected, and these are known beforehand. So lines are ordered: a line that holds
+a chunk stands before every line of another server that matches it too. Where such wishes go round in a circle, the
+chunks concerned get exact entries of their own, before all lines; where those are too many, other hash functions are
+tried.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.edge.hashing import U64, positions
+from orchestrator.edge.matching import matches
+from orchestrator.errors import BadInput, TooLarge
+
+I64 = npt.NDArray[np.int64]
+
+MOST_MATCHES = 1 << 26
+"""Lines that match more often than so are of no use, and are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How lines are made: `width` bits (m), the bases of the k hash functions, and chunks a line (n)."""
+
+    width: int
+    bases: tuple[int, ...]
+    per_line: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.bases) <= self.width:
+            raise BadInput(f"{len(self.bases)} functions in a line of {self.width} bits", place="bases")
+        if len(set(self.bases)) != len(self.bases) or not all(0 <= basis < 1 << 32 for basis in self.bases):
+            raise BadInput("each function needs a basis of its own, in 0..2^32-1", place="bases")
+        if self.per_line < 1:
+            raise BadInput(f"{self.per_line} chunks a line", place="per_line")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lines:
+    """Lines in the order in which they are asked, the exceptions before them, and what comes of them.
+
+    `bits` is (lines, width), True where a bit is `*`; `server` is each line's. `exception` and `exception_server` are
+    chunks with exact entries. `holds` is, for each chunk of the allocation, its line.
+    """
+
+    shape: Shape
+    bits: npt.NDArray[np.bool_]
+    server: I64
+    holds: I64
+    exception: U64
+    exception_server: I64
+
+    def __len__(self) -> int:
+        return len(self.server)
+
+    def first(self, keys: U64) -> I64:
+        """The line that decides each chunk, -1 where none matches; exceptions are not regarded."""
+        chunk, line = matches(self.bits, positions(keys, self.shape.bases, self.shape.width), MOST_MATCHES)
+        decided = np.full(len(keys), len(self), np.int64)
+        np.minimum.at(decided, chunk, line)
+        return np.where(decided < len(self), decided, -1)
+
+    def server_of(self, keys: U64) -> I64:
+        """The server that packets of each chunk are sent to, -1 where they are dropped."""
+        line = self.first(keys)
+        found = np.where(line >= 0, self.server[line], -1) if len(self) else np.full(len(keys), -1, np.int64)
+        place = np.searchsorted(self.exception, keys)
+        place = np.minimum(place, max(len(self.exception) - 1, 0))
+        if len(self.exception):
+            found = np.where(self.exception[place] == keys, self.exception_server[place], found)
+        return found
+
+    @property
+    def fill(self) -> float:
+        """The share of bits that are `*`, over all lines."""
+        return float(self.bits.mean()) if self.bits.size else 0.0
+
+    @property
+    def union_rate(self) -> float:
+        """The probability that a chunk drawn from all there could be matches some line, lines taken as independent."""
+        rates = self.bits.mean(axis=1) ** len(self.shape.bases)
+        return float(-np.expm1(np.log1p(-np.minimum(rates, 1 - 1e-16)).sum())) if len(rates) else 0.0
+
+
+def build(keys: U64, servers: I64, shapes: Iterable[Shape], *, most_exceptions: int) -> Lines:
+    """Lines for chunks (`keys` ascending, each once) and their servers: those of the first shape that needs few enough
+    exceptions.
+
+    Raises TooLarge, with what would fit, where none of the shapes does, and where lines match much too often.
+    """
+    fewest: int | None = None
+    for shape in shapes:
+        lines = _built(keys, servers, shape)
+        if len(lines.exception) <= most_exceptions:
+            return lines
+        fewest = len(lines.exception) if fewest is None else min(fewest, len(lines.exception))
+    if fewest is None:
+        raise BadInput("no shape was given", place="shapes")
+    raise TooLarge(
+        f"{fewest} chunks would reach a wrong server without an entry of their own, and {most_exceptions} entries are "
+        f"free: allow so many, or take fewer chunks a line or wider lines"
+    )
+
+
+def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
+    where = positions(keys, shape.bases, shape.width)
+    line, owner = _shared_out(servers, shape.per_line)
+    bits = np.zeros((len(owner), shape.width), np.bool_)
+    bits[line[:, None], where] = True
+    chunk, matched = matches(bits, where, MOST_MATCHES)
+    foreign = owner[matched] != servers[chunk]
+    chunk, matched = chunk[foreign], matched[foreign]
+    order = _ordered(len(owner), line[chunk], matched)
+    rank = np.empty(len(owner), np.int64)
+    rank[order] = np.arange(len(owner))
+    wrong = np.unique(chunk[rank[matched] < rank[line[chunk]]])
+    return Lines(shape, bits[order], owner[order], rank[line], keys[wrong], servers[wrong])
+
+
+def _shared_out(servers: I64, per_line: int) -> tuple[I64, I64]:
+    """Give each chunk a line of its server, lines filled evenly; (line of each chunk, server of each line)."""
+    line = np.empty(len(servers), np.int64)
+    owner: list[int] = []
+    for server in np.unique(servers).tolist():
+        mine = np.flatnonzero(servers == server)
+        count = -(-len(mine) // per_line)
+        line[mine] = len(owner) + np.arange(len(mine)) * count // len(mine)
+        owner += [server] * count
+    return line, np.array(owner, np.int64)
+
+
+def _ordered(count: int, before: I64, after: I64) -> I64:
+    """An order of `count` lines in which `before[i]` stands before `after[i]`, for as many i as can easily be had.
+
+    Lines that nothing must stand before come first; where there is none, that with the fewest wishes against it.
+    """
+    pairs, weights = np.unique(np.stack([before, after], axis=1), axis=0, return_counts=True) if len(before) else (
+        np.empty((0, 2), np.int64), np.empty(0, np.int64))  # fmt: skip
+    against = np.bincount(pairs[:, 1], weights=weights, minlength=count).astype(np.int64)
+    starts = np.searchsorted(pairs[:, 0], np.arange(count + 1))
+    waiting = [(int(wishes), line) for line, wishes in enumerate(against.tolist())]
+    heapq.heapify(waiting)
+    placed = np.zeros(count, np.bool_)
+    order: list[int] = []
+    while waiting:
+        wishes, line = heapq.heappop(waiting)
+        if placed[line] or wishes != against[line]:
+            continue
+        placed[line] = True
+        order.append(line)
+        for index in range(int(starts[line]), int(starts[line + 1])):
+            other = int(pairs[index, 1])
+            if not placed[other]:
+                against[other] -= weights[index]
+                heapq.heappush(waiting, (int(against[other]), other))
+    return np.array(order, np.int64)
+
+
+def bases(draws: Sequence[int], k: int, tries: int) -> list[tuple[int, ...]]:
+    """Bases for `tries` shapes of `k` functions each, from numbers that were drawn; raises BadInput for too few."""
+    if len(draws) < k * tries or len(set(draws)) != len(draws):
+        raise BadInput(f"{k * tries} different numbers are needed", place="draws")
+    return [tuple(draws[index * k : (index + 1) * k]) for index in range(tries)]
