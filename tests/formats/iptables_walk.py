@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.policy.addresses import Family
@@ -79,90 +80,125 @@ class Ruleset:
         return None
 
 
-def evaluate(  # noqa: C901 - plainest as one walk over the words
-    words: list[str], packet: Packet, world: World, number: int
-) -> tuple[bool, str, bool]:
+UNSEEN: frozenset[str] = frozenset({"-i", "-o"})
+KNOWN_MATCHES = {"multiport", "iprange", "comment", "state", "conntrack", "u32"}
+SWALLOWED_UP_TO = {"-j", "-g", "-m", "-s", "-d", "-p", "-i", "-o"}
+
+
+def evaluate(words: list[str], packet: Packet, world: World, number: int) -> tuple[bool, str, bool]:
     """Whether a line matches, its target, and whether it is a goto."""
-    answers: list[bool] = []
-    target, goto, negated, unseen = "", False, False, False
-    place = 0
-    protocol = packet.protocol
-    if packet.family is Family.IPV6 and packet.later_fragment:
-        protocol = world.hidden_protocol
+    line = Line(words, packet, world)
+    while line.left and not line.target:
+        word = line.take()
+        line.negated = word == "!"
+        if line.negated:
+            word = line.take()
+        line.meet(word)
+    return all(line.answers) and (not line.unseen or number in world.holds), line.target, line.goto
 
-    def take() -> str:
-        nonlocal place, negated
-        if words[place] == "!":
-            negated = not negated
-            place += 1
-        place += 1
-        return words[place - 1]
 
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if word == "!":
-            negated = True
-            continue
-        answer: bool | None = None
-        if word == "-s":
-            answer = inside(take(), packet.source)
-        elif word == "-d":
-            answer = inside(take(), packet.destination)
-        elif word == "-p":
-            name = take()
-            if name not in ("all", "0"):
-                answer = protocol == (NUMBERS[name] if name in NUMBERS else int(name))
-        elif word == "-f":
-            answer = packet.later_fragment
-        elif word in ("--dport", "--sport", "--dports", "--sports", "--ports"):
-            text = take()
-            sides = {"d": [packet.destination_port], "s": [packet.source_port]}
-            ports = sides.get(word[2], [packet.source_port, packet.destination_port])
-            answer = (any(in_ports(text, port) for port in ports) != negated) and not packet.later_fragment
-            negated = False
-        elif word in ("--tcp-flags", "--syn"):
-            mask, value = ("FIN,SYN,RST,ACK", "SYN") if word == "--syn" else (take(), take())
-            answer = packet.tcp_flags & bits(mask) == bits(value)
-            answer = (answer != negated) and not packet.later_fragment
-            negated = False
-        elif word in ("--icmp-type", "--icmpv6-type"):
-            kind, _, code = take().partition("/")
-            same = kind == "any" or (packet.icmp_type == int(kind) and (not code or packet.icmp_code == int(code)))
-            answer = (same != negated) and not packet.later_fragment
-            negated = False
-        elif word in ("--src-range", "--dst-range"):
-            low, high = (int(ipaddress.ip_address(end)) for end in take().split("-"))
-            answer = low <= (packet.source if word == "--src-range" else packet.destination) <= high
-        elif word in ("--state", "--ctstate"):
-            answer = world.state in take().split(",")
-        elif word == "--u32":
-            assert take() == "0x6&0xff=0x0"
-            answer = packet.protocol == 0
+class Line:
+    """One line on the way from word to word: what it asked so far, and what the packet said."""
+
+    def __init__(self, words: list[str], packet: Packet, world: World) -> None:
+        self.left = list(words)
+        self.packet, self.world = packet, world
+        self.answers: list[bool] = []
+        self.target, self.goto = "", False
+        self.negated, self.unseen = False, False
+
+    def take(self) -> str:
+        return self.left.pop(0)
+
+    def value(self) -> str:
+        """The word behind an option, which an older text may negate there."""
+        if self.left[0] == "!":
+            self.negated = not self.negated
+            self.take()
+        return self.take()
+
+    def meet(self, word: str) -> None:
+        """One option with what belongs to it."""
+        if word in ("-j", "-g"):
+            self.target, self.goto = self.value(), word == "-g"
         elif word == "-m":
-            name = take()
-            if name in HEADERS:
-                answer = not packet.later_fragment
-            elif name == "frag" and not words[place].startswith("--frag"):
-                answer = packet.later_fragment or packet.protocol == IPV6_FRAGMENT
-            elif name not in ("multiport", "iprange", "comment", "state", "conntrack", "u32"):
-                unseen = True
-                while place < len(words) and words[place] not in ("-j", "-g", "-m", "-s", "-d", "-p", "-i", "-o"):
-                    place += 1
-        elif word in ("-i", "-o"):
-            take()
-            unseen = True
-        elif word == "--comment":
-            take()
-        elif word in ("-j", "-g"):
-            target, goto = take(), word == "-g"
-            break
+            self.meet_match(self.value())
+        elif word == "--comment" or word in UNSEEN:
+            self.value()
+            self.unseen |= word in UNSEEN
+        elif word in ADDRESSED or word in HEADED:
+            options, whole_only = (ADDRESSED, False) if word in ADDRESSED else (HEADED, True)
+            answer = options[word](self, word)
+            if answer is not None:
+                seen = not (whole_only and self.packet.later_fragment)
+                self.answers.append(seen and answer != self.negated)
         else:
-            unseen = True
-        if answer is not None:
-            answers.append(answer != negated)
-        negated = False
-    return all(answers) and (not unseen or number in world.holds), target, goto
+            self.unseen = True
+
+    def meet_match(self, name: str) -> None:
+        """An extension that is loaded; some ask something by being loaded."""
+        packet = self.packet
+        if name in HEADERS:
+            self.answers.append((not packet.later_fragment) != self.negated)
+        elif name == "frag" and not self.left[0].startswith("--frag"):
+            self.answers.append((packet.later_fragment or packet.protocol == IPV6_FRAGMENT) != self.negated)
+        elif name not in KNOWN_MATCHES:
+            self.unseen = True
+            while self.left and self.left[0] not in SWALLOWED_UP_TO:
+                self.take()
+
+    def asks_protocol(self, _: str) -> bool | None:
+        name = self.value()
+        if name in ("all", "0"):
+            return None
+        hidden = self.packet.family is Family.IPV6 and self.packet.later_fragment
+        protocol = self.world.hidden_protocol if hidden else self.packet.protocol
+        return protocol == (NUMBERS[name] if name in NUMBERS else int(name))
+
+    def asks_range(self, word: str) -> bool:
+        low, high = (int(ipaddress.ip_address(end)) for end in self.value().split("-"))
+        return low <= (self.packet.source if word == "--src-range" else self.packet.destination) <= high
+
+    def asks_u32(self, _: str) -> bool:
+        assert self.value() == "0x6&0xff=0x0"
+        return self.packet.protocol == 0
+
+    def asks_ports(self, word: str) -> bool:
+        text = self.value()
+        sides = {"d": [self.packet.destination_port], "s": [self.packet.source_port]}
+        ports = sides.get(word[2], [self.packet.source_port, self.packet.destination_port])
+        return any(in_ports(text, port) for port in ports)
+
+    def asks_flags(self, word: str) -> bool:
+        mask, value = ("FIN,SYN,RST,ACK", "SYN") if word == "--syn" else (self.value(), self.value())
+        return self.packet.tcp_flags & bits(mask) == bits(value)
+
+    def asks_icmp(self, _: str) -> bool:
+        kind, _, code = self.value().partition("/")
+        wanted = (int(kind), int(code or self.packet.icmp_code)) if kind != "any" else None
+        return wanted is None or (self.packet.icmp_type, self.packet.icmp_code) == wanted
+
+
+Asked = Callable[[Line, str], bool | None]
+ADDRESSED: dict[str, Asked] = {
+    "-s": lambda line, _: inside(line.value(), line.packet.source),
+    "-d": lambda line, _: inside(line.value(), line.packet.destination),
+    "-p": Line.asks_protocol,
+    "-f": lambda line, _: line.packet.later_fragment,
+    "--src-range": Line.asks_range,
+    "--dst-range": Line.asks_range,
+    "--state": lambda line, _: line.world.state in line.value().split(","),
+    "--ctstate": lambda line, _: line.world.state in line.value().split(","),
+    "--u32": Line.asks_u32,
+}
+"""What a line may ask of any packet."""
+
+HEADED: dict[str, Asked] = {
+    **dict.fromkeys(("--dport", "--sport", "--dports", "--sports", "--ports"), Line.asks_ports),
+    **dict.fromkeys(("--tcp-flags", "--syn"), Line.asks_flags),
+    **dict.fromkeys(("--icmp-type", "--icmpv6-type"), Line.asks_icmp),
+}
+"""What it may ask of the header behind IP's, which later fragments do not have."""
 
 
 def inside(text: str, address: int) -> bool:

@@ -10,16 +10,16 @@ and knows connections: it has no word for later fragments, nor for TCP flags.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
     NAMES,
-    default_marker,
+    default_rule,
+    ends_of,
     icmp_words,
-    port_words,
+    protocol_zero,
     remarks,
 )
 from orchestrator.policy.formats.results import Exported, Loss, Notes
@@ -33,7 +33,7 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_flags,
 )
-from orchestrator.policy.model import Acl, Direction, Rule, RuleId
+from orchestrator.policy.model import Acl, Direction, Rule
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 
 _PROTOCOLS = {TCP: "tcp", UDP: "udp", SCTP: "sctp", ICMP: "icmp", ICMPV6: "icmp6"}
@@ -42,12 +42,7 @@ _FLAGS = Limit(
     lambda rule: bool(rule.flag_matches),
     without_flags,
 )
-_PROTOCOL_ZERO = Limit(
-    "an ASA takes the protocol number 0 for every protocol",
-    lambda rule: rule.protocol == 0,
-    lambda rule: replace(rule, protocol=None),
-)
-_LIMITS = (EXPIRES, WHOLE_PACKETS, _FLAGS, _PROTOCOL_ZERO)
+_LIMITS = (EXPIRES, WHOLE_PACKETS, _FLAGS, protocol_zero("an ASA"))
 
 
 def write_asa(acl: Acl) -> Exported:
@@ -75,8 +70,7 @@ class _Writer:
         return Exported("\n".join(text) + "\n", tuple(self.losses), self.notes.taken())
 
     def _list(self, name: str, direction: Direction, rules: Sequence[Rule]) -> Iterator[str]:
-        default = Rule(RuleId(default_marker(name)), self.acl.default(direction), direction)
-        for rule in (*rules, default):
+        for rule in (*rules, default_rule(self.acl, name, direction)):
             spoken = versions(rule, self.acl) if rule.direction is direction else ()
             if spoken:
                 yield from (f"remark {part}" for part in remarks(rule))
@@ -85,22 +79,6 @@ class _Writer:
 
     def _lines_of(self, rule: Rule, family: Family) -> Iterator[str]:
         protocol = "ip" if rule.protocol is None else _PROTOCOLS.get(rule.protocol, str(rule.protocol))
-        ends = itertools.product(
-            [_address(prefix) for prefix in self.acl.prefixes(rule.source, family)],
-            [port_words(ports) for ports in rule.source_ports],
-            [_address(prefix) for prefix in self.acl.prefixes(rule.destination, family)],
-            [port_words(ports) for ports in rule.destination_ports],
-        )
         log = " log" if rule.log else ""
-        for source, source_ports, destination, destination_ports in ends:
-            match = f"{protocol} {source}{source_ports} {destination}{destination_ports}{icmp_words(rule)}"
-            yield f"extended {rule.action.value} {match}{log}"
-
-
-def _address(prefix: Prefix) -> str:
-    if prefix.length == 0:
-        return f"any{prefix.family.value}"
-    address, _, _ = str(prefix).partition("/")
-    if prefix.length == prefix.family.bits:
-        return f"host {address}"
-    return str(prefix) if prefix.family is Family.IPV6 else f"{address} {format_address(Family.IPV4, prefix.mask)}"
+        for ends in ends_of(self.acl, rule, family, f"any{family.value}", wildcards=False):
+            yield f"extended {rule.action.value} {protocol} {ends}{icmp_words(rule)}{log}"

@@ -17,12 +17,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.cisco.writing import (
     NAMES,
-    default_marker,
+    default_rule,
+    ends_of,
     icmp_words,
-    port_words,
+    protocol_zero,
     remarks,
 )
 from orchestrator.policy.formats.results import Exported, Loss, Notes
@@ -35,7 +36,7 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_flags,
 )
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, TcpFlag
+from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, TcpFlag
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
 
 FRAGMENTS_MARKER = "later-fragments"
@@ -48,12 +49,7 @@ _FLAGS = Limit(
     lambda rule: rule.tcp_flags is not None and rule.tcp_flags.mask & ~_SIX_FLAGS != 0,
     without_flags,
 )
-_PROTOCOL_ZERO = Limit(
-    "IOS takes the protocol number 0 for every protocol",
-    lambda rule: rule.protocol == 0,
-    lambda rule: replace(rule, protocol=None),
-)
-LIMITS = (EXPIRES, _FLAGS, _PROTOCOL_ZERO)
+LIMITS = (EXPIRES, _FLAGS, protocol_zero("IOS"))
 
 
 def write_cisco(acl: Acl) -> Exported:
@@ -80,7 +76,7 @@ class _Writer:
 
     def _list(self, name: str, direction: Direction, family: Family, rules: Sequence[Rule]) -> Iterator[str]:
         """The lines of one list, from its header to its default."""
-        default = Rule(RuleId(default_marker(name)), self.acl.default(direction), direction)
+        default = default_rule(self.acl, name, direction)
         spoken = [
             rule for rule in (*rules, default) if rule.direction is direction and family in versions(rule, self.acl)
         ]
@@ -102,16 +98,9 @@ class _Writer:
         protocol = _PROTOCOLS.get(rule.protocol or 0, str(rule.protocol)) if named else _every(family)
         end = (" fragments" if of_fragments else "") + (" log" if rule.log else "")
         flags = [" established"] if rule.established else [f" match-all{_flags(match)}" for match in rule.flag_matches]
-        ends = itertools.product(
-            [_address(prefix) for prefix in self.acl.prefixes(rule.source, family)],
-            [port_words(ports) for ports in rule.source_ports],
-            [_address(prefix) for prefix in self.acl.prefixes(rule.destination, family)],
-            [port_words(ports) for ports in rule.destination_ports],
-            flags or [""],
-        )
-        for source, source_ports, destination, destination_ports, flag in ends:
-            start = f" {rule.action.value} {protocol} {source}{source_ports} {destination}{destination_ports}"
-            yield f"{start}{icmp_words(rule)}{flag}{end}"
+        ends = ends_of(self.acl, rule, family, "any", wildcards=True)
+        for pair, flag in itertools.product(ends, flags or [""]):
+            yield f" {rule.action.value} {protocol} {pair}{icmp_words(rule)}{flag}{end}"
 
 
 def _of_fragments(rule: Rule, family: Family) -> bool:
@@ -133,17 +122,6 @@ def _matches_fragments(rule: Rule, family: Family) -> bool:
 
 def _every(family: Family) -> str:
     return "ipv6" if family is Family.IPV6 else "ip"
-
-
-def _address(prefix: Prefix) -> str:
-    if prefix.length == 0:
-        return "any"
-    text = str(prefix)
-    if prefix.length == prefix.family.bits:
-        return f"host {text.partition('/')[0]}"
-    if prefix.family is Family.IPV6:
-        return text
-    return f"{text.partition('/')[0]} {format_address(Family.IPV4, ~prefix.mask & 0xFFFFFFFF)}"
 
 
 def _flags(match: FlagMatch) -> str:

@@ -1,13 +1,17 @@
-"""What the writers of routers' and of firewalls' lists have in common: names, remarks, words."""
+"""What the writers of routers' and of firewalls' lists have in common: names, remarks, words, the ends of a line."""
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.formats.assemble import plain, with_marker
-from orchestrator.policy.model import Direction, Rule
+from orchestrator.policy.formats.tailor import Limit
+from orchestrator.policy.model import Acl, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 
 NAMES: Mapping[str, Direction] = MappingProxyType(
@@ -21,6 +25,47 @@ NAMES: Mapping[str, Direction] = MappingProxyType(
 """The names of the lists, with their directions."""
 
 _LONGEST_REMARK = 100
+_ONES = 0xFFFFFFFF
+
+
+def protocol_zero(system: str) -> Limit:
+    """The limit of systems for which the protocol number 0 is every protocol."""
+    return Limit(
+        f"{system} takes the protocol number 0 for every protocol",
+        lambda rule: rule.protocol == 0,
+        lambda rule: replace(rule, protocol=None),
+    )
+
+
+def default_rule(acl: Acl, name: str, direction: Direction) -> Rule:
+    """The last line of a list as a rule."""
+    return Rule(RuleId(default_marker(name)), acl.default(direction), direction)
+
+
+def ends_of(acl: Acl, rule: Rule, family: Family, every: str, *, wildcards: bool) -> Iterator[str]:
+    """Addresses and ports of every combination of a rule's prefixes and port ranges in one IP version.
+
+    `every` is the word for every address, `wildcards` says that IPv4 masks are written with ones where a bit is free.
+    """
+    sources, destinations = (
+        [_address(prefix, every, wildcards=wildcards) for prefix in acl.prefixes(side, family)]
+        for side in (rule.source, rule.destination)
+    )
+    for source, source_ports, destination, destination_ports in itertools.product(
+        sources, map(port_words, rule.source_ports), destinations, map(port_words, rule.destination_ports)
+    ):
+        yield f"{source}{source_ports} {destination}{destination_ports}"
+
+
+def _address(prefix: Prefix, every: str, *, wildcards: bool) -> str:
+    if prefix.length == 0:
+        return every
+    address, _, _ = str(prefix).partition("/")
+    if prefix.length == prefix.family.bits:
+        return f"host {address}"
+    if prefix.family is Family.IPV6:
+        return str(prefix)
+    return f"{address} {format_address(Family.IPV4, prefix.mask ^ (_ONES if wildcards else 0))}"
 
 
 def default_marker(name: str) -> str:
