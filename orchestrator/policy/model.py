@@ -15,12 +15,13 @@ import datetime as dt
 import enum
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
+from orchestrator.policy.listed import Listed
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, only_family
 
@@ -190,12 +191,16 @@ class AddressGroup:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An ordered access list: in each direction the first rule that matches decides, else that direction's default."""
+    """An ordered access list: in each direction the first rule that matches decides, else that direction's default.
+
+    It holds its rules as a tuple or in pieces (`listed`), or both: what is asked for is made of what is there.
+    """
 
     rules: tuple[Rule, ...] = ()
     groups: Mapping[str, AddressGroup] = field(default_factory=lambda: MappingProxyType({}))
     ingress_default: Action = Action.DENY
     egress_default: Action = Action.PERMIT
+    _listed: Listed[Rule] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         seen: dict[str, int] = {}
@@ -205,7 +210,8 @@ class Acl:
             seen[rule.id] = index
             if rule.id.startswith("_"):
                 raise BadPolicy("ids that start with _ are reserved", place=f"rules[{index}].id")
-            self._check_addresses(rule, f"rules[{index}]")
+            if not _names_one_family(rule):
+                self._check_addresses(rule, f"rules[{index}]")
 
     def _check_addresses(self, rule: Rule, place: str) -> None:
         for side in ("source", "destination"):
@@ -215,8 +221,25 @@ class Acl:
                     raise BadPolicy(f"no address group is called '{name}'", place=f"{place}.{side}")
         if rule.source.groups or rule.destination.groups:
             return  # a group may be empty for a while: such a rule matches nothing
-        if not _names_one_family(rule) and not families(rule, self.groups):
+        if not families(rule, self.groups):
             raise BadPolicy(f"can never match: {_family_clash(rule)}", place=place)
+
+    @property
+    def listed(self) -> Listed[Rule]:
+        """The rules in pieces, which versions of a list share: for what must not cost the length of the list."""
+        return self._listed
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            if name == "rules":
+                made = tuple(object.__getattribute__(self, "_listed"))
+            elif name == "_listed":
+                made = Listed.of(object.__getattribute__(self, "rules"))
+            else:
+                raise AttributeError(name)
+            object.__setattr__(self, name, made)
+            return made
 
     def default(self, direction: Direction) -> Action:
         return self.ingress_default if direction is Direction.INGRESS else self.egress_default
@@ -227,7 +250,10 @@ class Acl:
 
 
 def trusted_acl(
-    rules: tuple[Rule, ...], groups: Mapping[str, AddressGroup], ingress_default: Action, egress_default: Action
+    rules: tuple[Rule, ...] | Listed[Rule],
+    groups: Mapping[str, AddressGroup],
+    ingress_default: Action,
+    egress_default: Action,
 ) -> Acl:
     """A list that is known to be right, made without checking every rule again.
 
@@ -235,7 +261,7 @@ def trusted_acl(
     hundreds of times as long as the change of one of them.
     """
     acl = object.__new__(Acl)
-    object.__setattr__(acl, "rules", rules)
+    object.__setattr__(acl, "_listed" if isinstance(rules, Listed) else "rules", rules)
     object.__setattr__(acl, "groups", groups)
     object.__setattr__(acl, "ingress_default", ingress_default)
     object.__setattr__(acl, "egress_default", egress_default)
@@ -252,6 +278,16 @@ def resolve(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Fa
     return tuple(own)
 
 
+SIDES = ("source", "destination")
+"""The sides of a rule by name."""
+
+
+def with_sides(rule: Rule, sides: Mapping[str, Addresses]) -> Rule:
+    """The rule with other addresses on some of its `SIDES`."""
+    source, destination = sides.get("source", rule.source), sides.get("destination", rule.destination)
+    return replace(rule, source=source, destination=destination)
+
+
 def families(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Family, ...]:
     """The IP versions in which a rule can match at all."""
     only = only_family(rule.protocol)
@@ -263,10 +299,10 @@ def families(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Family, ..
 
 
 def _names_one_family(rule: Rule) -> bool:
-    """Whether a rule names one prefix on each side, both of one IP version, and a protocol that knows both versions:
-    nearly all do, and they can match."""
+    """Whether a rule names just one prefix on each side, both of one IP version, and a protocol that knows both
+    versions: nearly all do, and they can match."""
     source, destination = rule.source.prefixes, rule.destination.prefixes
-    one_each = len(source) == len(destination) == 1
+    one_each = len(source) == len(destination) == 1 and not rule.source.groups and not rule.destination.groups
     return one_each and source[0].family is destination[0].family and only_family(rule.protocol) is None
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import AddressGroup, Rule
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store.records import AclRecord
@@ -135,16 +136,32 @@ class AclCache:
 
 def refreshed_rules(
     old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
-) -> tuple[array[int], tuple[Rule, ...], RuleNumbers]:
+) -> tuple[array[int], Listed[Rule], RuleNumbers]:
     """The order keys, rules and numbers of a list after some rows ended and others began."""
-    gone, come = [row.order_key for row in ended], [(row.order_key, row.rule) for row in begun]
-    keys, rules = spliced(old.keys, old.record.acl.rules, gone, come)
+    keys, rules = _changed(old, ended, begun)
     numbers = old.numbers
     if {row.rule_id for row in ended} != {str(row.rule.id) for row in begun} or any(
         numbers.get(row.rule.id) != row.number for row in begun
     ):
         numbers = numbers.changed([row.rule_id for row in ended], {row.rule.id: row.number for row in begun})
     return keys, rules, numbers
+
+
+def _changed(old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]) -> tuple[array[int], Listed[Rule]]:
+    keys, rules = array("q", old.keys), old.record.acl.listed
+    if len(ended) + len(begun) > _FEW:
+        come = [(row.order_key, row.rule) for row in begun]
+        keys, whole = spliced(keys, tuple(rules), [row.order_key for row in ended], come)
+        return keys, Listed.of(whole)
+    for gone in ended:
+        index = bisect.bisect_left(keys, gone.order_key)
+        del keys[index]
+        rules = rules.without(index)
+    for row in begun:
+        index = bisect.bisect_left(keys, row.order_key)
+        keys.insert(index, row.order_key)
+        rules = rules.with_one(index, row.rule)
+    return keys, rules
 
 
 def spliced(

@@ -1,0 +1,106 @@
+"""A long sequence in pieces: with a few items gone or come, it shares all pieces but those that these touch.
+
+    ┌─────────┬─────────┬─────────┬─────────┐
+    │ 512     │ 511     │ 700     │ 512     │      each piece a tuple of at most 1024 items
+    └─────────┴─────────┴─────────┴─────────┘
+         │         │         + one       │
+    ┌─────────┬─────────┬─────────┬─────────┐
+    │ the same│ the same│ 701     │ the same│
+    └─────────┴─────────┴─────────┴─────────┘
+
+Copying a tuple of 100,000 rules touches every one of them, for each is counted who holds it: that takes longer than all
+else that one changed rule costs. And where two sequences differ is found piece by piece. What is here never changes.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Final, TypeVar, overload
+
+T = TypeVar("T")
+
+_PIECE: Final = 512
+_LONGEST: Final = 2 * _PIECE
+
+
+class Listed(Sequence[T]):
+    """A sequence of items; it never changes. Equal only to itself: compare what it holds."""
+
+    __slots__ = ("_ends", "_pieces")
+
+    def __init__(self, pieces: Sequence[tuple[T, ...]]) -> None:
+        self._pieces = pieces
+        self._ends = list(accumulate(map(len, pieces)))
+
+    @classmethod
+    def of(cls, items: Iterable[T]) -> Listed[T]:
+        """These items, in pieces."""
+        whole = tuple(items)
+        return cls([whole[start : start + _PIECE] for start in range(0, len(whole), _PIECE)])
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[T]:
+        return chain.from_iterable(self._pieces)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            return self._part(index)
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"{index} is not in a sequence of {len(self)}")
+        which, within = self._found(place)
+        return self._pieces[which][within]
+
+    def without(self, place: int) -> Listed[T]:
+        """The same without the item at a place, which must be there."""
+        which, within = self._found(place)
+        piece = self._pieces[which]
+        left = piece[:within] + piece[within + 1 :]
+        return Listed([*self._pieces[:which], *([left] if left else []), *self._pieces[which + 1 :]])
+
+    def with_one(self, place: int, item: T) -> Listed[T]:
+        """The same with an item before the one at a place, or at the end."""
+        if not self._pieces:
+            return Listed([(item,)])
+        which, within = self._found(place) if place < len(self) else (len(self._pieces) - 1, len(self._pieces[-1]))
+        piece = self._pieces[which]
+        grown = (*piece[:within], item, *piece[within:])
+        half = len(grown) // 2
+        new = [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]]
+        return Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
+
+    def apart(self, other: Listed[T]) -> tuple[int, tuple[T, ...], tuple[T, ...]]:
+        """Where this and another differ: before a place and behind the items given (here, there) they share pieces."""
+        mine, theirs = self._pieces, other._pieces
+        most = min(len(mine), len(theirs))
+        head = next((n for n in range(most) if mine[n] is not theirs[n]), most)
+        tail = next((n for n in range(most - head) if mine[-1 - n] is not theirs[-1 - n]), most - head)
+        start = self._ends[head - 1] if head else 0
+        ours, others = (tuple(chain.from_iterable(pieces[head : len(pieces) - tail])) for pieces in (mine, theirs))
+        return start, ours, others
+
+    def _part(self, index: slice) -> tuple[T, ...]:
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            return tuple(self)[index]
+        if start >= stop:
+            return ()
+        first, within = self._found(start)
+        last, _ = self._found(stop - 1)
+        found = tuple(chain.from_iterable(self._pieces[first : last + 1]))
+        return found[within : within + stop - start]
+
+    def _found(self, place: int) -> tuple[int, int]:
+        """The piece that an item is in, and its place there."""
+        which = bisect.bisect_right(self._ends, place)
+        return which, place - (self._ends[which - 1] if which else 0)
