@@ -1,140 +1,202 @@
 """The rows of a program in blocks, each with its digest: what makes a small change of a large program a small thing.
 
-    root ── H(ports, the keys and digests of all blocks)
-     ├── tenant 0, structure       ── H(rows, ascending)
-     ├── tenant 7, rules   0-127   ── H(rows, ascending)
-     ├── tenant 7, rules 128-255   ── ...
-     └── ...
+    root ── H(ports, the digests of all shelves)
+     ├── tenant 0, shelf 0            ── H(the digests of its blocks)
+     │    └── structure                ── H(rows, ascending)
+     └── tenant 7, shelf 0
+          ├── rules   0-127            ── H(rows, ascending)
+          ├── rules 128-255, part 0    ── H(rows, ascending): one of these rules makes thousands of rows
+          ├── rules 128-255, part 1    ── ...
+          └── ...
 
-A row lies in the block of its tenant and of the upper bits of its cookie, so its place follows from the row alone:
-equal rows make equal blocks, whatever way led to them. Within a block rows stand in canonical order. A change makes the
-blocks that it touches anew and shares all others with what was before; the same blocks serve for finding the rows of a
-cookie and for the difference of two programs. What is here never changes.
+A row's bucket (tenant and upper bits of the cookie) and part say which block it lies in (`buckets.py`); 64 buckets in a
+row share a shelf. All of that follows from the rows alone: equal rows make equal blocks, whatever way led to them. A
+change makes the blocks and shelves that it touches anew and shares all others with what was before. What is here never
+changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from orchestrator.program.canonical import HEAD_BYTES, canonical, hashed, positions
+from orchestrator.program.block import Block, Line, edited
+from orchestrator.program.buckets import (
+    COOKIE_BITS,
+    PARTS,
+    WHOLE,
+    Bucket,
+    Parts,
+    buckets_of,
+    cut,
+    is_divided,
+    part_of,
+    parts_of,
+)
+from orchestrator.program.canonical import canonical, hashed, positions
 from orchestrator.program.flows import U64, FlowTable
 
-_BITS = 7
-"""Cookies that differ only in their lowest 7 bits share a block: 128 rules, some two hundred rows."""
+_SHELF_BITS = 6
+"""Buckets of a tenant whose cookie bits differ only in the lowest 6 share a shelf."""
 
-_Key = tuple[int, int]
-"""Tenant, and the upper bits of the cookie."""
+FEW_ROWS = 64
+"""So many rows come and go line by line; more of them by column."""
+
+_Shelf = tuple[int, int]
+"""Tenant, and the uppermost bits of the cookie."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Some rows in canonical order, and the digest over them."""
+class _Blocks:
+    """The blocks of a shelf, by their bucket's cookie bits and part, with a digest of their own."""
 
-    rows: FlowTable
-    digest: bytes
+    __slots__ = ("by_name", "digest")
+
+    def __init__(self, by_name: Mapping[tuple[int, int], Block]) -> None:
+        self.by_name = by_name
+        self.digest = hashed(b"".join([by_name[name].digest for name in sorted(by_name)]))
+
+    def of_bucket(self, upper: int) -> Parts:
+        """The blocks of one bucket."""
+        whole = self.by_name.get((upper, WHOLE))
+        if whole is not None:
+            return {WHOLE: whole}
+        return {part: self.by_name[upper, part] for part in range(PARTS) if (upper, part) in self.by_name}
 
 
 class Blocks:
     """A set of rows."""
 
-    __slots__ = ("_blocks", "_count")
+    __slots__ = ("_count", "_shelves")
 
-    def __init__(self, blocks: Mapping[_Key, Block], count: int) -> None:
-        self._blocks = blocks
+    def __init__(self, shelves: Mapping[_Shelf, _Blocks], count: int) -> None:
+        self._shelves = shelves
         self._count = count
 
     @classmethod
     def of(cls, flows: FlowTable) -> Blocks:
         """The rows of a table."""
-        return cls(_cut(flows), len(flows))
+        return cls({}, 0)._with(cut(flows), len(flows))
 
     def __len__(self) -> int:
         """How many rows there are."""
         return self._count
 
     def __iter__(self) -> Iterator[Block]:
-        return iter(self._blocks.values())
+        """Every block, in the order of names."""
+        for name in sorted(self._shelves):
+            by_name = self._shelves[name].by_name
+            for place in sorted(by_name):
+                yield by_name[place]
 
     def digest(self, ports: tuple[str, ...]) -> bytes:
         """The 16-byte digest of the rows together with what their symbols stand for."""
-        leaves = [
-            tenant.to_bytes(4, "big") + cookies.to_bytes(8, "big") + block.digest
-            for (tenant, cookies), block in sorted(self._blocks.items(), key=_by_key)
-        ]
-        return hashed(hashed("\0".join(ports).encode()) + b"".join(leaves))
+        shelves = b"".join([self._shelves[name].digest for name in sorted(self._shelves)])
+        return hashed(hashed("\0".join(ports).encode()) + shelves)
 
     def joined(self) -> FlowTable:
-        """All rows as one table, in canonical order. Copies."""
-        return FlowTable.joined([block.rows for _, block in sorted(self._blocks.items(), key=_by_key)])
+        """All rows as one table, block after block: in one order for the same rows. Copies."""
+        return FlowTable.joined([block.rows for block in self])
 
     def of_cookies(self, cookies: U64) -> FlowTable:
         """The rows with these cookies."""
-        wanted = set((cookies >> np.uint64(_BITS)).tolist())
-        near = FlowTable.joined([block.rows for (_, upper), block in self._blocks.items() if upper in wanted])
-        return near.take(np.flatnonzero(np.isin(near.cookie, cookies)))
+        wanted = set((cookies >> np.uint64(COOKIE_BITS)).tolist())
+        shelves = {upper >> _SHELF_BITS for upper in wanted}
+        near = [
+            block.rows
+            for (_, number), shelf in self._shelves.items()
+            if number in shelves
+            for (upper, _), block in shelf.by_name.items()
+            if upper in wanted
+        ]
+        rows = FlowTable.joined(near)
+        return rows.take(np.flatnonzero(np.isin(rows.cookie, cookies)))
 
     def replaced(self, removed: FlowTable, added: FlowTable) -> Blocks:
         """These rows without some and with others. Raises Stale if a row to be removed is not there."""
-        blocks = dict(self._blocks)
-        touched = sorted(_keys(removed) | _keys(added))
-        near = FlowTable.joined([blocks.pop(key).rows for key in touched if key in blocks])
-        keep = np.ones(len(near), np.bool_)
-        keep[positions(canonical(near), canonical(removed))] = False
-        rows = FlowTable.joined((near.take(keep), added))
-        blocks.update(_cut(rows))
-        return Blocks(blocks, len(self) - len(near) + len(rows))
+        few = len(removed) + len(added) <= FEW_ROWS
+        buckets = self._edited(removed, added) if few else self._cut_again(removed, added)
+        return self._with(buckets, len(self) + len(added) - len(removed))
 
     def apart(self, other: Blocks) -> tuple[FlowTable, FlowTable]:
         """The rows of the blocks in which this set and another differ: those here, those there."""
-        differing = [
-            key
-            for key in self._blocks.keys() | other._blocks.keys()
-            if _digest(self._blocks.get(key)) != _digest(other._blocks.get(key))
-        ]
-        mine, theirs = (
-            FlowTable.joined([blocks[key].rows for key in sorted(differing) if key in blocks])
-            for blocks in (self._blocks, other._blocks)
+        return (
+            FlowTable.joined([block.rows for block in self._only_here(other)]),
+            FlowTable.joined([block.rows for block in other._only_here(self)]),
         )
-        return mine, theirs
 
     def bytes_apart(self, other: Blocks) -> int:
-        """Octets that these blocks take up and the other ones do not."""
-        shared = set(map(id, other))
-        return sum(block.rows.nbytes for block in self if id(block) not in shared)
+        """Octets of the rows, in canonical form, in the blocks that the other set does not have."""
+        return sum(block.nbytes for block in self._only_here(other))
+
+    def _only_here(self, other: Blocks) -> Iterator[Block]:
+        """The blocks that the other set does not have in the same place, in the order of names."""
+        for name in sorted(self._shelves):
+            mine, theirs = self._shelves[name], other._shelves.get(name)
+            if theirs is None or theirs.digest != mine.digest:
+                found = {} if theirs is None else theirs.by_name
+                for place in sorted(mine.by_name):
+                    if place not in found or found[place].digest != mine.by_name[place].digest:
+                        yield mine.by_name[place]
+
+    def _of_bucket(self, bucket: Bucket) -> Parts:
+        tenant, upper = bucket
+        shelf = self._shelves.get((tenant, upper >> _SHELF_BITS))
+        return shelf.of_bucket(upper) if shelf is not None else {}
+
+    def _edited(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
+        """The buckets that a few rows touch, after the change: line by line."""
+        changes: dict[Bucket, tuple[list[Line], list[Line]]] = {}
+        for which, table in enumerate((removed, added)):
+            for flow in table.rows():
+                change = changes.setdefault((flow.tenant, flow.cookie >> COOKIE_BITS), ([], []))
+                change[which].append(Line.of(flow))
+        return {bucket: _after(self._of_bucket(bucket), *change) for bucket, change in changes.items()}
+
+    def _cut_again(self, removed: FlowTable, added: FlowTable) -> dict[Bucket, Parts]:
+        """The buckets that many rows touch, after the change: by column."""
+        touched = sorted(buckets_of(removed) | buckets_of(added))
+        near = FlowTable.joined([block.rows for bucket in touched for block in self._of_bucket(bucket).values()])
+        rows = canonical(near)
+        order = np.argsort(rows, kind="stable")
+        keep = np.ones(len(near), np.bool_)
+        keep[order[positions(rows[order], canonical(removed))]] = False
+        return {bucket: {} for bucket in touched} | cut(FlowTable.joined((near.take(keep), added)))
+
+    def _with(self, buckets: Mapping[Bucket, Parts], count: int) -> Blocks:
+        """These rows with other blocks in some buckets, which makes `count` rows."""
+        changed: dict[_Shelf, dict[tuple[int, int], Block]] = {}
+        for (tenant, upper), parts in buckets.items():
+            name = tenant, upper >> _SHELF_BITS
+            if name not in changed:
+                changed[name] = dict(self._shelves[name].by_name) if name in self._shelves else {}
+            for part in self._of_bucket((tenant, upper)):
+                del changed[name][upper, part]
+            for part, block in parts.items():
+                changed[name][upper, part] = block
+        shelves = {name: shelf for name, shelf in self._shelves.items() if name not in changed}
+        shelves.update({name: _Blocks(blocks) for name, blocks in changed.items() if blocks})
+        return Blocks(shelves, count)
 
 
-def _cut(flows: FlowTable) -> dict[_Key, Block]:
-    """Any rows as blocks."""
-    if not len(flows):
-        return {}
-    rows = canonical(flows)
-    order = np.argsort(rows, kind="stable")  # rows mostly come in long ascending runs, which this sort makes use of
-    ordered, rows = flows.take(order), rows[order]
-    octets = rows.view(np.uint8).reshape(len(rows), -1)
-    upper = ordered.cookie >> np.uint64(_BITS)
-    starts = np.flatnonzero((np.diff(ordered.tenant) != 0) | (np.diff(upper) != 0)) + 1
-    blocks = {}
-    for start, end in pairwise([0, *starts.tolist(), len(rows)]):
-        longest = int(ordered.match_length[start:end].max())
-        content = octets[start:end, : HEAD_BYTES + longest].tobytes()
-        key = int(ordered.tenant[start]), int(upper[start])
-        blocks[key] = Block(ordered.part(start, end), hashed(longest.to_bytes(1, "big") + content))
-    return blocks
+def _after(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
+    """The blocks of a bucket after some lines went and others came. Raises Stale."""
+    rows = sum(map(len, parts.values())) + len(come) - len(gone)
+    if parts and WHOLE not in parts and is_divided(rows):
+        return _after_by_part(parts, gone, come)
+    lines = parts[WHOLE].lines if WHOLE in parts else sorted(line for block in parts.values() for line in block.lines)
+    return parts_of(edited(lines, gone, come))
 
 
-def _keys(flows: FlowTable) -> set[_Key]:
-    upper: npt.NDArray[np.uint64] = flows.cookie >> np.uint64(_BITS)
-    return set(zip(flows.tenant.tolist(), upper.tolist(), strict=True))
-
-
-def _by_key(item: tuple[_Key, Block]) -> _Key:
-    return item[0]
-
-
-def _digest(block: Block | None) -> bytes | None:
-    return None if block is None else block.digest
+def _after_by_part(parts: Parts, gone: list[Line], come: list[Line]) -> Parts:
+    """The same for a bucket that was divided and remains so."""
+    changes: dict[int, tuple[list[Line], list[Line]]] = {}
+    for which, lines in enumerate((gone, come)):
+        for line in lines:
+            changes.setdefault(part_of(line.octets), ([], []))[which].append(line)
+    after = dict(parts)
+    for part, change in changes.items():
+        kept = edited(parts[part].lines if part in parts else (), *change)
+        after.pop(part, None)
+        after.update({part: Block.of_lines(kept)} if kept else {})
+    return after

@@ -8,10 +8,13 @@
 Numbers are big-endian, so bytes sort as the numbers do, by tenant and cookie first. Two rows are equal exactly when
 their bytes are, whatever padding and numbering of instruction lists their tables have: NumPy compares byte strings of
 different widths as if the shorter one went on in zeros. H is BLAKE2b with 16 bytes of output.
+
+A single row in this form is a *line*: its bytes without the zeros at the end, which is how NumPy gives them out.
 """
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -20,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.errors import Stale
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import Flow, FlowTable
 
 DIGEST_BYTES = 16
 
@@ -37,6 +40,9 @@ _HEAD: list[tuple[str, Any, tuple[int, ...]]] = [
 ]
 HEAD_BYTES = np.dtype(_HEAD).itemsize
 """What stands before the match."""
+
+_LINE = struct.Struct(f">IQHB{DIGEST_BYTES}sB")
+"""The head of one row."""
 
 
 def hashed(data: bytes | memoryview) -> bytes:
@@ -61,6 +67,24 @@ def canonical(flows: FlowTable) -> Rows:
         lists = np.frombuffer(b"".join(map(_list_digest, flows.instruction_set)), np.uint8)
         rows["instructions"] = lists.reshape(-1, DIGEST_BYTES)[flows.instructions]
     return rows.view(f"S{rows.dtype.itemsize}")
+
+
+def line_of(flow: Flow) -> bytes:
+    """One row in canonical form, without zeros at the end."""
+    lists = _list_digest(flow.instructions)
+    head = _LINE.pack(flow.tenant, flow.cookie, flow.priority, flow.table, lists, len(flow.match))
+    return (head + flow.match).rstrip(b"\0")
+
+
+def flow_of(line: bytes, instructions: bytes) -> Flow:
+    """The row that a line is of, given the instructions that it holds the hash of."""
+    tenant, cookie, priority, table, _, length = _LINE.unpack(line[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0"))
+    return Flow(table, priority, line[HEAD_BYTES:].ljust(length, b"\0"), instructions, cookie, tenant)
+
+
+def match_length_of(line: bytes) -> int:
+    """How long the match of a line's row is."""
+    return line[HEAD_BYTES - 1] if len(line) >= HEAD_BYTES else 0
 
 
 def positions(ordered: Rows, wanted: Rows) -> npt.NDArray[np.intp]:

@@ -13,7 +13,7 @@ in the `in_port` of a match, in output actions, and in actions that set the pipe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,6 +126,10 @@ class FlowTable:
             instruction_set=tuple(known),
         )
 
+    def columns(self) -> dict[str, Any]:
+        """Every column, and the instruction set, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> FlowTable:
         """Some rows, by index or by mask; the instruction set stays as it is."""
         return FlowTable(
@@ -190,3 +194,36 @@ class FlowTable:
                 strict=True,
             )
         ]
+
+
+class FewFlows(FlowTable):
+    """A few flow entries that come as values, as one changed rule's do. Columns are made when they are asked for."""
+
+    __slots__ = ("_rows",)
+
+    def __new__(cls, **columns: Any) -> FlowTable:  # type: ignore[misc]
+        """Whoever has columns, as `dataclasses.replace` does, gets an ordinary table."""
+        return FlowTable(**columns)
+
+    @classmethod
+    def of(cls, flows: Iterable[Flow]) -> FewFlows:
+        """A table of some rows."""
+        table = object.__new__(cls)
+        object.__setattr__(table, "_rows", list(flows))
+        return table
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not there: the columns, as long as nobody has asked for one."""
+        columns = FlowTable.of(self._rows).columns()
+        if name not in columns:
+            raise AttributeError(name)
+        for each, column in columns.items():
+            object.__setattr__(self, each, column)
+        return columns[name]
+
+    def rows(self) -> list[Flow]:
+        """Every row as a value."""
+        return list(self._rows)

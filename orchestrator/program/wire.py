@@ -1,14 +1,16 @@
 """Programs and deltas as bytes, for the way from the control plane to the enforcement points.
 
-    ┌──────┬─────────┬──────┬───────────────┬───────────────────────────────┐
-    │ ACLF │ version │ kind │ length of body│ body, compressed (zlib)       │
-    │ 4    │ 1       │ 1    │ 8             │                               │
-    └──────┴─────────┴──────┴───────────────┴───────────────────────────────┘
+    ┌──────┬─────────┬──────┬─────────┬────────────────┬──────────────────────────────────────────┐
+    │ ACLF │ version │ kind │ packing │ length of body │ body, as it is (packing 0) or zlib's (1) │
+    │ 4    │ 1       │ 1    │ 1       │ 8              │                                          │
+    └──────┴─────────┴──────┴─────────┴────────────────┴──────────────────────────────────────────┘
 
     program   domain, tier, generation, digest, ports, flows
     delta     base, target, generation, ports, the base's ports where they differ, removed, added
     flows     counts, instruction lists, then column after column; matches are transposed, the first byte of every match
               together, for like bytes side by side compress ten times as well and faster
+
+A small body, as that of one changed rule, goes as it is: unpacking it would cost more than its way.
 
 A stream of these is each behind its length (4 octets, big-endian); a length of 0 says only that the stream is alive.
 
@@ -29,7 +31,7 @@ import numpy.typing as npt
 from orchestrator.errors import BadInput
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import FewFlows, Flow, FlowTable
 from orchestrator.program.program import Program, Tier
 
 PROGRAM_MEDIA_TYPE = "application/vnd.aclflow.program"
@@ -39,13 +41,26 @@ STREAM_MEDIA_TYPE = "application/vnd.aclflow.stream"
 MOST_BYTES = 1 << 30
 """A body that says it is longer is not unpacked."""
 
-_MAGIC, _VERSION = b"ACLF", 1
+SMALL_BYTES = 4096
+"""A body up to this long is not compressed."""
+
+FEW_ROWS = 64
+"""So many rows are read one by one."""
+
+_MAGIC, _VERSION = b"ACLF", 2
 _PROGRAM, _DELTA = 1, 2
+_PLAIN, _PACKED = 0, 1
 _LENGTH_BYTES = 4
-_HEAD = struct.Struct("<4sBBQ")
+_HEAD = struct.Struct("<4sBBBQ")
+_NUMBER = struct.Struct("<Q")
 _TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
 _TIER_OF = {number: tier for tier, number in _TIERS.items()}
-_COLUMNS = (("table", "u1"), ("priority", "<u2"), ("cookie", "<u8"), ("tenant", "<u4"), ("match_length", "u1"))
+_COLUMNS = {"table": "B", "priority": "H", "cookie": "Q", "tenant": "I", "match_length": "B", "instructions": "I"}
+"""The columns but `match` in the order of the wire, with their types as `struct` and NumPy call them."""
+
+_NO_FLOWS = FlowTable.of(())
+_NO_LIST = "a row points to an instruction list that is not there"
+_NO_MATCH = "a match does not have the length that it says"
 
 Read = TypeVar("Read")
 
@@ -140,17 +155,25 @@ def _opened(data: bytes, kind: int) -> bytes:
     """The body behind a right head, unpacked to exactly the length that the head says."""
     if len(data) < _HEAD.size:
         raise BadInput("shorter than the head of a program or delta")
-    magic, version, found, length = _HEAD.unpack_from(data)
+    magic, version, found, packing, length = _HEAD.unpack_from(data)
     if (magic, version, found) != (_MAGIC, _VERSION, kind):
         raise BadInput(f"does not begin like a {'program' if kind == _PROGRAM else 'delta'} of version {_VERSION}")
     if length > MOST_BYTES:
         raise BadInput(f"says that it unpacks to {length} bytes, over {MOST_BYTES}")
+    body = _unpacked(data[_HEAD.size :], length) if packing == _PACKED else data[_HEAD.size :]
+    if len(body) != length or packing not in (_PLAIN, _PACKED):
+        raise BadInput(f"does not hold the {length} bytes that it says, or holds them in a way that is not known here")
+    return body
+
+
+def _unpacked(packed: bytes, length: int) -> bytes:
+    """What was compressed. Raises BadInput unless that is all there is, and of the right length."""
     unpacker = zlib.decompressobj()
     try:
-        body = unpacker.decompress(memoryview(data)[_HEAD.size :], length + 1)
+        body = unpacker.decompress(packed, length + 1)
     except zlib.error as error:
         raise BadInput(f"cannot be unpacked: {error}") from None
-    if len(body) != length or not unpacker.eof or unpacker.unused_data:
+    if not unpacker.eof or unpacker.unused_data:
         raise BadInput(f"does not unpack to the {length} bytes that it says")
     return body
 
@@ -162,7 +185,7 @@ class _Writer:
         self._pieces: list[bytes] = []
 
     def number(self, value: int) -> None:
-        self._pieces.append(struct.pack("<Q", value))
+        self._pieces.append(_NUMBER.pack(value))
 
     def octets(self, value: bytes) -> None:
         self.number(len(value))
@@ -183,14 +206,15 @@ class _Writer:
         self.number(len(flows.instruction_set))
         for each in flows.instruction_set:
             self.octets(each)
-        for name, dtype in _COLUMNS:
-            self._pieces.append(getattr(flows, name).astype(dtype).tobytes())
-        self._pieces.append(flows.instructions.astype("<u4").tobytes())
+        for name, kind in _COLUMNS.items():
+            self._pieces.append(getattr(flows, name).astype(f"<{kind}", copy=False).tobytes())
         self._pieces.append(flows.match[:, :width].T.tobytes())
 
     def sealed(self, kind: int) -> bytes:
         body = b"".join(self._pieces)
-        return _HEAD.pack(_MAGIC, _VERSION, kind, len(body)) + zlib.compress(body, 1)
+        packing = _PLAIN if len(body) <= SMALL_BYTES else _PACKED
+        head = _HEAD.pack(_MAGIC, _VERSION, kind, packing, len(body))
+        return head + (body if packing == _PLAIN else zlib.compress(body, 1))
 
 
 class _Reader:
@@ -210,7 +234,7 @@ class _Reader:
             raise BadInput(f"{len(self._rest)} bytes too long")
 
     def number(self) -> int:
-        (value,) = struct.unpack("<Q", self.take(8))
+        (value,) = _NUMBER.unpack(self.take(_NUMBER.size))
         return int(value)
 
     def octets(self) -> bytes:
@@ -234,17 +258,34 @@ class _Reader:
         if width > 255 or lists > count:
             raise BadInput(f"{count} rows cannot have {lists} instruction lists and matches of {width} bytes")
         instruction_set = tuple(self.octets() for _ in range(lists))
-        columns = {name: self._column(count, dtype) for name, dtype in _COLUMNS}
-        instructions = self._column(count, "<u4")
+        if count <= FEW_ROWS:
+            return self._few_flows(count, width, instruction_set)
+        columns = {name: self._column(count, np.dtype(f"<{kind}")) for name, kind in _COLUMNS.items()}
         match = np.frombuffer(self.take(count * width), np.uint8).reshape(width, count).T.copy()
-        if (instructions >= lists).any():
-            raise BadInput("a row points to an instruction list that is not there")
-        if (match[np.arange(width) >= columns["match_length"][:, None]] != 0).any() or (
-            columns["match_length"] > width
-        ).any():
-            raise BadInput("a match does not have the length that it says")
-        return FlowTable(**columns, instructions=instructions, match=match, instruction_set=instruction_set)
+        lengths = columns["match_length"]
+        if int(columns["instructions"].max()) >= lists:
+            raise BadInput(_NO_LIST)
+        if int(lengths.max()) > width or match[np.arange(width) >= lengths[:, None]].any():
+            raise BadInput(_NO_MATCH)
+        return FlowTable(**columns, match=match, instruction_set=instruction_set)
 
-    def _column(self, count: int, dtype: str) -> npt.NDArray[Any]:
-        wire = np.dtype(dtype)
-        return np.frombuffer(self.take(count * wire.itemsize), wire).astype(wire.newbyteorder("="))
+    def _few_flows(self, count: int, width: int, instruction_set: tuple[bytes, ...]) -> FlowTable:
+        """The same for a few rows, one by one: quicker than setting columns up to look at them."""
+        if not count:
+            return _NO_FLOWS
+        kinds = [f"<{count}{kind}" for kind in _COLUMNS.values()]
+        columns = [struct.unpack(kind, self.take(struct.calcsize(kind))) for kind in kinds]
+        match = bytes(self.take(count * width))
+        rows = []
+        for row, (table, priority, cookie, tenant, length, index) in enumerate(zip(*columns, strict=True)):
+            octets = match[row::count]
+            if index >= len(instruction_set):
+                raise BadInput(_NO_LIST)
+            if length > width or octets[length:].strip(b"\0"):
+                raise BadInput(_NO_MATCH)
+            rows.append(Flow(table, priority, octets[:length], instruction_set[index], cookie, tenant))
+        return FewFlows.of(rows)
+
+    def _column(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """One column, in this machine's order of octets."""
+        return np.frombuffer(self.take(count * dtype.itemsize), dtype).astype(dtype.newbyteorder("="))

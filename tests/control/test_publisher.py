@@ -85,7 +85,7 @@ def test_recent_programs_get_deltas_and_older_ones_the_whole() -> None:
 
 def test_memory_for_old_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     edition = Edition(program(frozenset({0}), 1))
-    size = sum(block.rows.nbytes for block in edition.program.blocks)
+    size = sum(block.nbytes for block in edition.program.blocks)
     monkeypatch.setattr(module, "KEPT_BYTES", 4 * size)
     for generation in range(2, 12):
         edition = edition.succeeded_by(program(frozenset({generation}), generation))

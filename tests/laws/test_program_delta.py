@@ -8,7 +8,6 @@ from hypothesis import Phase, given, settings
 
 from orchestrator.errors import Stale
 from orchestrator.program import delta as module
-from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, apply, between, difference
 from orchestrator.program.digest import digest
 from orchestrator.program.flows import Flow, FlowTable
@@ -42,17 +41,6 @@ def test_a_delta_fits_only_its_base(old: Program, new: Program, other: Program) 
     if other.digest != old.digest:
         with pytest.raises(Stale):
             apply(other, between(old, new))
-
-
-@settings(max_examples=120, deadline=None)
-@given(tables(), tables())
-def test_only_rows_that_are_there_can_go(held: FlowTable, gone: FlowTable) -> None:
-    nothing = FlowTable.of(())
-    if content(gone) <= content(held):
-        assert content(Blocks.of(held).replaced(gone, nothing).joined()) == content(held) - content(gone)
-    else:
-        with pytest.raises(Stale):
-            Blocks.of(held).replaced(gone, nothing)
 
 
 @settings(max_examples=100, deadline=None)

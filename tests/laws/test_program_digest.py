@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from unittest import mock
 
 import numpy as np
+import pytest
 from flow_tables import COOKIES, PORT_TUPLES, content, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.errors import Stale
+from orchestrator.program import blocks as tree
+from orchestrator.program import buckets
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import difference
 from orchestrator.program.digest import DIGEST_BYTES, digest
 from orchestrator.program.flows import Flow, FlowTable
 
 PORTS = st.sampled_from(PORT_TUPLES)
+LINE_BY_LINE, BY_COLUMN = 64, 0
+UNDIVIDED, DIVIDED_EARLY = 1024, 2
+"""How many rows count as few, and how many a bucket takes before it is divided."""
+
+each_way = pytest.mark.parametrize(
+    ("few", "most"), [(few, most) for few in (LINE_BY_LINE, BY_COLUMN) for most in (UNDIVIDED, DIVIDED_EARLY)]
+)
+
+
+@contextmanager
+def limits(few: int, most: int) -> Iterator[None]:
+    """Blocks are made and changed as they are elsewhere only where rows come in great numbers."""
+    with mock.patch.object(tree, "FEW_ROWS", few), mock.patch.object(buckets, "MOST_ROWS", most):
+        yield
 
 
 @settings(max_examples=120, deadline=None)
@@ -43,31 +64,50 @@ def test_order_padding_and_numbering_do_not_count(table: FlowTable, random: Rand
     assert digest(padded, ()) == digest(table, ()) == digest(padded.compacted(), ())
 
 
-@settings(max_examples=120, deadline=None)
+@each_way
+@settings(max_examples=80, deadline=None)
 @given(tables(), tables(), tables())
-def test_replacing_rows_equals_starting_from_scratch(first: FlowTable, second: FlowTable, third: FlowTable) -> None:
-    blocks = Blocks.of(first)
-    before = blocks.digest(())
-    after_one = blocks.replaced(*difference(first, second))
-    after_two = after_one.replaced(*difference(second, third))
-    assert after_one.digest(()) == digest(second, ())
-    assert after_two.digest(()) == digest(third, ())
-    assert blocks.digest(()) == before == digest(first, ())
+def test_replacing_rows_equals_starting_from_scratch(
+    few: int, most: int, first: FlowTable, second: FlowTable, third: FlowTable
+) -> None:
+    with limits(few, most):
+        blocks = Blocks.of(first)
+        before = blocks.digest(())
+        after_one = blocks.replaced(*difference(first, second))
+        after_two = after_one.replaced(*difference(second, third))
+        assert after_one.digest(()) == digest(second, ())
+        assert after_two.digest(()) == digest(third, ())
+        assert blocks.digest(()) == before == digest(first, ())
 
 
-@settings(max_examples=150, deadline=None)
+@each_way
+@settings(max_examples=80, deadline=None)
 @given(tables(), tables(), st.frozensets(st.sampled_from(COOKIES), max_size=3))
 def test_blocks_brought_up_to_date_are_the_blocks_of_their_rows(
-    old: FlowTable, new: FlowTable, cookies: frozenset[int]
+    few: int, most: int, old: FlowTable, new: FlowTable, cookies: frozenset[int]
 ) -> None:
-    before, scratch = Blocks.of(old), Blocks.of(new)
-    after = before.replaced(*difference(old, new))
+    with limits(few, most):
+        before, scratch = Blocks.of(old), Blocks.of(new)
+        after = before.replaced(*difference(old, new))
     wanted = np.array(sorted(cookies), np.uint64)
     for blocks in (after, scratch):
         assert len(blocks) == len(new)
         assert blocks.joined().rows() == scratch.joined().rows()
         assert content(blocks.of_cookies(wanted)) == {row for row in content(new) if row.cookie in cookies}
     assert content(before.joined()) == content(old)
+
+
+@each_way
+@settings(max_examples=60, deadline=None)
+@given(tables(), tables())
+def test_only_rows_that_are_there_can_be_replaced(few: int, most: int, held: FlowTable, gone: FlowTable) -> None:
+    with limits(few, most):
+        blocks = Blocks.of(held)
+        if content(gone) <= content(held):
+            assert content(blocks.replaced(gone, FlowTable.of(())).joined()) == content(held) - content(gone)
+        else:
+            with pytest.raises(Stale):
+                blocks.replaced(gone, FlowTable.of(()))
 
 
 @settings(max_examples=150, deadline=None)
@@ -92,3 +132,10 @@ def test_every_column_counts() -> None:
         replace(base, instruction_set=(b"other",)),
     ]
     assert len({digest(each, ()) for each in (base, *changed)}) == 1 + len(changed)
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    """Service and enforcement points compare it: among the rows are more of one cookie than a block holds."""
+    many = [Flow(10, 5, number.to_bytes(4, "big"), b"allow", 7, 1) for number in range(1500)]
+    few = [Flow(50, 6, b"", b"", cookie, tenant) for cookie in (0, 127, 128, 1 << 20) for tenant in (0, 1)]
+    assert digest(FlowTable.of([*many, *few]), ("uplink", "vm1")).hex() == "b8cde07dd77b91c4d993a4b96506b4bc"

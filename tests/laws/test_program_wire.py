@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from unittest import mock
 
 import pytest
 from flow_tables import programs, same_columns
@@ -12,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
+from orchestrator.program import wire
 from orchestrator.program.delta import Delta, between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
@@ -28,7 +30,7 @@ from orchestrator.program.wire import (
 
 NOTHING = FlowTable.of(())
 EMPTY = Program.of("d1", Tier.HOST, 0, NOTHING, ())
-HEAD = struct.Struct("<4sBBQ")
+HEAD = struct.Struct("<4sBBBQ")
 
 
 @settings(max_examples=120, deadline=None)
@@ -47,11 +49,17 @@ def test_programs_come_back(program: Program) -> None:
     assert encode_program(back) == encode_program(program)
 
 
+each_way = pytest.mark.parametrize("few", [0, 64])
+"""How many rows are read one by one."""
+
+
+@each_way
 @settings(max_examples=120, deadline=None)
 @given(programs(), programs())
-def test_deltas_come_back(old: Program, new: Program) -> None:
+def test_deltas_come_back(few: int, old: Program, new: Program) -> None:
     delta = between(old, new)
-    back = decode_delta(encode_delta(delta))
+    with mock.patch.object(wire, "FEW_ROWS", few):
+        back = decode_delta(encode_delta(delta))
     assert same_columns(back.removed, delta.removed)
     assert same_columns(back.added, delta.added)
     assert (back.base, back.target, back.generation, back.ports, back.base_ports) == (
@@ -72,25 +80,29 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.binary(max_size=300), st.sampled_from((1, 2)))
-def test_random_bodies_are_refused_or_read(body: bytes, kind: int) -> None:
-    data = HEAD.pack(b"ACLF", 1, kind, len(body)) + zlib.compress(body, 1)
+@given(st.binary(max_size=300), st.sampled_from((1, 2)), st.sampled_from((0, 1, 2)))
+def test_random_bodies_are_refused_or_read(body: bytes, kind: int, packing: int) -> None:
+    data = HEAD.pack(b"ACLF", 2, kind, packing, len(body)) + (zlib.compress(body, 1) if packing == 1 else body)
     with pytest.raises(BadInput):
         (decode_program if kind == 1 else decode_delta)(data)
 
 
+@each_way
 @settings(max_examples=120, deadline=None)
 @given(programs(), programs(), st.data())
-def test_damaged_bodies_are_refused_or_read(old: Program, new: Program, data: st.DataObject) -> None:
+def test_damaged_bodies_are_refused_or_read(few: int, old: Program, new: Program, data: st.DataObject) -> None:
     """A changed byte inside a well-packed body never leads to anything but BadInput or a value."""
-    encoded = data.draw(st.sampled_from((encode_program(new), encode_delta(between(old, new)))))
-    kind = encoded[5]
-    body = bytearray(zlib.decompress(encoded[HEAD.size :]))
+    with mock.patch.object(wire, "SMALL_BYTES", data.draw(st.sampled_from((0, 1 << 20)))):
+        encoded = data.draw(st.sampled_from((encode_program(new), encode_delta(between(old, new)))))
+    kind, packing = encoded[5:7]
+    body = bytearray(zlib.decompress(encoded[HEAD.size :]) if packing else encoded[HEAD.size :])
     at = data.draw(st.integers(0, len(body) - 1))
     body[at] = data.draw(st.integers(0, 255))
-    damaged = HEAD.pack(b"ACLF", 1, kind, len(body)) + zlib.compress(bytes(body), 1)
+    packed = zlib.compress(bytes(body), 1) if packing else bytes(body)
+    damaged = HEAD.pack(b"ACLF", 2, kind, packing, len(body)) + packed
     try:
-        value = (decode_program if kind == 1 else decode_delta)(damaged)
+        with mock.patch.object(wire, "FEW_ROWS", few):
+            value = (decode_program if kind == 1 else decode_delta)(damaged)
     except BadInput:
         return
     tables = (value.flows,) if isinstance(value, Program) else (value.removed, value.added)
@@ -113,7 +125,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     bomb = zlib.compress(bytes(1 << 24), 9)
     for says in (MOST_BYTES + 1, 10):
         with pytest.raises(BadInput):
-            decode_program(HEAD.pack(b"ACLF", 1, 1, says) + bomb)
+            decode_program(HEAD.pack(b"ACLF", 2, 1, 1, says) + bomb)
 
 
 def test_a_program_is_not_a_delta() -> None:

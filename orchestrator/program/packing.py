@@ -1,0 +1,39 @@
+"""Columns of numbers as octets, each number as wide as the largest of its column needs.
+
+| columns x width in octets: u8 | rows: u32 | column | column | ... |         little-endian; widths are 1, 2, 4 or 8
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from orchestrator.errors import BadInput
+from orchestrator.program.flows import U64
+
+_ROWS = struct.Struct("<I")
+_WIDTHS = (1, 2, 4, 8)
+
+
+def pack(columns: Sequence[U64]) -> bytes:
+    """Columns of one length as octets."""
+    widths = [np.min_scalar_type(int(column.max(initial=0))).itemsize for column in columns]
+    parts = [column.astype(f"<u{width}").tobytes() for column, width in zip(columns, widths, strict=True)]
+    return b"".join((bytes(widths), _ROWS.pack(len(columns[0])), *parts))
+
+
+def unpack(data: bytes, columns: int) -> tuple[list[U64], int]:
+    """So many columns from the beginning of octets, and how many octets they took. Raises BadInput."""
+    at = columns + _ROWS.size
+    if len(data) < at or any(width not in _WIDTHS for width in data[:columns]):
+        raise BadInput("columns are cut off or garbled", place="columns")
+    (rows,) = _ROWS.unpack_from(data, columns)
+    found = []
+    for width in data[:columns]:
+        if len(data) - at < rows * width:
+            raise BadInput("columns are cut off", place="columns")
+        found.append(np.frombuffer(data, f"<u{width}", rows, at).astype(np.uint64))
+        at += rows * width
+    return found, at
