@@ -1,4 +1,11 @@
-"""Which rule earns which tier: popularity, and moving a rule without changing what the list means.
+"""Which rule earns which tier: popularity, what a better place would save, and moving a rule without a change.
 
-Nothing lives here yet: the package keeps its place in the import order.
+popularity.py   ACLFLOW's Algorithm 1, as printed and repaired
+savings.py      the other way to choose: by the work that a lift would save
+choice.py       both behind one interface, with the settings of a domain
+hoist.py        a rule above the others of its list, and the proof that nothing changes
+composed.py     the list that a packet meets in fact: the operator's rules before a tenant's
+lifting.py      which rules are lifted, by name
+
+docs/lifting.md has the why, the forms and an example to check by hand.
 """

@@ -23,7 +23,7 @@ stand together, the part of f within the box is an entry. So f decides, as befor
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import AclflowError
@@ -65,8 +65,16 @@ class Stays:
     because: str
 
 
-def hoist(rows: RuleList, row: int, *, most_entries: int) -> Hoisted | Stays:
-    """Lift row `row` of a list, in the form that takes the fewest entries; narrowed, if both take as many."""
+Cost = Callable[[Box], int]
+"""What an entry costs where it is to stand: a switch needs several flow entries for some boxes."""
+
+
+def _one(_: Box) -> int:
+    return 1
+
+
+def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> Hoisted | Stays:
+    """Lift row `row` of a list, in the form that costs least; narrowed, if both cost the same."""
     target = rows.rows[row]
     above = rows.overlapping(target.box, stop=row)
     if not above:
@@ -74,17 +82,33 @@ def hoist(rows: RuleList, row: int, *, most_entries: int) -> Hoisted | Stays:
     pieces = _pieces(target.box, [rows.rows[each].box for each in above], most_entries)
     if pieces is not None and not pieces:
         return Stays(target.id, "the rules before it decide all its packets")
-    if pieces is not None and len(pieces) <= len(above) + 1:
-        return Hoisted(target.id, Form.NARROWED, tuple(Entry(row, piece) for piece in pieces))
-    parts = ((each, rows.rows[each].box.intersect(target.box)) for each in above)
-    companions = tuple(Entry(each, part) for each, part in parts if part is not None)
-    return _if_small(Hoisted(target.id, Form.TOGETHER, (*companions, Entry(row, target.box))), most_entries)
+    shares = ((each, rows.rows[each].box.intersect(target.box)) for each in above)
+    companions = tuple(Entry(each, share) for each, share in shares if share is not None)
+    together = Hoisted(target.id, Form.TOGETHER, (*companions, Entry(row, target.box)))
+    if pieces is None:
+        return _if_small(together, most_entries)
+    narrowed = Hoisted(target.id, Form.NARROWED, tuple(Entry(row, piece) for piece in pieces))
+    if len(together.entries) > most_entries or _cost(narrowed, cost) <= _cost(together, cost):
+        return narrowed
+    return together
 
 
 def arranged(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
     """The entries of several hoisted rules of one list, in the order in which they must be asked; each once."""
     entries = dict.fromkeys(entry for each in hoisted for entry in each.entries)
     return tuple(sorted(entries, key=lambda entry: entry.row))
+
+
+def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] | None:
+    """Any packets above the list: of every row that may answer for some of them its part; None if these are too many.
+
+    For packets that are no rule's own, such as the replies to those of a rule.
+    """
+    answering = rows.answering(box)
+    if len(answering) > most_entries:
+        return None
+    shares = ((row, rows.rows[row].box.intersect(box)) for row in answering)
+    return tuple(Entry(row, share) for row, share in shares if share is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +147,10 @@ def _pieces(box: Box, others: Sequence[Box], at_most: int) -> tuple[Box, ...] | 
         if len(pieces) > at_most:
             return None
     return pieces
+
+
+def _cost(hoisted: Hoisted, cost: Cost) -> int:
+    return sum(cost(entry.box) for entry in hoisted.entries)
 
 
 def _if_small(hoisted: Hoisted, most_entries: int) -> Hoisted | Stays:

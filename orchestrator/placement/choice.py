@@ -1,0 +1,243 @@
+"""Choosing which rules to lift, by one of two algorithms behind one interface.
+
+    paper     ACLFLOW's Algorithm 1 (`popularity.py`): by packets, one rule a round
+    savings   by the CPU that lifting saves (`savings.py`): the best set under the budget, in one round
+
+Both take down what has cooled, and neither swaps rules that are about as good as each other. What the operator pinned
+is lifted whatever its counts, and does not use up the budget; what the operator forbade is never lifted.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.placement.popularity import Sample, Thresholds, prioritise
+from orchestrator.placement.savings import Prospect
+from orchestrator.policy.model import RuleId
+
+MOST_LIFTED = 256
+"""No budget may be larger: lifted rules are looked at before all others."""
+LEAST_SAVED_US_PER_S = 100.0
+"""What is not worth a ten-thousandth of a core is not worth a lift."""
+_SHORTLIST = 4
+"""Of each place in the budget, so many rules are looked at in detail."""
+
+
+class Algorithm(enum.Enum):
+    """How rules are chosen; OFF lifts only what is pinned."""
+
+    OFF = "off"
+    PAPER = "paper"
+    SAVINGS = "savings"
+
+
+class Wish(enum.Enum):
+    """What the operator wants of a rule."""
+
+    PINNED = "pinned"
+    FORBIDDEN = "forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a domain chooses. Raises BadInput with the field's name.
+
+    Every `interval_s` (the paper's T). `upper` and `lower` (UT, LT) are packets in that time: what a rule needs to be
+    lifted, and what it must not fall below to stay. `most_lifted` is the budget; 0 lifts nothing. `hysteresis` is by
+    how large a part something must be better to take another's place.
+    """
+
+    algorithm: Algorithm = Algorithm.SAVINGS
+    interval_s: float = 300.0
+    upper: int = 2000
+    lower: int = 500
+    most_lifted: int = 16
+    hysteresis: float = 0.25
+    as_printed: bool = False
+
+    def __post_init__(self) -> None:
+        self.thresholds()
+        if not 1.0 <= self.interval_s <= 86_400.0:
+            raise BadInput(f"{self.interval_s} s is not between a second and a day", place="interval_s")
+        if self.most_lifted > MOST_LIFTED:
+            raise BadInput(f"{self.most_lifted} rules are more than {MOST_LIFTED}", place="most_lifted")
+        if not 0.0 <= self.hysteresis <= 10.0:
+            raise BadInput(f"{self.hysteresis} is not between 0 and 10", place="hysteresis")
+
+    def thresholds(self) -> Thresholds:
+        """The settings of Algorithm 1. Raises BadInput."""
+        return Thresholds(self.interval_s, self.upper, self.lower, self.most_lifted, self.as_printed)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A rule to choose from or not: packets since the last round, seconds since the last one ever (infinite: there was
+    none), and where it stands.
+
+    `lifted` is whether it was chosen before; a rule that is only pinned is not.
+    """
+
+    rule: LiftedRule
+    packets_since: int
+    idle_s: float
+    lifted: bool = False
+    wish: Wish | None = None
+
+    @property
+    def was_used(self) -> bool:
+        return self.packets_since > 0 or self.idle_s < math.inf
+
+    def sample(self, name: RuleId) -> Sample:
+        """The rule as Algorithm 1 sees it, with counts that began when it was first used."""
+        packets = max(self.packets_since, int(self.was_used))
+        return Sample(name, packets, packets - self.packets_since, self.idle_s, self.lifted)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A rule that goes up or down, why, and the microseconds of CPU a second that its lift saves, if that was asked."""
+
+    rule: LiftedRule
+    because: str
+    saves_us_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a round decides; `stays` says of each rule that is up already why it remains so."""
+
+    lift: tuple[Verdict, ...]
+    lower: tuple[Verdict, ...]
+    stays: tuple[Verdict, ...]
+    idle_share: float
+    never_used_share: float
+
+
+Prospects = Callable[[LiftedRule], Prospect | str]
+"""What lifting a rule would do; or why it cannot be lifted."""
+
+
+def choose(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> Choice:
+    """One round. `subjects` are all rules of a domain; `elapsed_s` is the time since the last round."""
+    free = [each for each in subjects if each.wish is None]
+    barred = [Verdict(each.rule, f"it is {each.wish.value}") for each in subjects if each.wish and each.lifted]
+    if settings.algorithm is Algorithm.SAVINGS:
+        chosen = _by_savings(free, settings, elapsed_s, prospects)
+    elif settings.algorithm is Algorithm.PAPER:
+        chosen = _by_packets(free, settings, prospects)
+    else:
+        chosen = _Chosen([], [Verdict(each.rule, "choosing is switched off") for each in free if each.lifted], [])
+    idle = sum(each.packets_since == 0 for each in subjects)
+    unused = sum(not each.was_used for each in subjects)
+    of = max(len(subjects), 1)
+    return Choice(tuple(chosen.up), (*barred, *chosen.down), tuple(chosen.stays), idle / of, unused / of)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    up: Sequence[Verdict]
+    down: Sequence[Verdict]
+    stays: Sequence[Verdict]
+
+
+# ------------------------------------------------------------------------------------------------------------- packets
+
+
+def _by_packets(subjects: Sequence[Subject], settings: Settings, prospects: Prospects) -> _Chosen:
+    """Algorithm 1. A rule that cannot be lifted is passed over, and the next in line asked."""
+    names = {RuleId(str(each.rule)): each for each in subjects}
+    samples = {name: each.sample(name) for name, each in names.items()}
+    while True:
+        found = prioritise(list(samples.values()), settings.thresholds())
+        refused = [name for name in found.lift if name in names and isinstance(prospects(names[name].rule), str)]
+        if not refused:
+            break
+        for name in refused:
+            del samples[name]
+    lowered = [names[name] for name in found.lower if name in names]
+    down = [Verdict(each.rule, _cooled(each, settings)) for each in lowered]
+    up = [Verdict(names[name].rule, found.because) for name in found.lift if name in names and not names[name].lifted]
+    moved = {each.rule for each in (*up, *down)}
+    stays = [Verdict(each.rule, _warm(each)) for each in subjects if each.lifted and each.rule not in moved]
+    return _Chosen(up, down, stays)
+
+
+def _warm(subject: Subject) -> str:
+    return f"{subject.packets_since} packets in the last round"
+
+
+def _cooled(subject: Subject, settings: Settings) -> str:
+    if subject.packets_since < settings.lower:
+        return f"{subject.packets_since} packets, below {settings.lower}"
+    return f"{subject.packets_since} packets: another rule has more"
+
+
+# ------------------------------------------------------------------------------------------------------------- savings
+
+
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What a rule's lift saves in a second, and what counts when places are given: those that are up are favoured."""
+
+    subject: Subject
+    saves: float
+    weight: float
+
+
+def _by_savings(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> _Chosen:
+    """The best set: savings of rules add up, so it is those that save most."""
+    down: dict[LiftedRule, str] = {
+        each.rule: _cooled(each, settings) for each in subjects if each.lifted and each.packets_since < settings.lower
+    }
+    worth: list[_Worth] = []
+    for each in _shortlist(subjects, settings):
+        found = _worth(each, settings, elapsed_s, prospects)
+        if isinstance(found, _Worth):
+            worth.append(found)
+        elif each.lifted:
+            down[each.rule] = found
+    worth.sort(key=lambda each: (-each.weight, each.subject.rule))
+    taken, left = worth[: settings.most_lifted], worth[settings.most_lifted :]
+    down |= {each.subject.rule: f"{_saving(each)}; others save more" for each in left if each.subject.lifted}
+    return _Chosen(
+        _verdicts(each for each in taken if not each.subject.lifted),
+        [Verdict(rule, because) for rule, because in down.items()],
+        _verdicts(each for each in taken if each.subject.lifted),
+    )
+
+
+def _shortlist(subjects: Iterable[Subject], settings: Settings) -> list[Subject]:
+    """Rules that are up and have not cooled, and the busiest of those that may go up."""
+    up = [each for each in subjects if each.lifted and each.packets_since >= settings.lower]
+    others = [
+        each
+        for each in subjects
+        if not each.lifted and each.packets_since >= settings.upper and each.idle_s <= settings.interval_s
+    ]
+    others.sort(key=lambda each: (-each.packets_since, each.rule))
+    return up + others[: _SHORTLIST * settings.most_lifted]
+
+
+def _worth(subject: Subject, settings: Settings, elapsed_s: float, prospects: Prospects) -> _Worth | str:
+    """What lifting a rule is worth; or why it is worth nothing."""
+    found = prospects(subject.rule)
+    if isinstance(found, str):
+        return found
+    saves = found.saves_us_per_s(subject.packets_since / max(elapsed_s, 1e-3))
+    least = LEAST_SAVED_US_PER_S / (1 + settings.hysteresis if subject.lifted else 1)
+    if saves < least:
+        return f"a lift would save {saves:.0f} us a second, below {least:.0f}"
+    return _Worth(subject, saves, saves * (1 + settings.hysteresis if subject.lifted else 1))
+
+
+def _saving(worth: _Worth) -> str:
+    return f"{worth.subject.packets_since} packets, saves {worth.saves:.0f} us of CPU a second"
+
+
+def _verdicts(worth: Iterable[_Worth]) -> list[Verdict]:
+    return [Verdict(each.subject.rule, _saving(each), round(each.saves, 1)) for each in worth]
