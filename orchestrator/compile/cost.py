@@ -14,19 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.atoms import atoms
-from orchestrator.compile.conjunctive import (
-    Parts,
-    Placed,
-    Sides,
-    clause_atoms,
-    conjunctive_flows,
-    hull,
-    is_conjunctive,
-)
+from orchestrator.compile.clauses import Placed, clause_atoms, conjunctive_flows
+from orchestrator.compile.conjunctive import Parts, hull, is_conjunctive, parts_of
 from orchestrator.compile.levels import levels
 from orchestrator.compile.lists import INGRESS_STAGE, return_atoms
 from orchestrator.compile.openflow import MaskedRules, flow_counts, with_port_masks
 from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY
+from orchestrator.compile.sides import Sides
 from orchestrator.compile.tcam import TcamCost, tcam_cost
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
@@ -142,7 +136,7 @@ class _Expanded:
 
     def _parts(self, place: int) -> dict[Family, Parts]:
         rule = self.acl.rules[place]
-        return {family: self.sides.parts(rule, family) for family in self.sides.families(rule)}
+        return {family: parts_of(rule, self.sides, family) for family in self.sides.families(rule)}
 
 
 def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCost:

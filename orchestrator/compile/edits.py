@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.compile.native import alike
+from orchestrator.policy.listed import Listed
 
 _MOST_STEPS = 128
 """So many gone or come are told apart; if there are more, all between the first and the last count as such."""
@@ -38,6 +39,12 @@ def hunks(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Hunk, ...]:
         return (whole,)
     trace = _furthest(old, new, whole)
     return (whole,) if trace is None else tuple(_joined(_steps(trace, whole)))
+
+
+def hunks_of(old: Listed[Any], new: Listed[Any]) -> tuple[Hunk, ...]:
+    """The same, at the cost of the pieces that the two do not share."""
+    start, gone, come = old.apart(new)
+    return tuple(Hunk(each.first + start, each.gone, each.place + start, each.come) for each in hunks(gone, come))
 
 
 def _furthest(old: tuple[Any, ...], new: tuple[Any, ...], whole: Hunk) -> list[dict[int, int]] | None:

@@ -1,7 +1,10 @@
 """A tenant's list with its conjunctive rules: the plain ones as `lists` compiles them, the others as conjunctions.
 
 list    ── plain rules, and hulls for the others ──> CompiledList ──> rows of plain rules, priorities of hulls
-        ── conjunctive rules, their priorities ────> clauses and deciding entries, made anew when one of them moves
+        ── conjunctive rules, their priorities ────> clauses and deciding entries (`clauses.py`)
+
+After a change only rules that came, and those that name a group that changed, are asked again whether they are
+conjunctive; and of the entries of conjunctions only those that may be others are made.
 """
 
 from __future__ import annotations
@@ -10,13 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from orchestrator.compile.conjunctive import Hull, Placed, Sides, conjunctive_flows, hull, is_conjunctive
-from orchestrator.compile.edits import Hunk, hunks
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.clauses import Placed, conjunctive_change, conjunctive_flows
+from orchestrator.compile.conjunctive import Hull, hull, is_conjunctive, names_one_each
+from orchestrator.compile.edits import Hunk
 from orchestrator.compile.exchange import RowChange
 from orchestrator.compile.lists import ROW_STAGES, CompiledList
-from orchestrator.policy.model import ReturnTraffic, Rule, RuleId, Tenant, trusted_acl
-from orchestrator.program.delta import difference
+from orchestrator.compile.sides import Sides, names_groups
+from orchestrator.compile.steps import Difference
+from orchestrator.policy.model import Direction, ReturnTraffic, Rule, RuleId, Tenant, trusted_acl
 from orchestrator.program.flows import FlowTable
+
+_Places = npt.NDArray[np.int64]
 
 
 class _StoodFor(NamedTuple):
@@ -29,64 +39,99 @@ class _StoodFor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TenantList:
-    """A tenant's rules in both directions, compiled. For `rows` and `change` see `CompiledList`."""
+    """A tenant's rules in both directions, compiled. For `change` see `CompiledList`.
+
+    `naming` are the positions of the rules that name groups.
+    """
 
     tenant: Tenant
     plain: CompiledList
-    sides: Sides
+    naming: _Places
     stood_for: tuple[_StoodFor, ...]
     placed: tuple[Placed, ...]
-    conjunctions: FlowTable
     change: RowChange | None = None
 
     @property
+    def sides(self) -> Sides:
+        """What the sides of the rules stand for."""
+        return self.plain.sides
+
+    @property
     def rows(self) -> tuple[FlowTable, ...]:
-        """The flow entries in pieces."""
-        return (*self.plain.rows, self.conjunctions) if self.placed else self.plain.rows
+        """The flow entries in pieces; those of conjunctions are made now."""
+        return (*self.plain.rows, *self._conjunctions()) if self.placed else self.plain.rows
+
+    def _conjunctions(self) -> list[FlowTable]:
+        return [
+            conjunctive_flows(_of_stage(self.placed, direction), self.sides, stage, self.tenant.number)
+            for direction, stage in ROW_STAGES.items()
+        ]
 
     @classmethod
-    def of(cls, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
-        """Compile from scratch. Raises as `CompiledList.of` does."""
-        sides = Sides(tenant.acl.groups)
-        stood_for = tuple(_conjunctive(tenant, sides, enumerate(tenant.acl.rules), {}))
-        plain = CompiledList.of(_with_hulls(tenant, stood_for), returns)
-        placed = _placed(plain, stood_for, tenant)
-        return cls(tenant, plain, sides, stood_for, placed, _conjunctions(placed, sides, tenant.number))
+    def of(cls, tenant: Tenant, returns: ReturnTraffic, sides: Sides | None = None) -> TenantList:
+        """Compile from scratch; for `sides`, and what it raises, see `CompiledList.of`."""
+        sides = Sides(tenant.acl.groups) if sides is None else sides
+        rules = tenant.acl.rules
+        several = [(place, rule) for place, rule in enumerate(rules) if not names_one_each(rule)]
+        stood_for = tuple(_conjunctive(tenant, sides, several, {}))
+        plain = CompiledList.of(_with_hulls(tenant, stood_for), returns, sides)
+        naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)
+        return cls(tenant, plain, naming, stood_for, _placed(plain, stood_for, tenant))
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
-        same = tenant.acl.groups is self.tenant.acl.groups or tenant.acl.groups == self.tenant.acl.groups
-        sides = self.sides if same else Sides(tenant.acl.groups)
-        edit = hunks(self.tenant.acl.rules, tenant.acl.rules)
-        stood_for = self._following(tenant, sides, edit, regrouped=not same)
-        if not stood_for and not self.stood_for:
-            plain = self.plain.updated(tenant, returns)
-            return replace(self, tenant=tenant, plain=plain, sides=sides, change=plain.change)
-        plain = self.plain.updated(_with_hulls(tenant, stood_for), returns)
+        difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
+        if difference.groups.is_large:
+            return TenantList.of(tenant, returns, difference.groups.after)
+        rules, edit = tenant.acl.listed, difference.rules
+        stay = _moved(self.naming, edit)
+        regrouped = [] if difference.groups.nothing else _concerned(stay, rules, difference)
+        fresh = [place for hunk in edit for place in range(hunk.place, hunk.place + hunk.come)]
+        stood_for = self._following(tenant, difference.groups.after, edit, [*fresh, *regrouped])
+        named = [place for place in fresh if names_groups(rules[place])]
+        naming = np.sort(np.concatenate((stay, np.array(named, np.int64))))
+        if stood_for or self.stood_for:
+            difference = replace(difference, rules=_with_other_hulls(edit, self.stood_for, stood_for))
+        plain = self.plain.updated(_with_hulls(tenant, stood_for), returns, difference)
         placed = _placed(plain, stood_for, tenant)
-        if same and placed == self.placed:
-            return TenantList(tenant, plain, sides, stood_for, placed, self.conjunctions, plain.change)
-        conjunctions = _conjunctions(placed, sides, tenant.number)
-        change = plain.change and _both(plain.change, difference(self.conjunctions, conjunctions))
-        return TenantList(tenant, plain, sides, stood_for, placed, conjunctions, change)
+        found = TenantList(tenant, plain, naming, stood_for, placed, plain.change)
+        if (not placed and not self.placed) or plain.change is None:
+            return found
+        return replace(found, change=self._with_conjunctions(plain.change, placed, difference, tenant.number))
 
     def _following(
-        self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk], *, regrouped: bool
+        self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk], places: Sequence[int]
     ) -> tuple[_StoodFor, ...]:
-        """The conjunctive rules after an edit. Where groups changed, rules that name groups are looked at again; hulls
-        that stay the same are the same objects."""
-        rules = tenant.acl.rules
-        places = {place for hunk in edit for place in range(hunk.place, hunk.place + hunk.come)}
-        kept = _moved(self.stood_for, edit)
-        if regrouped:
-            places.update([place for place, rule in enumerate(rules) if rule.source.groups or rule.destination.groups])
-            kept = [each for each in kept if each.position not in places]
+        """The conjunctive rules after an edit; the rules at some places are looked at again. Hulls that stay the same
+        are the same objects."""
+        again = set(places)
+        there, now = _stay(_positions(self.stood_for), edit)
+        old = [
+            each._replace(position=place)
+            for each, stays, place in zip(self.stood_for, there, now, strict=True)
+            if stays and place not in again
+        ]
+        if not again:
+            return tuple(old)
         known = {each.rule.id: each.hull for each in self.stood_for}
-        come = _conjunctive(tenant, sides, [(place, rules[place]) for place in places], known)
-        return tuple(sorted([*kept, *come], key=lambda each: each.position))
+        rules = tenant.acl.listed
+        come = _conjunctive(tenant, sides, [(place, rules[place]) for place in again], known)
+        return tuple(sorted([*old, *come], key=lambda each: each.position))
+
+    def _with_conjunctions(
+        self, plain: RowChange, placed: Sequence[Placed], difference: Difference, number: int
+    ) -> RowChange:
+        removed, added = [plain.removed], [plain.added]
+        for direction, stage in ROW_STAGES.items():
+            old, new = _of_stage(self.placed, direction), _of_stage(placed, direction)
+            gone, come = conjunctive_change(old, new, difference.groups, stage, number)
+            removed.append(gone)
+            added.append(come)
+        return RowChange(FlowTable.joined(removed), FlowTable.joined(added))
 
 
-_NOTHING = FlowTable.of(())
+def _of_stage(placed: Sequence[Placed], direction: Direction) -> list[Placed]:
+    return [each for each in placed if each.rule.direction is direction]
 
 
 def _conjunctive(
@@ -101,16 +146,52 @@ def _conjunctive(
     return found
 
 
-def _moved(stood_for: Sequence[_StoodFor], edit: Sequence[Hunk]) -> list[_StoodFor]:
-    """Those that stay after an edit, where they are then."""
-    kept, hunk, by = [], 0, 0
-    for each in stood_for:
-        while hunk < len(edit) and edit[hunk].first + edit[hunk].gone <= each.position:
-            by += edit[hunk].come - edit[hunk].gone
-            hunk += 1
-        if hunk == len(edit) or each.position < edit[hunk].first:
-            kept.append(each._replace(position=each.position + by))
-    return kept
+def _concerned(naming: _Places, rules: Sequence[Rule], difference: Difference) -> list[int]:
+    """Which of the rules that name groups name one that changed; from then on their sides are known."""
+    groups = difference.groups
+    found = [place for place in naming.tolist() if groups.concerns(rules[place])]
+    for place in found:
+        groups.change(rules[place].source)
+        groups.change(rules[place].destination)
+    return found
+
+
+def _stay(positions: _Places, edit: Sequence[Hunk]) -> tuple[npt.NDArray[np.bool_], list[int]]:
+    """Which of some positions stay after an edit, and where each is then (of those that do not stay: anywhere)."""
+    first = np.array([hunk.first for hunk in edit], np.int64)
+    gone = np.array([hunk.gone for hunk in edit], np.int64)
+    by = np.concatenate(([0], np.cumsum([hunk.come - hunk.gone for hunk in edit]))).astype(np.int64)
+    behind = np.searchsorted(first + gone, positions, "right")
+    border = np.append(first, np.iinfo(np.int64).max)
+    return positions < border[behind], (positions + by[behind]).tolist()
+
+
+def _moved(positions: _Places, edit: Sequence[Hunk]) -> _Places:
+    """Where those are after an edit that stay."""
+    stays, now = _stay(positions, edit)
+    return np.array(now, np.int64)[stays]
+
+
+def _with_other_hulls(edit: Sequence[Hunk], old: Sequence[_StoodFor], new: Sequence[_StoodFor]) -> tuple[Hunk, ...]:
+    """The edit with rules that stayed, but for which another stands now: a hull, another hull, or they themselves."""
+    back = [Hunk(hunk.place, hunk.come, hunk.first, hunk.gone) for hunk in edit]
+    pairs: dict[tuple[int, int], list[Hull]] = {}
+    for each, stays, now in zip(old, *_stay(_positions(old), edit), strict=True):
+        if stays:
+            pairs.setdefault((each.position, now), []).append(each.hull)
+    for each, stayed, before in zip(new, *_stay(_positions(new), back), strict=True):
+        if stayed:
+            pairs.setdefault((before, each.position), []).append(each.hull)
+    others = [Hunk(was, 1, now, 1) for (was, now), hulls in pairs.items() if _differ(hulls)]
+    return tuple(sorted([*edit, *others], key=lambda hunk: (hunk.first, hunk.gone)))
+
+
+def _positions(stood_for: Sequence[_StoodFor]) -> _Places:
+    return np.array([each.position for each in stood_for], np.int64)
+
+
+def _differ(hulls: Sequence[Hull]) -> bool:
+    return len(hulls) == 1 or hulls[0] is not hulls[1]
 
 
 def _with_hulls(tenant: Tenant, stood_for: Sequence[_StoodFor]) -> Tenant:
@@ -135,18 +216,3 @@ def _placed(plain: CompiledList, stood_for: Sequence[_StoodFor], tenant: Tenant)
         for each, priority in zip(stood_for, priorities, strict=True)
         if priority is not None
     )
-
-
-def _conjunctions(placed: Sequence[Placed], sides: Sides, tenant: int) -> FlowTable:
-    if not placed:
-        return _NOTHING
-    return FlowTable.joined(
-        [
-            conjunctive_flows([each for each in placed if each.rule.direction is direction], sides, stage, tenant)
-            for direction, stage in ROW_STAGES.items()
-        ]
-    )
-
-
-def _both(change: RowChange, other: tuple[FlowTable, FlowTable]) -> RowChange:
-    return RowChange(FlowTable.joined([change.removed, other[0]]), FlowTable.joined([change.added, other[1]]))

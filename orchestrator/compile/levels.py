@@ -137,6 +137,23 @@ def packed(table: RuleTable) -> Atoms:
     return rows.view(np.uint64).reshape(len(table), ATOM_WORDS)
 
 
+def turns(boxes: Boxes, flags: npt.NDArray[np.uint8], order: Integers, kinds: Integers, classes: int) -> Levels:
+    """Levels where classes of boxes take turns: class i has the levels i, i + `classes`, i + 2 `classes`, ...
+
+    A box gets the lowest of its class that is not below that of any earlier box it overlaps.
+
+    `boxes` (n, 2, 8) as `_boxes` makes them and `flags` (n, 2) are in list order, `order` puts neighbours together.
+    Only where `CAN_TAKE_TURNS`.
+    """
+    sequence = np.empty(len(boxes), np.uint32)
+    sequence[order] = np.arange(len(boxes), dtype=np.uint32)
+    found = np.zeros(len(boxes), np.int32)
+    each = np.arange(len(boxes), dtype=np.uint32)
+    columns = np.ascontiguousarray(boxes[order]), np.ascontiguousarray(flags[order])
+    _extension.levels(*columns, sequence, each, found, kinds.astype(np.uint32), classes)
+    return found
+
+
 def _load_extension() -> Any:
     try:
         from orchestrator.compile import _levels  # noqa: PLC0415 -- optional: it takes a C compiler to be there
@@ -146,6 +163,8 @@ def _load_extension() -> Any:
 
 
 _extension = _load_extension()
+CAN_TAKE_TURNS = _extension is not None
+"""Whether the extension was built, without which `turns` is not there."""
 
 
 def _rule_ordinals(table: RuleTable) -> npt.NDArray[np.uint32]:

@@ -34,7 +34,8 @@ from orchestrator.compile.pipeline import (
     STATIC_PRIORITY,
     Table,
 )
-from orchestrator.compile.steps import Labelled, Step
+from orchestrator.compile.sides import Sides
+from orchestrator.compile.steps import Difference, Labelled, Step
 from orchestrator.errors import AclflowError, TooLarge
 from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.oracle import RETURN_RULES
@@ -100,11 +101,13 @@ class CompiledList:
     """A tenant's rules in both directions.
 
     `change` is what turned the rows of the list that this one was brought up to date from into its own; None where it
-    was compiled from scratch. `members` is None until a group changes for the first time.
+    was compiled from scratch. `members` is None until a group changes for the first time. `sides` remembers what sides
+    stand for.
     """
 
     tenant: Tenant
     returns: ReturnTraffic
+    sides: Sides
     labels: Labels
     pieces: Pieces
     index: Any
@@ -118,8 +121,8 @@ class CompiledList:
         return (*[piece.flows for piece in self.pieces.items], *self.return_rows)
 
     @classmethod
-    def of(cls, tenant: Tenant, returns: ReturnTraffic) -> CompiledList:
-        """Compile from scratch.
+    def of(cls, tenant: Tenant, returns: ReturnTraffic, sides: Sides | None = None) -> CompiledList:
+        """Compile from scratch; `sides` are those of the tenant's groups, if they are there already.
 
         Raises TooLarge with the rule's place if the list needs more levels than there are priorities, or more rows than
         a table can hold; BadPolicy if a rule has no number.
@@ -136,25 +139,33 @@ class CompiledList:
         index = None if extension is None else extension.build(whole.label, whole.atoms, level)
         established = returns is ReturnTraffic.ESTABLISHED
         return_rows = tuple(_return_rows(tenant.number)) if established else ()
-        return cls(tenant, returns, labels, Pieces.of(whole), index, return_rows)
+        return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
 
-    def updated(self, tenant: Tenant, returns: ReturnTraffic) -> CompiledList:
+    def updated(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
         """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does.
 
-        This list stays as it is, whatever becomes of the new one.
+        `difference` is that to the new list, if it is known. This list stays as it is, whatever becomes of the new one.
         """
-        found = self._followed(tenant) if returns is self.returns and self.index is not None else None
-        return CompiledList.of(tenant, returns) if found is None else found
+        if difference is None:
+            difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
+        found = None
+        if returns is self.returns and self.index is not None and difference.come <= self._most_come:
+            found = self._followed(tenant, difference)
+        return CompiledList.of(tenant, returns, difference.groups.after) if found is None else found
+
+    @property
+    def _most_come(self) -> int:
+        return max(_FEW, self.pieces.how_many_atoms // _SHARE)
 
     def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
         """The priorities of the rules at some positions of the list; None for a rule that never matches."""
         level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
         return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
 
-    def _followed(self, tenant: Tenant) -> CompiledList | None:
+    def _followed(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
         """The list brought up to date; None where starting from scratch is faster, or tells better what is wrong."""
-        step = Step.between(self.tenant, tenant, self.labels, self.members)
-        if step is None or len(step.come) > max(_FEW, self.pieces.how_many_atoms // _SHARE):
+        step = Step.between(self.tenant, tenant, self.labels, self.members, difference)
+        if step is None or len(step.come) > self._most_come:
             return None
         try:
             gone = self._gone(step)
@@ -166,8 +177,9 @@ class CompiledList:
         if found is None or found.pieces.how_many_atoms > MOST_ATOMS or found.pieces.how_many_rows > MOST_FLOWS:
             return None
         return CompiledList(
-            tenant, self.returns, step.labels, found.pieces, found.index, self.return_rows, step.members, found.change
-        )
+            tenant, self.returns, difference.groups.after, step.labels, found.pieces, found.index, self.return_rows,
+            step.members, found.change,
+        )  # fmt: skip
 
     def _gone(self, step: Step) -> Run:
         runs = [self.pieces.between(low, high) for low, high in step.gone]

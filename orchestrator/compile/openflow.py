@@ -95,10 +95,8 @@ class _Covers(NamedTuple):
 
     @classmethod
     def of(cls, low: U16, high: U16) -> _Covers:
-        ranges = (low.astype(np.uint32) << 16 | high).tolist()
-        number = {each: place for place, each in enumerate(dict.fromkeys(ranges))}
-        which = np.fromiter(map(number.__getitem__, ranges), np.intp, len(ranges))
-        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in number]
+        ranges, which = np.unique(low.astype(np.uint32) << 16 | high, return_inverse=True)
+        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in ranges.tolist()]
         counts = np.array([len(each) for each in covers], np.intp)
         pairs = np.array([pair for each in covers for pair in each], np.uint16).reshape(-1, 2)
         return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)

@@ -11,13 +11,15 @@ from flow_interpreter import Switch, fields_of
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import acls, corner_packets_of
 
-from orchestrator.compile import conjunctive, oxm
+from orchestrator.compile import clauses, conjunctive, oxm
 from orchestrator.compile.atoms import atoms
-from orchestrator.compile.conjunctive import Parts, Placed, Sides, conjunctive_flows, hull, is_conjunctive
+from orchestrator.compile.clauses import Placed, conjunctive_flows
+from orchestrator.compile.conjunctive import Parts, hull, is_conjunctive, parts_of
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.instructions import DROP, instructions, output
 from orchestrator.compile.levels import levels
 from orchestrator.compile.openflow import RuleStage
+from orchestrator.compile.sides import Sides
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Packet, ReturnTraffic, Rule
 from orchestrator.policy.oracle import ask
@@ -109,27 +111,27 @@ def dies(spoil: Callable[[pytest.MonkeyPatch], None]) -> bool:
 
 
 def one_number_for_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(conjunctive._Unit, "conj_id", property(lambda unit: 2))
+    patch.setattr(clauses._Unit, "conj_id", property(lambda unit: 2))
 
 
 def nothing_but_addresses(patch: pytest.MonkeyPatch) -> None:
-    whole = conjunctive._clauses
-    patch.setattr(conjunctive, "_clauses", lambda rule, *given: (*whole(rule, *given)[:-1], Rule(rule.id, rule.action)))
+    whole = clauses._clauses
+    patch.setattr(clauses, "_clauses", lambda rule, *given: (*whole(rule, *given)[:-1], Rule(rule.id, rule.action)))
 
 
 def no_destinations(patch: pytest.MonkeyPatch) -> None:
-    whole = conjunctive._clauses
-    patch.setattr(conjunctive, "_clauses", lambda *given: whole(*given)[:1] + whole(*given)[-1:])
+    whole = clauses._clauses
+    patch.setattr(clauses, "_clauses", lambda *given: whole(*given)[:1] + whole(*given)[-1:])
 
 
 def one_action_a_key(patch: pytest.MonkeyPatch) -> None:
-    merged = conjunctive._merged
+    merged = clauses._merged
 
     def first_only(flows: FlowTable, actions: list[bytes]) -> FlowTable:
         once = merged(flows, actions)
         return replace(once, instruction_set=tuple(instructions([each[8:24]]) for each in once.instruction_set))
 
-    patch.setattr(conjunctive, "_merged", first_only)
+    patch.setattr(clauses, "_merged", first_only)
 
 
 def hulls_of_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +167,7 @@ def test_a_rule_of_two_groups_takes_their_sum_and_not_their_product() -> None:
                 destination=Addresses(groups=("servers",)),
                 destination_ports=(PortRange(80, 80), PortRange(443, 443)))  # fmt: skip
     sides = Sides(groups)
-    assert sides.parts(rule, Family.IPV4) == Parts(300, 40, 2)
+    assert parts_of(rule, sides, Family.IPV4) == Parts(300, 40, 2)
     assert is_conjunctive(rule, sides)
     flows = conjunctive_flows([Placed(rule, 9, 500)], sides, STAGE, 7)
     assert len(flows) == 300 + 40 + 2 + 1

@@ -133,6 +133,13 @@ def clause(flows: FlowTable) -> int:
     return next(at for at, row in enumerate(flows.rows()) if row.cookie >> 48 & 0xF == Kind.CLAUSE)
 
 
+def member(flows: FlowTable) -> int:
+    """A row that names a clause for a prefix."""
+    prefixes = ("ipv4_src", "ipv4_dst", "ipv6_src", "ipv6_dst")
+    rows = [(at, row) for at, row in enumerate(flows.rows()) if row.cookie >> 48 & 0xF == Kind.CLAUSE]
+    return next(at for at, row in rows if any(term.field.name in prefixes for term in oxm.unpack(row.match)))
+
+
 def decider(flows: FlowTable) -> int:
     """A row that decides a conjunction."""
     return next(at for at, row in enumerate(flows.rows()) if row.match.startswith(bytes.fromhex("00014a04")))
@@ -159,7 +166,7 @@ SPOILT: dict[str, Callable[[FlowTable], FlowTable]] = {
     "another number of clauses": lambda flows: renamed(flows, 11, 4),
     "another conjunction": lambda flows: renamed(flows, 15, 99),
     "a clause that also decides": lambda flows: with_row(flows, clause(flows), instructions=instructions(goto=60)),
-    "a wider clause": lambda flows: with_row(flows, clause(flows), match=widened(flows.row(clause(flows)).match)),
+    "a wider clause": lambda flows: with_row(flows, member(flows), match=widened(flows.row(member(flows)).match)),
     "the other verdict": lambda flows: with_row(flows, decider(flows), instructions=instructions(goto=60)),
     "another rule's cookie": lambda flows: with_row(
         flows, decider(flows), cookie=flows.row(decider(flows)).cookie + 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import FAR_POOL, OWN_POOL, acls, prefixes, rules
 
 from orchestrator.compile import atoms as atoms_module
-from orchestrator.compile import exchange, labels, lists, members, native, openflow, pieces
+from orchestrator.compile import covers, exchange, labels, lists, native, openflow, pieces
 from orchestrator.compile.atoms import atoms
 from orchestrator.compile.levels import ATOM_WORDS, packed
 from orchestrator.compile.lists import CompiledList
@@ -213,7 +213,7 @@ def misplaced_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stale_covers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members that go leave their prefixes in the cover."""
-    monkeypatch.setattr(members, "_let_go", lambda prefixes, gone, members: set())
+    monkeypatch.setattr(covers, "_let_go", lambda prefixes, gone, members: set())
 
 
 def moves_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import edits, labels, members, native
+from orchestrator.compile import covers, edits, labels, native
+from orchestrator.compile.covers import Cover, PrefixChange
 from orchestrator.compile.edits import Hunk, hunks, widened
 from orchestrator.compile.labels import Labels
-from orchestrator.compile.members import Cover, PrefixChange
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.numbers import RuleNumbers
 
@@ -142,7 +142,7 @@ def test_covers_are_followed_member_by_member(start: list[Prefix], script: Any) 
     ],
 )
 def test_the_law_of_covers_notices(name: str, bug: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, name, bug)
+    monkeypatch.setattr(covers, name, bug)
 
     @settings(max_examples=200, database=None, derandomize=True)
     @given(st.lists(crowded(), max_size=20), SCRIPTS)

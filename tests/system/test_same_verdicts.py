@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 from system.planes import FILTERS, PLANES, Filter, Plane, plane
 
-from orchestrator.compile.conjunctive import Sides, is_conjunctive
+from orchestrator.compile.conjunctive import is_conjunctive
+from orchestrator.compile.sides import Sides
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import spec
 from orchestrator.lab.aims import OUTSIDE, TENANT, aims

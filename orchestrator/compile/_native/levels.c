@@ -8,6 +8,9 @@
  * Rules are taken in list order. The level of a rule is one more than the highest level of an atom that overlaps one of
  * its own; the search goes down only into nodes that overlap and whose best level beats what was found. Then the rule's
  * atoms get the level, and their ancestors' best is raised.
+ *
+ * Where classes of rules take turns (../nftables/waves.py), a rule of class i may have the levels i, i + classes, i + 2
+ * classes, ...: it gets the lowest of these that is not below the highest level of an atom that overlaps one of its own.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -142,41 +145,67 @@ static void tree_raise(tree *t, uint32_t atom, int32_t level)
         t->best[layer][node] = level;
 }
 
-static void assign(tree *t, const uint32_t *sequence, const uint32_t *rule, int32_t *level, uint32_t count)
+/* What numbers rules: one behind the other (`kind` NULL), or in the turns of their classes. */
+typedef struct {
+    const uint32_t *kind;          /* by atom, in list order */
+    int32_t classes;
+} numbering;
+
+static int32_t number_behind(const numbering *n, uint32_t atom, int32_t highest)
+{
+    if (!n->kind)
+        return highest + 1;
+    int32_t kind = (int32_t)n->kind[atom], lowest = highest > kind ? highest : kind;
+    return lowest + (kind + n->classes - lowest % n->classes) % n->classes;
+}
+
+static void assign(tree *t, const uint32_t *sequence, const uint32_t *rule, const numbering *n, int32_t *level,
+                   uint32_t count)
 {
     for (uint32_t start = 0, end; start < count; start = end) {
         int32_t highest = NONE;
         for (end = start; end < count && rule[end] == rule[start]; end++)
             highest = tree_highest(t, sequence[end], highest);
+        int32_t own = number_behind(n, start, highest);
         for (uint32_t i = start; i < end; i++) {
-            tree_raise(t, sequence[i], highest + 1);
-            level[i] = highest + 1;
+            tree_raise(t, sequence[i], own);
+            level[i] = own;
         }
     }
 }
 
+static int all_below(const uint32_t *values, size_t count, size_t limit)
+{
+    for (size_t i = 0; i < count; i++)
+        if (values[i] >= limit)
+            return 0;
+    return 1;
+}
+
 static PyObject *native_levels(PyObject *self, PyObject *args)
 {
-    Py_buffer boxes, flags, sequence, rule, level;
+    Py_buffer boxes, flags, sequence, rule, level, kind = {.buf = NULL};
+    int classes = 0;
     PyObject *result = NULL;
     (void)self;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*", &boxes, &flags, &sequence, &rule, &level))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*|y*i", &boxes, &flags, &sequence, &rule, &level, &kind, &classes))
         return NULL;
     size_t count = (size_t)boxes.len / sizeof(box);
     int fits = (size_t)boxes.len == count * sizeof(box) && (size_t)flags.len == 2 * count &&
                (size_t)sequence.len == 4 * count && (size_t)rule.len == 4 * count &&
-               (size_t)level.len == 4 * count && count < UINT32_MAX;
-    for (size_t i = 0; fits && i < count; i++)
-        fits = ((const uint32_t *)sequence.buf)[i] < count;
+               (size_t)level.len == 4 * count && count < UINT32_MAX && all_below(sequence.buf, count, count);
+    if (kind.buf)
+        fits = fits && classes > 0 && (size_t)kind.len == 4 * count && all_below(kind.buf, count, (size_t)classes);
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "the columns' sizes do not agree");
     } else if (count) {
         tree t;
+        numbering n = {kind.buf, classes};
         int failed;
         Py_BEGIN_ALLOW_THREADS
         failed = tree_build(&t, boxes.buf, flags.buf, (uint32_t)count);
         if (!failed) {
-            assign(&t, sequence.buf, rule.buf, level.buf, (uint32_t)count);
+            assign(&t, sequence.buf, rule.buf, &n, level.buf, (uint32_t)count);
             tree_free(&t);
         }
         Py_END_ALLOW_THREADS
@@ -189,14 +218,17 @@ static PyObject *native_levels(PyObject *self, PyObject *args)
     PyBuffer_Release(&sequence);
     PyBuffer_Release(&rule);
     PyBuffer_Release(&level);
+    if (kind.buf)
+        PyBuffer_Release(&kind);
     return result;
 }
 
 static PyMethodDef methods[] = {
     {"levels", native_levels, METH_VARARGS,
-     "levels(boxes, flags, sequence, rule, level): fill `level` for the atoms in `sequence`.\n\n"
+     "levels(boxes, flags, sequence, rule, level, kind=, classes=): fill `level` for the atoms in `sequence`.\n\n"
      "boxes: int32[n][2][8], lows then highs, and flags: uint8[n][2], both in tree order; sequence: uint32[n], the tree\n"
-     "positions of the atoms in list order; rule: uint32[n], which rule each belongs to; level: int32[n], written."},
+     "positions of the atoms in list order; rule: uint32[n], which rule each belongs to; level: int32[n], written;\n"
+     "kind: uint32[n], the class of each, if `classes` of them take turns."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -10,15 +10,16 @@ packets: where the hull is in order, so is what is inside.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.atoms import atoms
-from orchestrator.compile.conjunctive import Sides, hull
+from orchestrator.compile.conjunctive import hull
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
@@ -28,10 +29,11 @@ from orchestrator.compile.equivalence.rows import checked_rows, kinds
 from orchestrator.compile.equivalence.wanted import wanted
 from orchestrator.compile.lists import ROW_STAGES
 from orchestrator.compile.openflow import rule_flows
+from orchestrator.compile.sides import Sides
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, aggregate
 from orchestrator.policy.addresses import everything as whole_family
-from orchestrator.policy.model import Action, Rule, families, resolve
+from orchestrator.policy.model import SIDES, Action, Rule, families, resolve, with_sides
 from orchestrator.policy.space import boxes_of
 from orchestrator.program.flows import Flow, FlowTable
 
@@ -45,23 +47,55 @@ _MOST_AT_ONCE = 60_000
 """Clauses that are shown to be disjoint together: each takes a priority of 16 bits for that."""
 
 
-class Plain(NamedTuple):
-    """A list and its rows with hulls for conjunctive rules; `hulls` are these by rule id, with the rules."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunctions:
+    """The conjunctions of a list by number, as they were shown to be; and by rule id the rules and their hulls.
 
-    chain: Chain
-    rows: FlowTable
+    `sides` only says how clauses were cut and how wide hulls are; that is then shown by itself. `rest` has the items of
+    the clauses that are no sides.
+    """
+
+    units: Mapping[int, Unit]
     hulls: Mapping[str, tuple[Rule, Rule]]
+    sides: Sides
+    rest: Mapping[Clause, Items]
+
+    @classmethod
+    def none(cls, chain: Chain) -> Conjunctions:
+        """Those of a list without any."""
+        return cls({}, {}, Sides(chain.groups), {})
+
+    def standing_in(self, chain: Chain) -> Chain:
+        """The list with hulls for its conjunctive rules."""
+        if not self.hulls:
+            return chain
+        hulls = {name: around for name, (_, around) in self.hulls.items()}
+        names = map(attrgetter("id"), chain.rules)
+        return replace(chain, rules=tuple(map(hulls.get, names, chain.rules)))
+
+    def hull_rows(self, chain: Chain, numbers: Iterable[int]) -> FlowTable:
+        """Rows for the hulls of some conjunctions, at their priorities."""
+        some = [self.units[number] for number in numbers if number in self.units]
+        return FlowTable.joined([_hull_rows(chain, unit, self.hulls[unit.rule.id][1]) for unit in some])
+
+
+class Plain(NamedTuple):
+    """The rows of a list with hulls for conjunctive rules, and what stands for what."""
+
+    rows: FlowTable
+    conjunctions: Conjunctions
 
 
 def is_conjunctive(flows: FlowTable) -> npt.NDArray[np.bool_]:
     """Which rows are parts of conjunctions."""
     if flows.match.shape[1] < len(_CONJ_ID):
-        return _names_clauses(flows)
+        return names_clauses(flows)
     asking = (flows.match[:, : len(_CONJ_ID)] == np.frombuffer(_CONJ_ID, np.uint8)).all(axis=1)
-    return np.asarray(_names_clauses(flows) | asking)
+    return np.asarray(names_clauses(flows) | asking)
 
 
-def _names_clauses(flows: FlowTable) -> npt.NDArray[np.bool_]:
+def names_clauses(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    """Which rows are entries of clauses."""
     return np.asarray(kinds(flows) == Kind.CLAUSE)
 
 
@@ -72,126 +106,142 @@ def plainly(chain: Chain, rows: FlowTable) -> Plain:
     """
     parts = is_conjunctive(rows)
     if not parts.any():
-        return Plain(chain, rows, {})
-    clauses = _names_clauses(rows)
-    units = _units(chain, rows.take(parts & ~clauses))
-    _check_clauses(chain, units, rows.take(clauses))
-    standing = _hulls(chain, units)
-    own = [_hull_rows(chain, unit, standing[unit.rule.id][1]) for unit in units.values()]
-    return Plain(_standing_in(chain, standing), FlowTable.joined([rows.take(~parts), *own]), standing)
-
-
-def with_hulls(chain: Chain, hulls: Mapping[str, tuple[Rule, Rule]]) -> Chain | None:
-    """A list with hulls that were shown before; None if one of their rules is another now."""
-    if not hulls:
-        return chain
-    mine = [rule for rule in chain.rules if rule.id in hulls]
-    if len(mine) != len(hulls) or any(hulls[rule.id][0] is not rule for rule in mine):
-        return None
-    return _standing_in(chain, hulls)
-
-
-def _standing_in(chain: Chain, hulls: Mapping[str, tuple[Rule, Rule]]) -> Chain:
-    return replace(chain, rules=tuple(hulls[rule.id][1] if rule.id in hulls else rule for rule in chain.rules))
+        return Plain(rows, Conjunctions.none(chain))
+    clauses, sides = names_clauses(rows), Sides(chain.groups)
+    units = _units(chain, sides, rows.take(parts & ~clauses))
+    rest = _check_clauses(chain, units, rows.take(clauses))
+    hulls: dict[str, tuple[Rule, Rule]] = {unit.rule.id: (unit.rule, hull(unit.rule, sides)) for unit in units.values()}
+    for rule, around in hulls.values():
+        check_hull(chain, rule, around)
+    found = Conjunctions(units, hulls, sides, rest)
+    return Plain(FlowTable.joined([rows.take(~parts), found.hull_rows(chain, units)]), found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """A conjunction: a rule in one IP version, its priority, and the factors that its clauses must be."""
+class Unit:
+    """A conjunction: a rule in one IP version, its priority, and which of its sides (source, destination) are clauses
+    of their own."""
 
     rule: Rule
     family: Family
     priority: int
-    factors: tuple[Rule, ...]
+    own: tuple[bool, bool]
+
+    @classmethod
+    def of(cls, rule: Rule, family: Family, priority: int, sides: Sides) -> Unit:
+        many = (sides.count(rule.source, family) > 1, sides.count(rule.destination, family) > 1)
+        return cls(rule, family, priority, many)
+
+    @property
+    def clauses(self) -> int:
+        """How many there are: the rest is one, and never the only one."""
+        return max(sum(self.own) + 1, 2)
+
+    def side_of(self, clause: int) -> str | None:
+        """The side that a clause is; None for the rest."""
+        names = [name for name, own in zip(SIDES, self.own, strict=True) if own]
+        return names[clause] if clause < len(names) else None
+
+    def factors(self, chain: Chain) -> list[Rule]:
+        """Rules whose common packets are the rule's in this IP version, in the order of the clauses."""
+        only = Addresses((whole_family(self.family),))
+        plain, rest, found = plain_factor(self.rule, self.family), self.rule, []
+        for name, own in zip(SIDES, self.own, strict=True):
+            side = getattr(self.rule, name)
+            mine = only if side.is_any else Addresses(aggregate(resolve(side, chain.groups, self.family)))
+            if own:
+                found.append(with_sides(plain, {name: mine}))
+            rest = with_sides(rest, {name: only if own else mine})
+        return [*(found or [plain]), replace(rest, description="", owner="")]
 
 
-def _units(chain: Chain, deciding: FlowTable) -> dict[int, _Unit]:
+def plain_factor(rule: Rule, family: Family) -> Rule:
+    """A rule for every packet of one IP version."""
+    only = Addresses((whole_family(family),))
+    return Rule(rule.id, rule.action, direction=rule.direction, source=only, destination=only)
+
+
+def _units(chain: Chain, sides: Sides, deciding: FlowTable) -> dict[int, Unit]:
     """The conjunctions by number, from the entries that decide them."""
-    by_number = dict(zip(chain.cookies(chain.rules), chain.rules, strict=True))
-    units: dict[int, _Unit] = {}
+    by_cookie = dict(zip(chain.cookies(chain.rules), chain.rules, strict=True))
+    units: dict[int, Unit] = {}
     for flow in deciding.rows():
-        rule = by_number.get(flow.cookie)
-        if rule is None:
-            raise _wrong(flow, "decides for no rule of the list", chain)
-        family = Family.IPV6 if b"\x86\xdd" in flow.match[8:14] else Family.IPV4
-        number = (flow.cookie - RULE) << 1 | (family is Family.IPV6)
-        if number in units or flow != _decider(chain, rule, family, number, flow.priority):
-            raise _wrong(flow, f"is not the one that decides a conjunction of rule '{rule.id}'", chain)
-        units[number] = _Unit(rule, family, flow.priority, tuple(_factors(rule, family, chain)))
-    _check_complete(chain, units)
+        number, unit = unit_of(chain, by_cookie.get(flow.cookie), flow, sides)
+        if number in units:
+            raise wrong_flow(flow, "decides a conjunction once more", chain)
+        units[number] = unit
+    for name in {unit.rule.id for unit in units.values()}:
+        mine = [unit for unit in units.values() if unit.rule.id == name]
+        check_complete(chain, mine, set(families(mine[0].rule, chain.groups)))
     return units
 
 
-def _decider(chain: Chain, rule: Rule, family: Family, number: int, priority: int) -> Flow:
+def unit_of(chain: Chain, rule: Rule | None, flow: Flow, sides: Sides) -> tuple[int, Unit]:
+    """The conjunction that an entry decides, which must be a rule's, and its number."""
+    if rule is None:
+        raise wrong_flow(flow, "decides for no rule of the list", chain)
+    family = Family.IPV6 if b"\x86\xdd" in flow.match[8:14] else Family.IPV4
+    number = (flow.cookie - RULE) << 1 | (family is Family.IPV6)
+    unit = Unit.of(rule, family, flow.priority, sides)
+    if flow != decider(chain, unit):
+        raise wrong_flow(flow, f"is not the one that decides a conjunction of rule '{rule.id}'", chain)
+    return number, unit
+
+
+def decider(chain: Chain, unit: Unit) -> Flow:
     """The entry that decides a conjunction, written down once more."""
+    rule, number = unit.rule, chain.numbers[unit.rule.id]
     stage = STAGES[TABLE_OF[rule.direction]]
     assert stage.register is not None
-    version = b"\x08\x00" if family is Family.IPV4 else b"\x86\xdd"
+    version = b"\x08\x00" if unit.family is Family.IPV4 else b"\x86\xdd"
     halves = (chain.tenant, 0) if stage.register == 0 else (0, chain.tenant)
     ones = (0xFFFFFFFF, 0) if stage.register == 0 else (0, 0xFFFFFFFF)
-    match = _CONJ_ID + struct.pack(">I", number) + b"\x80\x00\x0a\x02" + version
+    match = _CONJ_ID + struct.pack(">I", number << 1 | (unit.family is Family.IPV6)) + b"\x80\x00\x0a\x02" + version
     match += struct.pack(">HBBIIII", 0x8001, 1, 16, *halves, *ones)
     doing = stage.permit if rule.action is Action.PERMIT else stage.deny
-    return Flow(stage.table, priority, match, doing, RULE + chain.numbers[rule.id], chain.tenant)
+    return Flow(stage.table, unit.priority, match, doing, RULE + number, chain.tenant)
 
 
-def _check_complete(chain: Chain, units: Mapping[int, _Unit]) -> None:
-    """Every IP version in which a conjunctive rule matches has its conjunction, all of one priority."""
-    by_rule: dict[str, list[_Unit]] = {}
-    for unit in units.values():
-        by_rule.setdefault(unit.rule.id, []).append(unit)
-    for name, several in by_rule.items():
-        matching = set(families(several[0].rule, chain.groups))
-        if {unit.family for unit in several} != matching or len({unit.priority for unit in several}) > 1:
-            raise NotEquivalent(f"the conjunctions of rule '{name}' are not one for each IP version", place=chain.place)
+def check_complete(chain: Chain, units: Sequence[Unit], matching: set[Family]) -> None:
+    """Hold the conjunctions of one rule to be one for every IP version in which it matches, all of one priority."""
+    if {unit.family for unit in units} != matching or len({unit.priority for unit in units}) > 1:
+        name = units[0].rule.id
+        raise NotEquivalent(f"the conjunctions of rule '{name}' are not one for each IP version", place=chain.place)
 
 
-def _factors(rule: Rule, family: Family, chain: Chain) -> Iterator[Rule]:
-    """Rules whose common packets are a rule's in one IP version, in the order of the clauses."""
-    only = Addresses((whole_family(family),))
-    plain = Rule(rule.id, rule.action, direction=rule.direction, source=only, destination=only)
-    sides = [
-        Addresses(aggregate(resolve(side, chain.groups, family))) if not side.is_any else only
-        for side in (rule.source, rule.destination)
-    ]
-    own = [len(side.prefixes) > 1 for side in sides]
-    if own[0]:
-        yield replace(plain, source=sides[0])
-    if own[1]:
-        yield replace(plain, destination=sides[1])
-    if not any(own):
-        yield plain
-    yield replace(
-        rule, source=only if own[0] else sides[0], destination=only if own[1] else sides[1], description="", owner=""
-    )
-
-
-def _check_clauses(chain: Chain, units: Mapping[int, _Unit], clauses: FlowTable) -> None:
-    """Every clause is exactly its factor, and all its entries have the rule's priority."""
-    place: dict[tuple[int, int, int], int] = {}
+def _check_clauses(chain: Chain, units: Mapping[int, Unit], clauses: FlowTable) -> dict[Clause, Items]:
+    """Hold every clause to be exactly its factor, all entries at the rule's priority; the items of those that are no
+    sides."""
+    place: dict[Clause, int] = {}
     for number, unit in units.items():
-        for clause in range(len(unit.factors)):
-            place[number, clause, len(unit.factors)] = len(place)
-    named = [[place.get(each, -1) for each in _named(octets)] or [-1] for octets in clauses.instruction_set]
+        for clause in range(unit.clauses):
+            place[Clause(number, clause, unit.clauses)] = len(place)
+    named = [[place.get(each, -1) for each in named_clauses(octets)] or [-1] for octets in clauses.instruction_set]
     of_row = [named[index] for index in clauses.instructions.tolist()]
     row = np.repeat(np.arange(len(clauses)), [len(each) for each in of_row])
     group = np.array([each for several in of_row for each in several], np.int64)
     if (group < 0).any():
-        raise _wrong(clauses.row(int(row[int((group < 0).argmax())])), "names a clause of no conjunction", chain)
-    priority = np.array([unit.priority for unit in units.values() for _ in unit.factors], np.int64)
+        raise wrong_flow(clauses.row(int(row[int((group < 0).argmax())])), "names a clause of no conjunction", chain)
+    priority = np.array([unit.priority for unit in units.values() for _ in range(unit.clauses)], np.int64)
     if (clauses.priority[row] != priority[group]).any():
         wrong = int((clauses.priority[row] != priority[group]).argmax())
-        raise _wrong(clauses.row(int(row[wrong])), "has not the priority of its conjunction", chain)
+        raise wrong_flow(clauses.row(int(row[wrong])), "has not the priority of its conjunction", chain)
     items = checked_rows(clauses, chain)[row]
     order = np.argsort(group, kind="stable")
     items, group = items[order], group[order]
-    factors = [factor for unit in units.values() for factor in unit.factors]
+    factors = [factor for unit in units.values() for factor in unit.factors(chain)]
     items["rule"], items["key"] = group, group
     _check_disjoint(chain, items, factors)
     wrong, at = cover(items, wanted(factors, chain.tables(factors), chain.groups))
     if wrong != COVERED:
         rule = factors[int(items["rule"][at]) if wrong == 1 else at]
         raise NotEquivalent(f"a clause of rule '{rule.id}' is not what the rule says", place=chain.place)
+    ends = np.searchsorted(group, np.arange(len(place) + 1))
+    return {
+        each: items[ends[number] : ends[number + 1]]
+        for each, number in place.items()
+        if units[each.conjunction].side_of(each.clause) is None
+    }
 
 
 def _check_disjoint(chain: Chain, items: Items, factors: Sequence[Rule]) -> None:
@@ -208,8 +258,16 @@ def _check_disjoint(chain: Chain, items: Items, factors: Sequence[Rule]) -> None
             raise NotEquivalent(f"two entries of one clause of rule '{rule.id}' overlap", place=chain.place)
 
 
-def _named(octets: bytes) -> list[tuple[int, int, int]]:
-    """The clauses (conjunction, clause, of how many) that an instruction list names; none if it does anything else."""
+class Clause(NamedTuple):
+    """What an entry names: a clause of a conjunction, and how many that has."""
+
+    conjunction: int
+    clause: int
+    clauses: int
+
+
+def named_clauses(octets: bytes) -> list[Clause]:
+    """The clauses that an instruction list names; none if it does anything else."""
     actions = octets[8:]
     if octets[:8] != struct.pack(">HHI", 4, len(octets), 0) or len(actions) % 16:
         return []
@@ -218,27 +276,18 @@ def _named(octets: bytes) -> list[tuple[int, int, int]]:
         if actions[at : at + 10] != _NAMED:
             return []
         clause, clauses, number = struct.unpack_from(">BBI", actions, at + 10)
-        found.append((number, clause, clauses))
+        found.append(Clause(number, clause, clauses))
     return found
 
 
-def _hulls(chain: Chain, units: Mapping[int, _Unit]) -> dict[str, tuple[Rule, Rule]]:
-    """A hull for every conjunctive rule, shown to hold it."""
-    sides = Sides(chain.groups)
-    found: dict[str, tuple[Rule, Rule]] = {}
-    for unit in units.values():
-        rule = unit.rule
-        if rule.id in found:
-            continue
-        around = hull(rule, sides)
-        outer = {box.family: box for box in boxes_of(around, chain.groups)}
-        if not all(box.family in outer and outer[box.family].contains(box) for box in boxes_of(rule, chain.groups)):
-            raise NotEquivalent(f"the hull of rule '{rule.id}' does not hold the rule", place=chain.place)
-        found[rule.id] = rule, around
-    return found
+def check_hull(chain: Chain, rule: Rule, around: Rule) -> None:
+    """Hold a hull to hold its rule."""
+    outer = {box.family: box for box in boxes_of(around, chain.groups)}
+    if not all(box.family in outer and outer[box.family].contains(box) for box in boxes_of(rule, chain.groups)):
+        raise NotEquivalent(f"the hull of rule '{rule.id}' does not hold the rule", place=chain.place)
 
 
-def _hull_rows(chain: Chain, unit: _Unit, around: Rule) -> FlowTable:
+def _hull_rows(chain: Chain, unit: Unit, around: Rule) -> FlowTable:
     """Rows for a hull in one IP version, at the priority of its conjunction."""
     table = atoms([around], {}, tenant=chain.tenant, numbers=chain.numbers)
     table = table.take(table.family == unit.family)
@@ -247,6 +296,7 @@ def _hull_rows(chain: Chain, unit: _Unit, around: Rule) -> FlowTable:
     return rule_flows(table, ROW_STAGES[unit.rule.direction], priority, cookie)
 
 
-def _wrong(flow: Flow, what: str, chain: Chain) -> NotEquivalent:
+def wrong_flow(flow: Flow, what: str, chain: Chain) -> NotEquivalent:
+    """The error that names an entry."""
     text = f"table {flow.table}, priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
     return NotEquivalent(f"the flow entry of {text} {what}", place=chain.place)

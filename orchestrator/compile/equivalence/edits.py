@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from orchestrator.compile.equivalence.extension import NATIVE
+from orchestrator.policy.listed import Listed
 
 
 class Step(NamedTuple):
@@ -25,6 +26,15 @@ def edits(old: tuple[object, ...], new: tuple[object, ...], most: int) -> list[S
         return plain_edits(old, new, most)
     steps = NATIVE.edits(old, new, most)
     return None if steps is None else [Step(at, into, bool(is_insert)) for at, into, is_insert in steps]
+
+
+def edits_of(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:
+    """The same; of sequences in pieces at the cost of the pieces that they do not share."""
+    if not isinstance(old, Listed) or not isinstance(new, Listed):
+        return edits(tuple(old), tuple(new), most)
+    start, gone, come = old.apart(new)
+    steps = edits(gone, come, most)
+    return None if steps is None else [Step(at + start, into + start, comes) for at, into, comes in steps]
 
 
 def plain_edits(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:

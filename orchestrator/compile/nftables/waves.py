@@ -8,6 +8,8 @@ each row goes into the earliest turn of its class that is not before any earlier
                                         b first  turn 0: 1     turn 1: 0 2
 
 Turns that nobody takes are left out. Law: of two rows that share a packet, the later is never in an earlier turn.
+
+"The latest turn among the earlier rows that it meets" is the search that levels are found with (`levels.py`), in C.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.nftables.space import Rows, Space
+from orchestrator.compile.levels import CAN_TAKE_TURNS, turns
+from orchestrator.compile.nftables.space import Axis, Rows, Space
 
 
 class Wave(NamedTuple):
@@ -39,6 +42,18 @@ def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
 
 def _turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
     """The turn of every row, where class i has the turns i, i + classes, i + 2 classes, ..."""
+    if not CAN_TAKE_TURNS:
+        return reference_turns(space, rows, kinds, classes)
+    boxes = np.zeros((len(rows), 2, 8), np.int32)
+    boxes[:, 0, : len(Axis)], boxes[:, 1, : len(Axis)] = space.low[:, rows].T, space.high[:, rows].T
+    source, destination = (space.low[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION))
+    wide = [space.unbounded[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION)]
+    order = np.lexsort((source, destination, *wide))  # neighbours in space, those open to every address apart
+    return turns(boxes, space.flags[rows], order, kinds, classes).astype(np.int64)
+
+
+def reference_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
+    """The same from the definition: every row against all before it."""
     turn = np.zeros(len(space.lines), np.int64)
     for place, (row, kind) in enumerate(zip(rows.tolist(), kinds.tolist(), strict=True)):
         before = rows[:place]

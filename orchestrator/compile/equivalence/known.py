@@ -1,0 +1,107 @@
+"""What is known of a list that was proven: its rules with their keys and items, and who names which group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.equivalence.items import ITEM, Items
+from orchestrator.compile.equivalence.order import Index
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Rule
+from orchestrator.program.flows import U64
+
+NO_ITEMS: Items = np.zeros(0, ITEM)
+
+
+class Place(NamedTuple):
+    """A rule and its key. `rule` None: it is no more."""
+
+    rule: Rule | None
+    key: int
+
+
+class Known(NamedTuple):
+    """What is proven of one rule. `rule` None: it is no more."""
+
+    rule: Rule | None
+    key: int
+    items: Items
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Base:
+    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`."""
+
+    links: tuple[Rule, ...]
+    keys: npt.NDArray[np.int64]
+    cookies: U64
+    order: npt.NDArray[np.intp]
+    items: Items
+    first: npt.NDArray[np.intp]
+    index: Index
+
+    def place(self, cookie: int) -> int | None:
+        """Which link bears a cookie."""
+        at = int(np.searchsorted(self.cookies, np.uint64(cookie), sorter=self.order))
+        if at == len(self.order) or int(self.cookies[self.order[at]]) != cookie:
+            return None
+        return int(self.order[at])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Users:
+    """The cookies of the rules that name groups, by group."""
+
+    by_group: Mapping[str, frozenset[int]]
+
+    @classmethod
+    def of(cls, rules: Iterable[tuple[int, Rule]]) -> Users:
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for cookie, rule in rules:
+            if rule.source.groups or rule.destination.groups:
+                for name in (*rule.source.groups, *rule.destination.groups):
+                    found[name].add(cookie)
+        return cls({name: frozenset(cookies) for name, cookies in found.items()})
+
+    def of_groups(self, names: Iterable[str]) -> set[int]:
+        """Those of the rules that name one of some groups."""
+        return {cookie for name in names for cookie in self.by_group.get(name, ())}
+
+    def after(self, rules: Iterable[tuple[int, Rule | None]]) -> Users:
+        """With other rules for some cookies; None: with none."""
+        changed = dict(rules)
+        fresh = Users.of((cookie, rule) for cookie, rule in changed.items() if rule is not None).by_group
+        gone = changed.keys()
+        if not fresh and all(cookies.isdisjoint(gone) for cookies in self.by_group.values()):
+            return self
+        names = self.by_group.keys() | fresh.keys()
+        none: frozenset[int] = frozenset()
+        return Users({name: self.by_group.get(name, none) - gone | fresh.get(name, none) for name in names})
+
+
+def replaced(items: Items, going: Items, coming: Items, place: str) -> Items:
+    """A rule's items after some went and others came; a copy. Raises NotEquivalent if one to go is not there."""
+    if not len(going):
+        return np.concatenate((items, coming))
+    gone = {content(each) for each in going}
+    stays = np.array([content(each) not in gone for each in items], np.bool_)
+    if len(items) - int(stays.sum()) != len(going):
+        raise NotEquivalent("flow entries are to be removed that were never there", place=place)
+    return np.concatenate((items[stays], coming))
+
+
+def alike(items: Items, item: np.void) -> npt.NDArray[np.intp]:
+    """Where among some items those are that match what one matches, at its priority."""
+    near = np.flatnonzero((items["low"] == item["low"]).all(axis=(1, 2)))
+    return near[[content(items[place]) == content(item) for place in near.tolist()]] if len(near) else near
+
+
+def content(item: np.void) -> bytes:
+    """What an item matches, and its priority."""
+    return item.tobytes()[: ITEM.fields["rule"][1]]  # type: ignore[index]  # it has fields

@@ -1,0 +1,193 @@
+"""The proof of a change says what the proof of the whole says: yes to what is compiled, and no to whatever else.
+
+Programs are spoilt by a change that is not what the policy's is (a row that does not go or come, one that goes or comes
+besides, one that comes otherwise), and the two proofs must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from laws.test_levels_update import stories
+
+from orchestrator.compile import conjunctive, oxm
+from orchestrator.compile.equivalence import cover, edits, items, order, prove
+from orchestrator.compile.host import CompileCache
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import (
+    Acl,
+    Action,
+    AddressGroup,
+    GroupName,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    RuleId,
+    Tenant,
+    TenantId,
+)
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.flows import Flow, FlowTable
+
+LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(params=["native", "plain"], autouse=True)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "plain":
+        for module in (items, cover, order, edits):
+            monkeypatch.setattr(module, "NATIVE", None)
+
+
+@pytest.fixture(params=["as they are", "eager"], autouse=True)
+def conjunctive_rules(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the usual conjunctions, and where whatever can be one is one."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "eager":
+            patch.setattr(conjunctive, "WORTH", 2)
+            patch.setattr(conjunctive, "GAIN", 0)
+        yield
+
+
+def policy_of(tenant: Tenant) -> Policy:
+    return Policy(tenants=(tenant,), return_traffic=ReturnTraffic.EXPLICIT)
+
+
+def holds(prover: Callable[[], object]) -> bool:
+    try:
+        prover()
+    except NotEquivalent:
+        return False
+    return True
+
+
+@st.composite
+def spoilt(draw: st.DrawFn, before: frozenset[Flow], after: frozenset[Flow]) -> frozenset[Flow]:
+    """The rows after a change, with one thing otherwise."""
+    what = draw(st.sampled_from(("nothing", "stays", "lacks", "goes too", "comes too", "comes otherwise")))
+    gone, come = _sorted(before - after), _sorted(after - before)
+    stay = _sorted(before & after)
+    if what == "stays" and gone:
+        return after | {draw(st.sampled_from(gone))}
+    if what == "lacks" and come:
+        return after - {draw(st.sampled_from(come))}
+    if what == "goes too" and stay:
+        return after - {draw(st.sampled_from(stay))}
+    if what in ("comes too", "comes otherwise") and (come or stay):
+        row = draw(st.sampled_from(come or stay))
+        rest = after - {row} if what == "comes otherwise" else after
+        return rest | {draw(otherwise(row, _sorted(after)))}
+    return after
+
+
+def _sorted(rows: frozenset[Flow]) -> list[Flow]:
+    return sorted(rows, key=lambda row: (row.table, row.cookie, row.priority, row.match))
+
+
+@st.composite
+def otherwise(draw: st.DrawFn, row: Flow, others: Sequence[Flow]) -> Flow:
+    """A row that is not quite another."""
+    other = draw(st.sampled_from(others))
+    what = draw(st.sampled_from(("priority", "cookie", "match", "wider", "instructions")))
+    if what == "priority":
+        return replace(row, priority=min(65535, max(0, row.priority + draw(st.sampled_from((-1, 1))))))
+    if what == "wider":
+        return replace(row, match=_wider(draw, row.match))
+    return replace(row, **{what: getattr(other, what)})
+
+
+def _wider(draw: st.DrawFn, match: bytes) -> bytes:
+    terms = list(oxm.unpack(match))
+    masked = [place for place, term in enumerate(terms) if term.mask is not None and term.mask]
+    if not masked:
+        return match
+    at = draw(st.sampled_from(masked))
+    mask = (terms[at].mask or 0) & ((terms[at].mask or 0) - 1)
+    terms[at] = oxm.Term(terms[at].field, terms[at].value & mask, mask) if mask else terms[at]
+    return oxm.pack(terms)
+
+
+def check_spoilt(story: Sequence[Tenant], draw: Callable[..., object]) -> None:
+    """Every change of a story, spoilt: both proofs say the same."""
+    cache = CompileCache()
+    policy = policy_of(story[0])
+    rows = frozenset(cache.compiled(policy, domain="d", generation=1).flows.rows())
+    proof = prove(policy, FlowTable.of(rows))
+    for generation, tenant in enumerate(story[1:], 2):
+        policy = policy_of(tenant)
+        following = frozenset(cache.compiled(policy, domain="d", generation=generation).flows.rows())
+        wrong = draw(spoilt(rows, following))
+        assert isinstance(wrong, frozenset)
+        whole = FlowTable.of(wrong)
+        gone, come = FlowTable.of(rows - wrong), FlowTable.of(wrong - rows)
+        scratch = holds(lambda: prove(policy, whole))  # noqa: B023
+        assert holds(lambda: proof.after(policy, gone, come, lambda: whole)) is scratch  # noqa: B023
+        proof = proof.after(
+            policy,
+            FlowTable.of(rows - following),
+            FlowTable.of(following - rows),
+            lambda: FlowTable.of(following),  # noqa: B023
+        )
+        rows = following
+
+
+@LAWS
+@given(stories(), st.data())
+def test_both_proofs_say_the_same_of_a_spoilt_change(story: tuple[Tenant, ...], data: st.DataObject) -> None:
+    check_spoilt(story, data.draw)
+
+
+# --------------------------------------------------------------------------------------------- only what changed
+
+
+def from_scratch() -> FlowTable:
+    raise AssertionError("a small change is not proven from scratch")
+
+
+def grouped(*members: str) -> Policy:
+    """Rules for a group: alone, with others' ports, against a fixed prefix, and a wide one behind."""
+    group = AddressGroup(GroupName("g"), tuple(map(Prefix.parse, members)))
+    some = Addresses(groups=("g",))
+    far = Addresses((Prefix.parse("198.51.100.0/24"),))
+    both = Addresses((Prefix.parse("10.9.0.0/16"),), ("g",))
+    rules = (
+        Rule(RuleId("web"), Action.PERMIT, protocol=TCP, source=some, destination_ports=(PortRange(80, 82),)),
+        Rule(RuleId("far"), Action.DENY, source=both, destination=far),
+        Rule(RuleId("all"), Action.PERMIT, source=Addresses((Prefix.parse("10.0.0.0/8"),))),
+    )
+    numbers = {str(rule.id): number for number, rule in enumerate(rules, 1)}
+    tenant = Tenant(TenantId("t"), 7, (), Acl(rules, {"g": group}), numbers)
+    return policy_of(tenant)
+
+
+STEPS = (
+    ("10.0.0.0/32", "10.0.0.4/32", "10.1.0.0/16"),
+    ("10.0.0.0/32", "10.0.0.1/32", "10.0.0.4/32", "10.1.0.0/16"),  # two become one prefix
+    ("10.0.0.0/32", "10.0.0.1/32", "10.0.0.4/32", "10.1.0.0/16", "10.1.2.0/24"),  # inside another: no row changes
+    ("10.0.0.0/32", "10.0.0.1/32", "10.0.0.4/32", "10.1.2.0/24"),  # the wide one goes, what was inside stays
+    ("10.0.0.0/32", "10.0.0.1/32", "10.0.0.4/32", "10.1.2.0/24", "10.9.9.0/24", "2001:db8::/32"),
+    ("10.0.0.4/32", "10.0.0.4/32", "10.9.9.0/24", "2001:db8::/32"),  # twice
+    ("10.0.0.4/32",),
+    (),
+    ("10.0.0.4/30", "10.0.0.0/30"),
+)
+
+
+def test_members_are_proven_by_themselves() -> None:
+    cache = CompileCache()
+    policy = grouped(*STEPS[0])
+    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    for generation, members in enumerate((*STEPS[1:], *reversed(STEPS)), 2):
+        (tenant,) = policy.tenants
+        changed = grouped(*members).tenants[0].acl.groups
+        policy = policy_of(replace(tenant, acl=replace(tenant.acl, groups=changed)))
+        program = cache.compiled(policy, domain="d", generation=generation)
+        assert cache.change is not None
+        proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
+        prove(policy, program.flows)
