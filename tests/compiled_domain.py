@@ -7,7 +7,7 @@ those of the rules, defaults and return-traffic rules that the oracle names.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flow_interpreter import Journey, Switch, fields_of
@@ -15,6 +15,7 @@ from flow_interpreter import Journey, Switch, fields_of
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.pipeline import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow.resolve import resolve
+from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import RETURN_RULE_ID, Direction, Endpoint, Packet, Policy
@@ -36,9 +37,9 @@ class Outcome:
 class Domain:
     """Endpoints lie on the two switches in turn."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, lifted: Sequence[LiftedRule] = ()) -> None:
         self.policy = policy
-        program = compile_host(policy, domain="d1", generation=1)
+        program = compile_host(policy, domain="d1", generation=1, lifted=lifted)
         self._home = {endpoint.name: index % 2 for index, endpoint in enumerate(policy.endpoints)}
         self._number = {endpoint.port: 10 + index for index, endpoint in enumerate(policy.endpoints)}
         self._switches = []
@@ -127,10 +128,10 @@ def forwarded(policy: Policy, packet: Packet) -> bool:
     return sender != receiver
 
 
-def check_policy(policy: Policy) -> None:
+def check_policy(policy: Policy, lifted: Sequence[LiftedRule] = ()) -> None:
     """The law, for every corner packet of a policy and for packets between the endpoints of one tenant."""
     everywhere = populated(policy)
-    domain = Domain(everywhere)
+    domain = Domain(everywhere, lifted)
     for packet in (*policy_packets(everywhere), *_neighbours(everywhere)):
         if forwarded(everywhere, packet):
             check(domain, packet)

@@ -8,8 +8,10 @@ Read in this order:
     atoms.py         rules as columns; levels.py which of them need an order; openflow.py columns as flow entries
     lists.py         access lists as flow entries; structure.py every other flow entry; symbols.py ports by name
     steps.py         what changed from one version of a list to the next: edits.py finds it, labels.py keeps the order
-                     of rules, members.py follows groups; exchange.py carries it out in the list's pieces.py
-    grouped.py       lists in which rules over large groups are conjunctions: conjunctive.py
+                     of rules, sides.py and covers.py follow groups, members.py says which rules that concerns;
+                     exchange.py carries it out in the list's pieces.py
+    grouped.py       lists in which rules over large groups are conjunctions: conjunctive.py says which, clauses.py
+                     makes their entries
     host.py          all of it together: `compile_host`
     equivalence/     proof that a compiled program is its policy, before it is published
     cost.py          what a list will cost, before it is committed

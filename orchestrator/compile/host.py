@@ -1,6 +1,7 @@
 """The host tier's program: the whole policy of a domain, for every switch that carries its endpoints.
 
     Policy ──┬── operator rules ──────────────────────────────┐
+             ├── lifted rules, if there are any ──────────────┤
              ├── tenant ── list ── atoms, levels, rows ───────┤── Blocks, digest ── Program
              ├── endpoints ── rows with symbolic ports ───────┤
              └── (the pipeline's own rows) ───────────────────┘
@@ -11,15 +12,18 @@ which are gone, and only those go into the program's blocks and into the delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.compile.exchange import RowChange
 from orchestrator.compile.grouped import TenantList
+from orchestrator.compile.lifted import Lifted
+from orchestrator.compile.lifts import Lift
 from orchestrator.compile.lists import operator_rows
 from orchestrator.compile.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.symbols import port_table, symbols
 from orchestrator.errors import AclflowError, BadPolicy
+from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix, aggregate
 from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.program.blocks import Blocks
@@ -28,13 +32,21 @@ from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import UPLINK, Program, Tier
 
 
-def compile_host(policy: Policy, *, domain: str, generation: int, cache: CompileCache | None = None) -> Program:
-    """The program of a policy.
+def compile_host(
+    policy: Policy,
+    *,
+    domain: str,
+    generation: int,
+    lifted: Sequence[LiftedRule] = (),
+    cache: CompileCache | None = None,
+) -> Program:
+    """The program of a policy, with the rules `lifted` decided ahead of their lists wherever that changes nothing.
 
     Raises TooLarge where a list needs more than there is (``tenants[t].acl.rules[3]``) and BadPolicy where endpoints
     contradict each other or a rule has no number.
     """
-    return (CompileCache() if cache is None else cache).compiled(policy, domain=domain, generation=generation)
+    known = CompileCache() if cache is None else cache
+    return known.compiled(policy, domain=domain, generation=generation, lifted=lifted)
 
 
 class CompileCache:
@@ -52,10 +64,18 @@ class CompileCache:
         self.change: Delta | None = None
         """From the program that was compiled before to the last one; None when there was none before."""
 
-    def compiled(self, policy: Policy, *, domain: str, generation: int) -> Program:
+    @property
+    def lifts(self) -> tuple[Lift, ...]:
+        """What became of every rule that was to be lifted in the last program."""
+        part = self._parts.get(_LIFTED)
+        return part.lifted.lifts if part is not None and part.lifted is not None else ()
+
+    def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.followed_by(policy)
         parts = {name: self._part(name, source) for name, source in _sources(policy, sites)}
+        if lifted or _LIFTED in self._parts:
+            parts[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in parts.items()]
         steps += [(part, None) for name, part in self._parts.items() if name not in parts]
         changes = [_change(old, new) for old, new in steps if old is not new]
@@ -158,9 +178,27 @@ class _Operator:
         return _Part(self, FlowTable.joined((fixed, operator)))
 
 
-_Source = _Places | _Lists | _Ends | _Operator
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lifted:
+    """What the rows ahead of all lists are made of."""
+
+    names: tuple[LiftedRule, ...]
+    policy: Policy
+
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same."""
+        return isinstance(other, _Lifted) and self.names == other.names and self.policy is other.policy
+
+    def compiled(self, before: _Part | None) -> _Part:
+        lifted = Lifted.of(self.names, self.policy, before.lifted if before is not None else None)
+        return _Part(self, lifted.rows, lifted=lifted)
+
+
+_Source = _Places | _Lists | _Ends | _Operator | _Lifted
 _Name = tuple[type, str]
 """The kind of a source, and the tenant that it belongs to."""
+
+_LIFTED = (_Lifted, "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,6 +208,7 @@ class _Part:
     source: _Source
     fixed: FlowTable
     rules: TenantList | None = None
+    lifted: Lifted | None = None
 
     @property
     def rows(self) -> FlowTable:
@@ -181,12 +220,15 @@ _Step = tuple[_Part | None, _Part | None]
 """A part before and after; None where it is not there."""
 
 _NO_ROWS = FlowTable.of(())
+_NO_CHANGE = RowChange(_NO_ROWS, _NO_ROWS)
 
 
 def _change(before: _Part | None, after: _Part | None) -> RowChange:
     """What turns the rows of one state of a part into those of the next. None: it is not there."""
     if before is None or after is None:
         return RowChange(before.rows if before else _NO_ROWS, after.rows if after else _NO_ROWS)
+    if after.lifted is not None and before.lifted is not None and after.fixed is before.fixed:
+        return _NO_CHANGE
     if after.rules is None or after.rules.change is None:
         return RowChange(*difference(before.rows, after.rows))
     return after.rules.change

@@ -60,7 +60,7 @@ DESTINATION_TENANT = Register(
 )
 FROM_UPLINK = Register("from_uplink", REGISTERS[2], "0", "1: the packet came in by the uplink")
 OPERATOR_PERMIT = Register(
-    "operator_permit", REGISTERS[3], "0", "1: an operator rule permits it and tenants' lists are not asked"
+    "operator_permit", REGISTERS[3], "0", "1: the operator permits it, or a lifted rule: lists are not asked any more"
 )
 OUTPUT_PORT = Register(
     "output_port", REGISTERS[4], "0-31", "port of the receiving local endpoint; 0: leave by the uplink"
@@ -122,9 +122,11 @@ STAGES = (
     ),
     Stage(
         Table.LIFTED,
-        "Popular rules, decided before anything else is looked at, so that their packets share few cache entries.",
-        RULE_FIELDS,
-        (Table.OPERATOR, Table.LOCAL, Table.OUTPUT),
+        "Parts of lists, decided before anything else is looked at, so that packets of popular rules share few cache "
+        "entries: for packets from the uplink what the operator and the receiver's ingress list say, for an endpoint's "
+        "what the operator and its egress list say. `lifting.md` has the why and the proof.",
+        (*RULE_FIELDS, SOURCE_TENANT.field, FROM_UPLINK.field),
+        (Table.OPERATOR, Table.LOCAL),
         "on to operator",
     ),
     Stage(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import socket
 import struct
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 import pytest
 from compiled_domain import endpoint_at, forwarded, populated
@@ -19,139 +13,36 @@ from enforce.dummy_ovs import DummyOvs
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
+from traced_switch import (
+    GATEWAY,
+    MAC_A,
+    MAC_B,
+    PORT_A,
+    PORT_B,
+    UPLINK,
+    Bridge,
+    Held,
+    Tracer,
+    flow_of,
+    out_of,
+    rows_of,
+)
 
 from orchestrator.compile import oxm
-from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
-from orchestrator.compile.pipeline import Table
-from orchestrator.enforce.drivers.openflow.resolve import resolve
-from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, format_address
+from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
-from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Packet, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS, format_protocol
+from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.program.flows import Flow
-from orchestrator.program.program import Program, Tier
 
 pytestmark = pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
-
-UPLINK, PORT_A, PORT_B = 1, 2, 3
-MAC_A, MAC_B = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
-GATEWAY = "0a:ac:1f:00:00:01"
-FLOW_REMOVED_ALL = struct.pack(">QQBBHHHIIIHHHH4x", 0, 0, 0xFF, 3, 0, 0, 0, *(0xFFFFFFFF,) * 3, 0, 0, 1, 4)
-
-
-class Held(NamedTuple):
-    """A row as the switch describes it."""
-
-    table: int
-    priority: int
-    match: bytes
-    instructions: bytes
-    cookie: int
-
-
-class Bridge:
-    """OpenFlow 1.5 by hand, over the bridge's management socket: sends rows and reads them back as raw bytes."""
-
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(path))
-        self._xid = 0
-        self._send(0, b"")
-        self._receive()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def hold(self, rows: list[Flow]) -> None:
-        """Replace every row of the bridge."""
-        self._send(14, FLOW_REMOVED_ALL)
-        for row in rows:
-            length = 4 + len(row.match)
-            match = struct.pack(">HH", 1, length) + row.match + bytes(-length % 8)
-            head = (row.cookie, 0, row.table, 0, 0, 0, row.priority, *(0xFFFFFFFF,) * 3, 0, 0)
-            self._send(14, struct.pack(">QQBBHHHIIIHH", *head) + match + row.instructions)
-        barrier = self._send(20, b"")
-        kind, xid, body = self._receive()
-        assert (kind, xid) == (21, barrier), f"the switch refused: {body[:80].hex()}"
-
-    def rows(self) -> list[Held]:
-        """Every row that the switch describes."""
-        everything = struct.pack(">HHIB3xII4xQQHH4x", 1, 0, 0, 0xFF, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0, 1, 4)
-        self._send(18, everything)
-        found: list[Held] = []
-        more = True
-        while more:
-            _, _, body = self._receive()
-            more = bool(struct.unpack_from(">H", body, 2)[0] & 1)
-            entries = body[8:]
-            while entries:
-                (length,) = struct.unpack_from(">H", entries)
-                found.append(self._row(entries[:length]))
-                entries = entries[length:]
-        return found
-
-    @staticmethod
-    def _row(entry: bytes) -> Held:
-        table, priority, cookie = struct.unpack_from(">4xBxH8xQ", entry)
-        (match_length,) = struct.unpack_from(">H", entry, 26)
-        statistics = 24 + (match_length + 7) // 8 * 8
-        (statistics_length,) = struct.unpack_from(">H", entry, statistics + 2)
-        instructions = entry[statistics + (statistics_length + 7) // 8 * 8 :]
-        return Held(table, priority, entry[28 : 24 + match_length], instructions, cookie)
-
-    def _send(self, kind: int, body: bytes) -> int:
-        self._xid += 1
-        self._socket.sendall(struct.pack(">BBHI", 6, kind, 8 + len(body), self._xid) + body)
-        return self._xid
-
-    def _receive(self) -> tuple[int, int, bytes]:
-        _, kind, length, xid = struct.unpack(">BBHI", self._exactly(8))
-        return kind, xid, self._exactly(length - 8)
-
-    def _exactly(self, length: int) -> bytes:
-        found = b""
-        while len(found) < length:
-            piece = self._socket.recv(length - len(found))
-            assert piece, "the switch hung up"
-            found += piece
-        return found
-
-
-@pytest.fixture(scope="module")
-def ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
-    switch = DummyOvs(tmp_path_factory.mktemp("ovs"))
-    try:
-        switch.add_bridge("br0", datapath_id=1, ports=("up0", "a0", "b0", "c0", "d0"))
-        switch.ofctl("set-frags", "br0", "nx-match")
-        yield switch
-    finally:
-        switch.close()
-
-
-@pytest.fixture
-def bridge(ovs: DummyOvs) -> Iterator[Bridge]:
-    found = Bridge(ovs.directory / "br0.mgmt")
-    yield found
-    found.close()
 
 
 def held(rows: list[Flow]) -> set[Held]:
     return {Held(row.table, row.priority, row.match, row.instructions, row.cookie) for row in rows}
-
-
-def rows_of(program: Program, ports: dict[str, int]) -> list[Flow]:
-    """A program as the switch must hold it, its stamp included."""
-    stamp = Flow(
-        table=Table.STAMP,
-        priority=0,
-        match=oxm.stamp_match(program.digest),
-        instructions=b"",
-        cookie=Cookie(Tier.HOST, Kind.STAMP, program.generation).pack(),
-    )
-    return [*resolve(program.flows, program.ports, {"up0": UPLINK} | ports, "up0").rows(), stamp]
 
 
 @settings(
@@ -229,27 +120,6 @@ NEVER = Rule(RuleId("never"), Action.DENY, protocol=UDP, destination_ports=(Port
 ALWAYS = Rule(RuleId("always"), Action.PERMIT, protocol=UDP, destination_ports=(PortRange(67, 67),))
 
 
-class Tracer:
-    """Asks the switch what it would do with a packet."""
-
-    def __init__(self, ovs: DummyOvs) -> None:
-        self._target = str(ovs.directory / "ovs-vswitchd.ctl")
-
-    def actions(self, *flow: str) -> str:
-        """The datapath actions, without spaces, for a flow or for a port and a frame in hexadecimal."""
-        return self._line(flow, "Datapath actions").replace(" ", "")
-
-    def megaflow(self, *flow: str) -> str:
-        return self._line(flow, "Megaflow")
-
-    def _line(self, flow: tuple[str, ...], name: str) -> str:
-        words = ["ovs-appctl", f"--target={self._target}", "ofproto/trace", "br0", *flow]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        found = re.search(rf"^{name}: (.*)$", done.stdout, re.MULTILINE)
-        assert found, done.stdout
-        return found.group(1)
-
-
 @pytest.fixture
 def traced(ovs: DummyOvs, bridge: Bridge) -> Tracer:
     policy = scene((WEB, PINGS), (NEVER, ALWAYS))
@@ -261,11 +131,6 @@ FROM_A = f"in_port={PORT_A},dl_src={MAC_A},dl_dst={GATEWAY}"
 FROM_UPLINK = f"in_port={UPLINK},dl_src={GATEWAY},dl_dst={GATEWAY}"
 A_TO_B = "nw_src=10.0.0.1,nw_dst=10.0.0.2"
 A_TO_B6 = "ipv6_src=2001:db8::a,ipv6_dst=2001:db8::b"
-
-
-def out_of(actions: str) -> str:
-    """The port at the end of some datapath actions; "drop" if there is none."""
-    return actions.rsplit(",", 1)[-1]
 
 
 def test_a_permitted_packet_arrives_from_the_gateway(traced: Tracer) -> None:
@@ -427,25 +292,3 @@ def test_traced_corners_go_where_the_oracle_says(ovs: DummyOvs, bridge: Bridge, 
         decision = decide(everywhere, packet)
         flow = flow_of(packet, endpoint_at(everywhere, packet.family, packet.source), numbers)
         assert out_of(tracer.actions(flow)) == (out if decision.permitted else "drop"), f"{flow}: {decision}"
-
-
-def flow_of(packet: Packet, sender: Endpoint | None, numbers: dict[str, int]) -> str:
-    """A packet as `ofproto/trace` reads it, from its endpoint's port or from outside."""
-    mac = ":".join(f"{byte:02x}" for byte in sender.mac.to_bytes(6, "big")) if sender else GATEWAY
-    six = packet.family is Family.IPV6
-    kind, side = ("0x86dd", "ipv6") if six else ("0x0800", "nw")
-    words = {
-        "in_port": numbers[sender.port] if sender else UPLINK, "dl_src": mac, "dl_dst": GATEWAY, "dl_type": kind,
-        f"{side}_src": format_address(packet.family, packet.source),
-        f"{side}_dst": format_address(packet.family, packet.destination), "nw_proto": packet.protocol,
-    }  # fmt: skip
-    if packet.later_fragment:
-        words["nw_frag"] = "later"
-    elif packet.protocol in WITH_PORTS:
-        name = format_protocol(packet.protocol)
-        words |= {f"{name}_src": packet.source_port, f"{name}_dst": packet.destination_port}
-        words |= {"tcp_flags": f"{packet.tcp_flags:#x}"} if packet.protocol == TCP else {}
-    elif packet.protocol == (ICMPV6 if six else ICMP):
-        name = format_protocol(packet.protocol)
-        words |= {f"{name}_type": packet.icmp_type, f"{name}_code": packet.icmp_code}
-    return ",".join(f"{name}={value}" for name, value in words.items())

@@ -10,6 +10,7 @@ from compiled_domain import populated
 from flow_tables import content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from policy_edits import edits
 from strategies import policies
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -88,21 +89,6 @@ def test_edits_one_by_one_lead_to_the_program_from_scratch(policy: Policy, data:
         assert encode_program(after) == encode_program(compiled(policy))
         check_change(before, after, cache.change)
         before = after
-
-
-@st.composite
-def edits(draw: st.DrawFn, tenant: Tenant) -> Tenant:
-    """A tenant with one rule taken out, moved, or with the other action; rules that stay are the same objects."""
-    rules = list(tenant.acl.rules)
-    if not rules:
-        return tenant
-    taken = rules.pop(draw(st.integers(0, len(rules) - 1)))
-    kind = draw(st.sampled_from(("out", "moved", "other")))
-    if kind == "other":
-        taken = replace(taken, action=Action.DENY if taken.action is Action.PERMIT else Action.PERMIT)
-    if kind != "out":
-        rules.insert(draw(st.integers(0, len(rules))), taken)
-    return replace(tenant, acl=replace(tenant.acl, rules=tuple(rules)))
 
 
 def rule(name: str, source: str = "", **named: object) -> Rule:

@@ -23,7 +23,10 @@ Read in this order:
     cover.py        coverage; order.py the order; each in C and in plain Python
     chain.py        a list with all that ends it; rows.py rows sorted out by cookie, and their places
     edits.py        which rules of a list are others than before
-    listproof.py    a list's proof, from scratch and after a change
+    listproof.py    a list's proof, from scratch and after a change; known.py what is kept of it
+    membersets.py   what sides stand for, followed as members come and go; memberproof.py what that leaves to be proven
+    conjunctions.py rules that are conjunctions, from scratch; conjunctionsteps.py after a change
+    lines.py        what packets ahead of the lists would have met; lifted.py the rows that decide there
     proof.py        a program's
 
 docs/equivalence.md shows how to check one by hand, and says what is not proven.

@@ -35,7 +35,7 @@ def goto(table: int) -> bytes:
     return struct.pack(">HHB3x", 1, 8, table)
 
 
-_SET_REG3 = struct.pack(">HHI", 4, 24, 0) + struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
+SET_REG3 = struct.pack(">HHI", 4, 24, 0) + struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
 """Apply: write 1 into reg3."""
 
 
@@ -52,7 +52,7 @@ class Stage:
 STAGES = {
     Table.INGRESS: Stage(Table.INGRESS, 1, goto(Table.OUTPUT)),
     Table.EGRESS: Stage(Table.EGRESS, 0, goto(Table.LOCAL)),
-    Table.OPERATOR: Stage(Table.OPERATOR, None, _SET_REG3 + goto(Table.LOCAL)),
+    Table.OPERATOR: Stage(Table.OPERATOR, None, SET_REG3 + goto(Table.LOCAL)),
 }
 
 
@@ -88,7 +88,7 @@ class Chain:
 
     place: str
     tenant: int
-    rules: tuple[Rule, ...]
+    rules: Sequence[Rule]
     numbers: Mapping[str, int]
     groups: Mapping[str, AddressGroup]
     returns: tuple[Rule, ...]
@@ -101,7 +101,7 @@ class Chain:
         return cls(
             place=f"tenants[{tenant.id}].acl",
             tenant=tenant.number,
-            rules=tenant.acl.rules,
+            rules=tenant.acl.listed,
             numbers=tenant.rule_numbers,
             groups=tenant.acl.groups,
             returns=RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else (),
@@ -117,7 +117,7 @@ class Chain:
     @property
     def links(self) -> tuple[Rule, ...]:
         """All rules in order, those that nobody writes at the end."""
-        return self.rules + self.returns
+        return (*self.rules, *self.returns)
 
     def cookies(self, rules: Sequence[Rule]) -> list[int]:
         """The cookies of some of the list's own rules. Raises NotEquivalent where one has no number."""
@@ -137,17 +137,8 @@ class Chain:
         return [Table.INGRESS if rule.direction is Direction.INGRESS else Table.EGRESS for rule in rules]
 
     def differs_besides_rules(self, other: Chain) -> bool:
-        """Whether more than rules and their numbers changed."""
-        return (
-            self.tenant != other.tenant
-            or self.returns != other.returns
-            or self.defaults != other.defaults
-            or not _same_groups(self.groups, other.groups)
-        )
-
-
-def _same_groups(one: Mapping[str, AddressGroup], other: Mapping[str, AddressGroup]) -> bool:
-    return one is other or one == other
+        """Whether more than rules, their numbers and groups changed."""
+        return self.tenant != other.tenant or self.returns != other.returns or self.defaults != other.defaults
 
 
 def _default(acl: Acl, tenant: int, direction: Direction) -> tuple[int, Ends]:

@@ -5,7 +5,9 @@ whose rows changed are looked at again (`after`): their rows must still be exact
 others'. All other pairs were proven before, and nothing about them has changed.
 
     base ──── the items of the whole list when it was last proven from scratch, indexed; which of them are `gone` since
-    since ─── the rules looked at again since then, with their items
+    since ─── the items looked at since then, and the rules that were looked at as a whole
+
+Of a rule that names a group whose members changed, only what came and went is looked at (`memberproof.py`).
 
 Rules keep a *key* that grows along the list; one that comes between two others gets a key between theirs. `after` gives
 None where it is no small change, or where there is no key left: then the list is proven from scratch.
@@ -14,18 +16,21 @@ None where it is no small change, or where there is no key left: then the list i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
-from orchestrator.compile.equivalence.edits import edits
-from orchestrator.compile.equivalence.items import ITEM, Items
-from orchestrator.compile.equivalence.order import Index, Pair, clash, clash_among, index_of
+from orchestrator.compile.equivalence.edits import edits_of
+from orchestrator.compile.equivalence.items import Items
+from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, Users, alike, replaced
+from orchestrator.compile.equivalence.memberproof import check_members
+from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
+from orchestrator.compile.equivalence.order import Pair, clash, clash_among, index_of
 from orchestrator.compile.equivalence.rows import (
     by_cookie,
     check_ends,
@@ -49,35 +54,8 @@ _MOST_STEPS = 64
 _FEW_ROWS, _SHARE = 1024, 64
 """At most 1,024 items or a 64th of the list may have been looked at since the list was proven from scratch."""
 
-_NO_ITEMS: Items = np.zeros(0, ITEM)
-
-
-class Known(NamedTuple):
-    """What is proven of one rule. `rule` None: it is no more."""
-
-    rule: Rule | None
-    key: int
-    items: Items
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Base:
-    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`."""
-
-    links: tuple[Rule, ...]
-    keys: npt.NDArray[np.int64]
-    cookies: U64
-    order: npt.NDArray[np.intp]
-    items: Items
-    first: npt.NDArray[np.intp]
-    index: Index
-
-    def place(self, cookie: int) -> int | None:
-        """Which link bears a cookie."""
-        at = int(np.searchsorted(self.cookies, np.uint64(cookie), sorter=self.order))
-        if at == len(self.order) or int(self.cookies[self.order[at]]) != cookie:
-            return None
-        return int(self.order[at])
+_MANY_ROWS = 4096
+"""From so many items on, coverage and order are looked at side by side."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +64,9 @@ class ListProof:
 
     chain: Chain
     base: Base
+    users: Users
     gone: npt.NDArray[np.bool_]
-    since: Mapping[int, Known]
+    since: Mapping[int, Place]
     since_cookies: U64
     since_items: Items
 
@@ -105,46 +84,68 @@ class ListProof:
         keys = _first_keys(chain)
         items["rule"], items["key"] = at, keys[at]
         items = items[np.argsort(at, kind="stable")]
-        _check_cover(chain, links, items)
         index = index_of(items)
-        _check_order(index.conflict(), items, items, chain.place)
+        if len(items) < _MANY_ROWS:
+            _check_cover(chain, links, items)
+            _check_order(index.conflict(), items, items, chain.place)
+        else:
+            with ThreadPoolExecutor(1) as beside:  # the search leaves the interpreter to others
+                conflict = beside.submit(index.conflict)
+                _check_cover(chain, links, items)
+                _check_order(conflict.result(), items, items, chain.place)
         first = np.searchsorted(items["rule"], np.arange(len(links) + 1))
         base = Base(links, keys, cookies, np.argsort(cookies, kind="stable"), items, first, index)
-        return cls(chain, base, np.zeros(len(items), np.bool_), {}, np.zeros(0, np.uint64), _NO_ITEMS)
+        users = Users.of(zip(cookies.tolist(), chain.rules))  # noqa: B905 -- return traffic's come behind and name none
+        return cls(chain, base, users, np.zeros(len(items), np.bool_), {}, np.zeros(0, np.uint64), NO_ITEMS)
 
-    def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> ListProof | None:
+    def after(self, chain: Chain, removed: FlowTable, added: FlowTable, groups: Regrouped) -> ListProof | None:
         """The proof of the list as `chain` has it now, after rows were removed and added; None: prove it from scratch.
 
-        Raises NotEquivalent.
+        `groups` says what became of the members of groups. Raises NotEquivalent.
         """
         if chain.differs_besides_rules(self.chain) or not (is_of_rules(removed).all() and is_of_rules(added).all()):
+            return None
+        most = max(_FEW_ROWS, len(self.base.items) // _SHARE)
+        if max(len(removed), len(self.since_items) + len(added)) > most:
             return None
         placed = self._placed(chain)
         if placed is None:
             return None
-        changed = self._changed(chain, placed, removed, added)
-        rows = sum(len(each.items) for each in changed.values())
-        if len(self.since_items) + rows > max(_FEW_ROWS, len(self.base.items) // _SHARE):
+        going = by_cookie(removed, checked_rows(removed, self.chain))
+        coming = by_cookie(added, checked_rows(added, chain))
+        partly = self._partly(chain, groups, placed, going, coming)
+        changed = self._changed(chain, placed, groups, _without(going, partly), _without(coming, partly))
+        _check_actions(chain, added, changed, partly)
+        rows = sum(len(each.items) for each in (*changed.values(), *partly.values()))
+        if len(self.since_items) + rows > most:
             return None
         _check_few(chain, changed)
-        return self._with(chain, changed)
+        users = self.users.after((cookie, each.rule) for cookie, each in placed.items())
+        return self._with(chain, users, changed, partly, {cookie: going.get(cookie, NO_ITEMS) for cookie in partly})
 
     # ------------------------------------------------------------------------------------------------ steps
 
-    def known(self, cookie: int) -> Known | None:
-        """What is proven of the rule with a cookie."""
+    def place(self, cookie: int) -> Place | None:
+        """The rule with a cookie, and its key."""
         if cookie in self.since:
             return self.since[cookie]
         place = self.base.place(cookie)
+        return None if place is None else Place(self.base.links[place], int(self.base.keys[place]))
+
+    def _items(self, cookie: int) -> Items:
+        """What is proven of the rule with a cookie; a copy."""
+        place = self.base.place(cookie)
+        since: Items = self.since_items[self.since_cookies == np.uint64(cookie)]
         if place is None:
-            return None
-        items = self.base.items[self.base.first[place] : self.base.first[place + 1]]
-        return Known(self.base.links[place], int(self.base.keys[place]), items)
+            return since
+        mine = slice(self.base.first[place], self.base.first[place + 1])
+        base: Items = self.base.items[mine][~self.gone[mine]]
+        return np.concatenate((base, since)) if len(since) else base
 
     def _placed(self, chain: Chain) -> dict[int, Known] | None:
         """The rules that came or went, by cookie, with their keys and the items that they had; None if too many."""
         old, new = self.chain, chain
-        steps = [] if old.rules is new.rules else edits(old.rules, new.rules, _MOST_STEPS)
+        steps = [] if old.rules is new.rules else edits_of(old.rules, new.rules, _MOST_STEPS)
         if steps is None:
             return None
         went = [old.rules[step.old] for step in steps if not step.is_insert]
@@ -161,16 +162,12 @@ class ListProof:
                 placed[cookie] = Known(rule, key, self._items(cookie))
         return placed
 
-    def _items(self, cookie: int) -> Items:
-        known = self.known(cookie)
-        return _NO_ITEMS if known is None else known.items
-
     def _between(self, chain: Chain, start: int, end: int, placed: Mapping[int, Known]) -> list[int] | None:
         """Keys for the rules `start` up to `end`, between those of their neighbours, which stayed."""
         ends = []
         for rules in (chain.rules[max(start - 1, 0) : start], chain.rules[end : end + 1]):
             cookies = chain.cookies(rules)
-            known = self.known(cookies[0]) if cookies else None
+            known = self.place(cookies[0]) if cookies else None
             if cookies and (known is None or cookies[0] in placed):
                 raise NotEquivalent("a neighbour of a changed rule was never proven", place=chain.place)
             ends.append(known.key if known is not None else None)
@@ -183,54 +180,108 @@ class ListProof:
         step = (high - low) // (count + 1)
         return [low + step * (place + 1) for place in range(count)] if step else None
 
-    def _changed(
-        self, chain: Chain, placed: Mapping[int, Known], removed: FlowTable, added: FlowTable
+    def _partly(
+        self,
+        chain: Chain,
+        groups: Regrouped,
+        placed: Mapping[int, Known],
+        going: Mapping[int, Items],
+        coming: Mapping[int, Items],
     ) -> dict[int, Known]:
-        """What is to be proven again: the rules that came, went or whose rows changed, with their items as of now."""
-        going = by_cookie(removed, checked_rows(removed, self.chain))
-        coming = by_cookie(added, checked_rows(added, chain))
+        """The rules that stayed where they are but for members of one side, with the items that came."""
+        found = {}
+        for cookie in self.users.of_groups(groups.members) - placed.keys():
+            place = self.place(cookie)
+            if place is None or place.rule is None:
+                continue
+            items = coming.get(cookie, NO_ITEMS).copy()
+            if check_members(place.rule, chain, groups, going.get(cookie, NO_ITEMS), items):
+                items["key"] = place.key
+                found[cookie] = Known(place.rule, place.key, items)
+        return found
+
+    def _changed(
+        self,
+        chain: Chain,
+        placed: Mapping[int, Known],
+        groups: Regrouped,
+        going: Mapping[int, Items],
+        coming: Mapping[int, Items],
+    ) -> dict[int, Known]:
+        """What is to be proven as a whole: rules that came, went or whose rows changed, with their items as of now."""
+        both_sides = {
+            cookie
+            for cookie in self.users.of_groups(groups.members)
+            if (place := self.place(cookie)) is not None and place.rule is not None
+            if all(groups.names(side) for side in sides_of(place.rule).values())
+        }
         found: dict[int, Known] = {}
-        for cookie in placed.keys() | going.keys() | coming.keys():
-            before = self.known(cookie)
-            now = placed.get(cookie, before)
+        for cookie in placed.keys() | going.keys() | coming.keys() | both_sides:
+            before = self.place(cookie)
+            now = placed.get(cookie)
             if now is None:
-                raise NotEquivalent(f"flow entries bear the cookie {cookie:#x}, which is no rule's", place=chain.place)
-            items = _replaced(now.items, going.get(cookie, _NO_ITEMS), coming.get(cookie, _NO_ITEMS), chain.place)
-            stayed = len(now.items) - len(going.get(cookie, _NO_ITEMS))
+                if before is None:
+                    raise NotEquivalent(
+                        f"flow entries bear the cookie {cookie:#x}, which is no rule's", place=chain.place
+                    )
+                now = Known(before.rule, before.key, self._items(cookie))
+            items = replaced(now.items, going.get(cookie, NO_ITEMS), coming.get(cookie, NO_ITEMS), chain.place)
+            stayed = len(now.items) - len(going.get(cookie, NO_ITEMS))
             if stayed and now.rule and before and before.rule and now.rule.action is not before.rule.action:
                 raise NotEquivalent(
                     f"flow entries of rule '{now.rule.id}' still do what it said before", place=chain.place
                 )
             items["key"] = now.key
             found[cookie] = Known(now.rule, now.key, items)
-        rules = [found[cookie].rule for cookie in added.cookie.tolist()]
-        if any(rule is None for rule in rules):
-            raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
-        check_verdicts(added, permits(rule.action for rule in rules if rule is not None), chain)
         return found
 
-    def _with(self, chain: Chain, changed: Mapping[int, Known]) -> ListProof:
-        """The proof with some rules' items replaced, if these stand right against all others. Raises NotEquivalent."""
+    def _with(
+        self,
+        chain: Chain,
+        users: Users,
+        changed: Mapping[int, Known],
+        partly: Mapping[int, Known],
+        going: Mapping[int, Items],
+    ) -> ListProof:
+        """The proof with some rules' items replaced, and some of others', if what is new stands right against all
+        others. Raises NotEquivalent."""
         gone = self.gone.copy()
         for cookie in changed:
             place = self.base.place(cookie)
             if place is not None:
                 gone[self.base.first[place] : self.base.first[place + 1]] = True
         stays = ~np.isin(self.since_cookies, np.fromiter(changed, np.uint64, len(changed)))
+        for cookie, items in going.items():
+            self._take_out(cookie, items, gone, stays)
         others = self.since_items[stays]
-        items = np.concatenate([_NO_ITEMS, *(each.items for each in changed.values())])
+        fresh = {**changed, **partly}
+        items = np.concatenate([NO_ITEMS, *(each.items for each in fresh.values())])
         _check_order(clash_among(items), items, items, chain.place)
         _check_order(clash(items, others), items, others, chain.place)
         _check_order(self.base.index.conflict_of(items, gone), items, self.base.items, chain.place)
-        cookies = [cookie for cookie, each in changed.items() for _ in range(len(each.items))]
+        cookies = [cookie for cookie, each in fresh.items() for _ in range(len(each.items))]
         return replace(
             self,
             chain=chain,
+            users=users,
             gone=gone,
-            since={**self.since, **changed},
+            since={**self.since, **{cookie: Place(each.rule, each.key) for cookie, each in changed.items()}},
             since_cookies=np.concatenate((self.since_cookies[stays], np.array(cookies, np.uint64))),
             since_items=np.concatenate((others, items)),
         )
+
+    def _take_out(self, cookie: int, items: Items, gone: npt.NDArray[np.bool_], stays: npt.NDArray[np.bool_]) -> None:
+        """Mark some of a rule's items as gone. Raises NotEquivalent if one is not there."""
+        place = self.base.place(cookie)
+        first, end = (0, 0) if place is None else (int(self.base.first[place]), int(self.base.first[place + 1]))
+        mine = self.since_cookies == np.uint64(cookie)
+        for item in items:
+            old = first + alike(self.base.items[first:end], item)
+            new = alike(self.since_items, item)
+            old, new = old[~gone[old]], new[mine[new] & stays[new]]
+            if len(old) + len(new) != 1:
+                raise NotEquivalent("flow entries are to be removed that were never there", place=self.chain.place)
+            gone[old], stays[new] = True, False
 
 
 def _first_keys(chain: Chain) -> npt.NDArray[np.int64]:
@@ -257,25 +308,22 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
     return [(run[0][1], run[-1][1] + 1) for run in runs]
 
 
-def _replaced(items: Items, going: Items, coming: Items, place: str) -> Items:
-    """A rule's items after some went and others came; a copy. Raises NotEquivalent if one to go is not there."""
-    if not len(going):
-        return np.concatenate((items, coming))
-    gone = {_content(each) for each in going}
-    stays = np.array([_content(each) not in gone for each in items], np.bool_)
-    if len(items) - int(stays.sum()) != len(going):
-        raise NotEquivalent("flow entries are to be removed that were never there", place=place)
-    return np.concatenate((items[stays], coming))
+def _without(items: Mapping[int, Items], cookies: Mapping[int, Known]) -> dict[int, Items]:
+    return {cookie: mine for cookie, mine in items.items() if cookie not in cookies}
 
 
-def _content(item: np.void) -> bytes:
-    return item.tobytes()[: ITEM.fields["rule"][1]]  # type: ignore[index]  # it has fields
+def _check_actions(chain: Chain, added: FlowTable, changed: Mapping[int, Known], partly: Mapping[int, Known]) -> None:
+    """Hold rows that were added to what their rules do. Raises NotEquivalent."""
+    rules = [(changed.get(cookie) or partly[cookie]).rule for cookie in added.cookie.tolist()]
+    if any(rule is None for rule in rules):
+        raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
+    check_verdicts(added, permits(rule.action for rule in rules if rule is not None), chain)
 
 
 def _check_few(chain: Chain, changed: Mapping[int, Known]) -> None:
     """Hold every rule's items to the rule. Raises NotEquivalent."""
     rules: list[Rule] = []
-    items = [_NO_ITEMS]
+    items = [NO_ITEMS]
     for each in changed.values():
         if each.rule is None:
             if len(each.items):

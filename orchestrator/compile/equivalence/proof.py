@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.compile.equivalence.chain import Chain
-from orchestrator.compile.equivalence.conjunctions import is_conjunctive, plainly, with_hulls
+from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
+from orchestrator.compile.equivalence.conjunctionsteps import Change, followed
+from orchestrator.compile.equivalence.lifted import LiftedProof
 from orchestrator.compile.equivalence.listproof import ListProof
-from orchestrator.compile.equivalence.rows import check_ends, deciding, is_of_rules, standing
+from orchestrator.compile.equivalence.membersets import MemberSets
+from orchestrator.compile.equivalence.rows import check_ends, deciding, is_of_rules, lifted, standing
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy, Rule
+from orchestrator.policy.model import Policy
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -21,25 +24,34 @@ OPERATOR = ""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proven:
-    """A list as the policy has it, and the proof of it with hulls for its conjunctive rules."""
+    """A list as the policy has it, the proof of it with hulls for its conjunctive rules, and what they stand for."""
 
     chain: Chain
     proof: ListProof
-    hulls: Mapping[str, tuple[Rule, Rule]]
+    conjunctions: Conjunctions
+    sets: MemberSets
 
     @classmethod
     def of(cls, chain: Chain, rows: FlowTable) -> Proven:
         """Prove a list from all its rows. Raises NotEquivalent."""
         plain = plainly(chain, rows)
-        return cls(chain, ListProof.of(plain.chain, plain.rows), plain.hulls)
+        proof = ListProof.of(plain.conjunctions.standing_in(chain), plain.rows)
+        return cls(chain, proof, plain.conjunctions, MemberSets(chain.groups))
 
     def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> Proven | None:
-        """What `ListProof.after` says; None as well where a conjunction changed."""
-        if is_conjunctive(removed).any() or is_conjunctive(added).any():
+        """The proof of the next list, after rows were removed, which were there, and others added, which were not.
+
+        None: prove it from scratch. Raises NotEquivalent.
+        """
+        groups = self.sets.followed(chain.groups)
+        if groups is None or chain.differs_besides_rules(self.chain):
             return None
-        plain = with_hulls(chain, self.hulls)
-        proof = None if plain is None else self.proof.after(plain, removed, added)
-        return None if proof is None else Proven(chain, proof, self.hulls)
+        step = followed(self.conjunctions, Change(self.chain, chain, groups, removed, added))
+        if step is None:
+            return None
+        plain = step.conjunctions.standing_in(chain)
+        proof = self.proof.after(plain, step.removed, step.added, groups)
+        return None if proof is None else Proven(chain, proof, step.conjunctions, groups.after)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +60,7 @@ class Proof:
 
     policy: Policy
     lists: Mapping[str, Proven]
+    lifted: LiftedProof
 
     def after(self, policy: Policy, removed: FlowTable, added: FlowTable, flows: Callable[[], FlowTable]) -> Proof:
         """The proof for the next policy and the program that the rows `removed` and `added` make of this one.
@@ -73,13 +86,13 @@ class Proof:
                 lists[name] = found
         if strange or scratch or self.lists.keys() - chains.keys():
             lists |= _from_scratch(scratch, chains, flows())
-        return Proof(policy, lists)
+        return Proof(policy, lists, self.lifted.after(policy, lifted(removed), lifted(added)))
 
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
     chains = _chains(policy)
-    return Proof(policy, _from_scratch(list(chains), chains, flows))
+    return Proof(policy, _from_scratch(list(chains), chains, flows), LiftedProof.of(policy, lifted(flows)))
 
 
 _NO_ROWS = FlowTable.of(())
@@ -97,7 +110,8 @@ def _is_same(old: Chain, new: Chain) -> bool:
     """Whether nothing changed. Lists are told by identity; the operator's is short and may be read anew each time."""
     same_rules = old.rules is new.rules or (not new.tenant and old.rules == new.rules)
     same_numbers = old.numbers is new.numbers or (not new.tenant and old.numbers == new.numbers)
-    return same_rules and same_numbers and not new.differs_besides_rules(old)
+    same_groups = old.groups is new.groups or old.groups == new.groups
+    return same_rules and same_numbers and same_groups and not new.differs_besides_rules(old)
 
 
 def _from_scratch(names: list[str], chains: Mapping[str, Chain], flows: FlowTable) -> dict[str, Proven]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
 from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends
 from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, Decoded, Items, decode
+from orchestrator.compile.pipeline import Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action
 from orchestrator.program.flows import U64, FlowTable
@@ -22,12 +23,26 @@ _DENY, _PERMIT, _NEITHER = 0, 1, 2
 
 
 def deciding(flows: FlowTable) -> FlowTable:
-    """The rows of the tables that decide. Raises NotEquivalent where another table has a row that is not structure."""
+    """The rows of the tables that decide, but for lifted rules' (`lifted`).
+
+    Raises NotEquivalent where another table has a row that is not structure.
+    """
     inside = np.isin(flows.table, list(DECIDING))
     strange = np.flatnonzero(~inside & (flows.cookie >> np.uint64(NUMBER_BITS) != _HOST >> NUMBER_BITS))
     if len(strange):
         raise _wrong(flows, int(strange[0]), "is no part of the pipeline in a table that is")
+    inside &= ~_is_lifted(flows)
     return flows if inside.all() else flows.take(inside)
+
+
+def lifted(flows: FlowTable) -> FlowTable:
+    """The rows that decide ahead of the lists."""
+    return flows.take(_is_lifted(flows))
+
+
+def _is_lifted(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = (flows.table == Table.LIFTED) & (kinds(flows) != Kind.STRUCTURE)
+    return found
 
 
 def kinds(flows: FlowTable) -> U64:

@@ -1,0 +1,246 @@
+"""Rows that decide ahead of the lists, held to the lists that they are ahead of.
+
+The claim
+    A packet that a row of table `lifted` decides would have been decided by the line that the row's cookie names, of
+    the list that the packet would have met: the operator's rules, then the tenant's in one direction, then its end.
+    And what the row does is what that line does. So the row changes nothing, and counts for whom it should.
+
+For every row r that claims line c, of one list:
+
+    place     the row asks for packets from the uplink to endpoints of one tenant, or for those of one tenant's
+              endpoints; it does what c's verdict is, and stands above every list
+    inside    r holds no packet that c does not hold
+    order     of the lines before c, what r holds of their packets is decided by rows above r (which claim something
+              themselves); and no row of r's priority that claims another line meets it
+
+How the rows were found is not looked at: neither the parts of lines, nor the compiler's order. Nothing here says that a
+row must be there, for without it the packets go on to the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.compile.equivalence.chain import SET_REG3, goto
+from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, decode
+from orchestrator.compile.equivalence.lines import Line, Lines
+from orchestrator.compile.pipeline import LIFTED_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Direction, Policy, Tenant
+from orchestrator.policy.protocols import WITH_PORTS
+from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, OWN_ICMP, WHOLE, Box, everything, uncovered
+from orchestrator.policy.spans import Span, Spans
+from orchestrator.program.flows import Flow, FlowTable
+
+_ALL_32 = 0xFFFFFFFF
+_PLACE = "lifted"
+
+
+class _Row(NamedTuple):
+    """A row as it was read: the list that it is ahead of, and its packets."""
+
+    flow: Flow
+    tenant: str
+    direction: Direction
+    box: Box
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiftedProof:
+    """The rows of table `lifted` that rules made, shown to change nothing.
+
+    `lines` are the lists that they claim, and those that rows claimed before, as long as these are what they were: a
+    rule that comes down often goes up again.
+    """
+
+    rows: Mapping[tuple[str, Direction], tuple[_Row, ...]]
+    lines: Mapping[tuple[str, Direction], Lines]
+
+    @classmethod
+    def of(cls, policy: Policy, flows: FlowTable) -> LiftedProof:
+        """Prove all rows from scratch. Raises NotEquivalent."""
+        return _NOTHING.after(policy, FlowTable.of(()), flows)
+
+    def after(self, policy: Policy, removed: FlowTable, added: FlowTable) -> LiftedProof:
+        """The proof for the next policy, and what the rows `removed` and `added` make of these. Raises NotEquivalent.
+
+        A list is looked at again if its rows changed, or if something of it did that meets them.
+        """
+        if not self.rows and not len(added):
+            return self
+        gone = set(removed.keys())
+        kept = [row for rows in self.rows.values() for row in rows if row.flow.key not in gone]
+        listed: dict[tuple[str, Direction], list[_Row]] = {}
+        for row in (*kept, *_read(policy, added)):
+            listed.setdefault((row.tenant, row.direction), []).append(row)
+        tenants = {str(tenant.id): tenant for tenant in policy.tenants}
+        lines = {key: each for key, each in self.lines.items() if _still(each, tenants.get(key[0]))}
+        for key, rows in listed.items():
+            if key[0] not in tenants:
+                raise _wrong(rows[0].flow, "is ahead of the list of a tenant that is no more")
+            lines[key] = self._shown(key, policy, tenants[key[0]], rows)
+        return LiftedProof({key: tuple(rows) for key, rows in listed.items()}, lines)
+
+    def _shown(self, key: tuple[str, Direction], policy: Policy, tenant: Tenant, rows: Sequence[_Row]) -> Lines:
+        """Hold the rows of one list to it, unless nothing of either changed. Raises NotEquivalent."""
+        known, before = self.lines.get(key), self.rows.get(key, ())
+        boxes = tuple(row.box for row in rows)
+        followed = known.after(policy, tenant) if known is not None and known.asked == boxes else None
+        if followed is not None and len(rows) == len(before) and all(map(_is, rows, before)):
+            return followed
+        lines = followed or Lines.of(policy, tenant, key[1], boxes)
+        _check_home(policy, tenant, rows)
+        for row in rows:
+            _check(row, lines, [rows[place] for place in lines.boxes.of(row.box) if rows[place] is not row])
+        return lines
+
+
+_NOTHING = LiftedProof({}, {})
+
+
+def _still(lines: Lines, tenant: Tenant | None) -> bool:
+    return tenant is not None and tenant.acl is lines.tenant.acl
+
+
+def _is(one: _Row, other: _Row) -> bool:
+    return one is other
+
+
+# ------------------------------------------------------------------------------------------------------- what is shown
+
+
+def _check(row: _Row, lines: Lines, others: Sequence[_Row]) -> None:
+    """Hold one row to the line that it claims; `others` are those that it shares packets with. Raises NotEquivalent."""
+    met = lines.meeting(row.box)
+    place = next((place for place, line in enumerate(met) if line.cookie == row.flow.cookie), None)
+    if place is None:
+        raise _wrong(row.flow, "claims a line that none of its packets meets")
+    claimed = met[place]
+    if row.flow.instructions != _does(claimed, row.direction):
+        raise _wrong(row.flow, f"does not do what '{claimed.name}' says")
+    if not claimed.box.contains(row.box):
+        raise _wrong(row.flow, f"holds packets that '{claimed.name}' does not")
+    for other in others:
+        if other.flow.priority == row.flow.priority and other.flow.cookie != row.flow.cookie:
+            raise _wrong(row.flow, f"shares packets and priority with a row of cookie {other.flow.cookie:#x}")
+    above = [other.box for other in others if other.flow.priority > row.flow.priority]
+    for line in met[:place]:
+        share = line.box.intersect(row.box)
+        if share is not None and uncovered(share, above) is not None:
+            raise _wrong(row.flow, f"decides packets of '{line.name}', which comes before '{claimed.name}'")
+
+
+def _does(line: Line, direction: Direction) -> bytes:
+    """What a line's verdict is, ahead of the lists: egress lets a packet go on to the receiver's list, the operator and
+    ingress let it arrive."""
+    if not line.permits:
+        return b""
+    arrives = line.is_operators or direction is Direction.INGRESS
+    return (SET_REG3 if arrives else b"") + goto(Table.LOCAL)
+
+
+def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[_Row]) -> None:
+    """Rows from the uplink speak of the addresses of one tenant's endpoints. Raises NotEquivalent."""
+    arriving = [row for row in rows if row.direction is Direction.INGRESS]
+    if not arriving:
+        return
+    own, others = (_homes(policy, tenant, whose_own) for whose_own in (True, False))
+    for row in arriving:
+        family, wanted = row.box.family, row.box.destination
+        if spans.minus(wanted, own[family]) or spans.intersect(wanted, others[family]):
+            raise _wrong(row.flow, f"is for addresses that are not of {tenant.id}'s endpoints")
+
+
+def _homes(policy: Policy, tenant: Tenant, own: bool) -> Mapping[Family, Spans]:
+    """The addresses of a tenant's endpoints, or of all others'."""
+    prefixes = [each for end in policy.endpoints if (end.tenant == tenant.id) is own for each in end.prefixes]
+    return {
+        family: spans.union(Span(each.network, each.last) for each in prefixes if each.family is family)
+        for family in Family
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- how they read
+
+
+def _read(policy: Policy, flows: FlowTable) -> Iterator[_Row]:
+    """Rows read from their bytes. Raises NotEquivalent for one that is not in its place."""
+    decoded = decode(flows)
+    by_number = {tenant.number: str(tenant.id) for tenant in policy.tenants}
+    for place, flow in enumerate(flows.rows()):
+        if flow.tenant or not STATIC_PRIORITY < flow.priority <= LIFTED_PRIORITY:
+            raise _wrong(flow, "is not where lifted rules are")
+        box = _box(decoded.items[place])
+        if box is None:
+            raise _wrong(flow, "matches no packet of one IP version")
+        asked = decoded.registers[place]
+        found = {
+            number: int(asked["value"][number]) for number in np.flatnonzero(asked["mask"]).tolist()
+            if int(asked["mask"][number]) == _ALL_32
+        }  # fmt: skip
+        if len(found) != np.count_nonzero(asked["mask"]):
+            raise _wrong(flow, "asks for a part of a register")
+        match found:
+            case {0: number, **others} if not others and number in by_number:
+                yield _Row(flow, by_number[number], Direction.EGRESS, box)
+            case {2: 1, **others} if not others:
+                yield _Row(flow, _receiver(policy, box, flow), Direction.INGRESS, box)
+            case _:
+                raise _wrong(flow, "asks neither for packets from the uplink nor for those of a tenant")
+
+
+def _receiver(policy: Policy, box: Box, flow: Flow) -> str:
+    """Whose endpoint has the first of the addresses that packets go to."""
+    first = box.destination[0].low
+    for endpoint in policy.endpoints:
+        if any(each.family is box.family and each.holds(first) for each in endpoint.prefixes):
+            return str(endpoint.tenant)
+    raise _wrong(flow, "is for addresses that no endpoint has")
+
+
+def _box(item: Any) -> Box | None:
+    """The packets of a row; None if they are not of one IP version, or none at all."""
+    low, high = (int(item[end][FAMILY]) for end in ("small_low", "small_high"))
+    if low != high:
+        return None
+    family = Family(low)
+    source, destination = (_addresses(item, side, family) for side in (0, 1))
+    protocol = int(item["small_low"][PROTOCOL]), int(item["small_high"][PROTOCOL])
+    past = [Span(int(item["port_low"][side]), int(item["port_high"][side])) for side in (0, 1)]
+    ported = protocol[0] == protocol[1] and protocol[0] in WITH_PORTS
+    pinged = protocol == (OWN_ICMP[family],) * 2
+    kinds = (WHOLE if int(item["small_low"][FRAGMENTS]) == 0 else 0) | (LATER if item["small_high"][FRAGMENTS] else 0)
+    value, mask = map(int, item["flags"])
+    return Box(
+        family,
+        fragments=kinds,
+        protocols=_bytes(*protocol),
+        icmp_types=_bytes(past[0].low, min(past[0].high, 255)) if pinged else ALL_BYTES,
+        icmp_codes=_bytes(past[1].low, min(past[1].high, 255)) if pinged else ALL_BYTES,
+        tcp_flags=sum(1 << flags for flags in range(256) if flags & mask == value) if mask else ALL_BYTES,
+        source=source,
+        destination=destination,
+        source_ports=(past[0],) if ported else ALL_PORTS,
+        destination_ports=(past[1],) if ported else ALL_PORTS,
+    ).intersect(everything(family))
+
+
+def _addresses(item: Any, side: int, family: Family) -> Spans:
+    low, high = (int(item[end][side][0]) | int(item[end][side][1]) << 64 for end in ("low", "high"))
+    return (Span(low >> 128 - family.bits, high >> 128 - family.bits),)
+
+
+def _bytes(low: int, high: int) -> int:
+    """The set of the bytes `low`..`high`."""
+    return (1 << high + 1) - (1 << low)
+
+
+def _wrong(flow: Flow, what: str) -> NotEquivalent:
+    text = f"priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
+    return NotEquivalent(f"the lifted flow entry of {text} {what}", place=_PLACE)

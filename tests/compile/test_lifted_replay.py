@@ -1,0 +1,92 @@
+"""A skewed replay of published headers: the rules that go up are those that a reader would pick from the counts."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestrator.compile.equivalence import prove
+from orchestrator.compile.host import CompileCache
+from orchestrator.compile.prospects import Prospector
+from orchestrator.placement.choice import LEAST_SAVED_US_PER_S, Algorithm, Prospects, Settings, Subject, choose
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.addresses import EVERY_IPV4, Family
+from orchestrator.policy.formats.classbench import read_trace
+from orchestrator.policy.formats.registry import read
+from orchestrator.policy.formats.results import Options
+from orchestrator.policy.model import Direction, Endpoint, Policy, RuleId, Tenant, TenantId
+from orchestrator.policy.rulelist import rule_lists
+
+DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
+TENANT = TenantId("lab")
+INTERVAL_S, PACKETS, SKEW, BUDGET = 300.0, 2_000_000, 1.1, 8
+
+
+def world(name: str) -> Policy:
+    rules = DATA / f"{name}.rules"
+    if not rules.exists():
+        pytest.skip(f"{rules} is not there: set ACLFLOW_DATA to the folder that holds classbench/")
+    acl = read(rules.read_bytes(), "classbench", name=rules.name, options=Options(classbench_action=None)).acl
+    numbers = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
+    tenant = Tenant(TENANT, 1, (EVERY_IPV4,), acl, numbers)
+    return Policy((tenant,), endpoints=(Endpoint("sink", TENANT, "sink", 2, (EVERY_IPV4,)),))
+
+
+def replayed(policy: Policy, name: str) -> Counter[str]:
+    """Packets by rule when the n-th most frequent flow has 1/n^SKEW of the packets, as flows on real links do."""
+    rows = rule_lists(policy.tenants[0].acl, Direction.INGRESS)[Family.IPV4]
+    finder = rows.finder(range(len(rows)))
+    flows = dict.fromkeys(each.packet for each in read_trace((DATA / f"{name}.trace").read_text()))
+    weights = [1 / rank**SKEW for rank in range(1, len(flows) + 1)]
+    counts: Counter[str] = Counter()
+    for packet, weight in zip(flows, weights, strict=True):
+        row = finder.first(packet)
+        assert row is not None
+        counts[rows.rows[row].id] += round(PACKETS * weight / sum(weights))
+    return counts
+
+
+@pytest.mark.parametrize(("name", "gains"), [("acl1_1k", False), ("fw1_1k", True)])
+def test_what_goes_up_is_what_a_reader_would_pick(name: str, gains: bool) -> None:
+    """Every rule of the first set names both ends of its packets, so nothing is gained there; the second has rules for
+    everybody."""
+    policy = world(name)
+    counts = replayed(policy, name)
+    prospects = functools.cache(Prospector(policy).of)
+    names = {rule.id: LiftedRule(TENANT, RuleId(rule.id)) for rule in policy.tenants[0].acl.rules}
+    busiest = [each for each, _ in counts.most_common(4 * BUDGET) if each in names]
+    saved = {each: found.saves_us_per_s(counts[each] / INTERVAL_S) for each in busiest
+             if not isinstance(found := prospects(names[each]), str)}  # fmt: skip
+    assert len(saved) > BUDGET, "too few rules can be lifted to choose from"
+
+    paper = lifted_after_rounds(Settings(Algorithm.PAPER, most_lifted=BUDGET), names, counts, prospects)
+    assert paper == set(list(saved)[:BUDGET]), "Algorithm 1: the busiest that can be lifted, one a round"
+
+    savings = lifted_after_rounds(Settings(most_lifted=BUDGET), names, counts, prospects)
+    best = sorted(saved, key=lambda each: (-saved[each], names[each]))[:BUDGET]
+    assert savings == {each for each in best if saved[each] >= LEAST_SAVED_US_PER_S}
+    assert bool(savings) is gains
+
+    program = CompileCache().compiled(
+        policy, domain="d1", generation=1, lifted=[names[each] for each in sorted(paper | savings)]
+    )
+    prove(policy, program.flows)
+
+
+def lifted_after_rounds(
+    settings: Settings, names: dict[str, LiftedRule], counts: Counter[str], prospects: Prospects
+) -> set[str]:
+    """What is up when the same traffic went on for some rounds."""
+    up: set[LiftedRule] = set()
+    for _ in range(2 * BUDGET):
+        subjects = [
+            Subject(name, counts[rule], 1.0 if counts[rule] else float("inf"), name in up)
+            for rule, name in names.items()
+        ]
+        choice = choose(subjects, settings, INTERVAL_S, prospects)
+        up = up - {each.rule for each in choice.lower} | {each.rule for each in choice.lift}
+    return {str(each.rule) for each in up}
