@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import iptables_interpreter
-import nft_interpreter
-
 from orchestrator.compile.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
+from orchestrator.enforce.drivers.iptables.fake import table_of as iptables_table
+from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import policy_packets
@@ -29,7 +28,7 @@ def carried(packet: Packet) -> bool:
 
 
 def check_nftables(policy: Policy, packets: Iterable[Packet] | None = None) -> None:
-    ruleset = nft_interpreter.Ruleset(nftables_script(policy))
+    ruleset = nft_ruleset(nftables_script(policy))
     for packet in filter(carried, policy_packets(policy) if packets is None else packets):
         for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
             journey = ruleset.send(packet, hidden)
@@ -42,7 +41,7 @@ def check_iptables(policy: Policy, packets: Iterable[Packet] | None = None) -> N
         texts = iptables_texts(policy)
     except NotExpressible:
         return
-    rulesets = {family: iptables_interpreter.Ruleset(text) for family, text in texts.items()}
+    rulesets = {family: iptables_table(text) for family, text in texts.items()}
     for packet in filter(carried, policy_packets(policy) if packets is None else packets):
         for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
             journey = rulesets[packet.family].send(packet, hidden)

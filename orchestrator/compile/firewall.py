@@ -32,18 +32,20 @@ def firewall_cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) 
     """The cost of a list. Raises TooLarge where it cannot be expanded."""
     numbers: dict[str, int] = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
     lists = tenant_lists(Tenant(TenantId("cost"), 1, (), acl, numbers), returns)
-    declared = Declarations()
+    nftables: list[str] = []
     dearest = Size(0, 0)
     for each in lists:
         for world in WORLDS:
             space = Space.of(tuple(each.rows(world).lines()), world.family)
             found = plan(space)
+            declared = Declarations()
             declared.chain(each.name, PlanWriter(declared, each.name, space).rules(found))
+            nftables += declared.lines
             dearest = max(dearest, dearest_way(found), key=lambda way: way.lookups * LOOKUP_NS + way.rules * RULE_NS)
     return FirewallCost(
         iptables_lines=iptables_lines(lists),
-        nftables_lines=len(declared.lines) + len(lists) * len(WORLDS),  # the defaults
-        nftables_elements=sum(line.endswith(",") for line in declared.lines),
+        nftables_lines=len(nftables) + len(lists) * len(WORLDS),  # the defaults
+        nftables_elements=sum(line.endswith(",") for line in nftables),
         nftables_lookups=dearest.lookups,
         nftables_rules=dearest.rules,
     )

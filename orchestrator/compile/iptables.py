@@ -43,8 +43,13 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
     Raises TooLarge and BadPolicy as `filter_lists` does, NotExpressible where an IPv6 rule looks at the flags ECE or
     CWR.
     """
+    return {family: _text(family, chains) for family, chains in iptables_chains(policy).items()}
+
+
+def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    """The same, chain by chain: the rules of FORWARD and of each chain of ours, by name. Raises as `iptables_texts`."""
     lists = filter_lists(policy)
-    return {family: _text(lists, family) for family in Family}
+    return {family: _chains(lists, family) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
@@ -63,24 +68,29 @@ _HEADS = {
     Family.IPV4: ["# aclflow: IPv4 half of a policy; load with iptables-restore", "*filter"],
     Family.IPV6: ["# aclflow: IPv6 half of a policy; load with ip6tables-restore", "*filter"],
 }
-_FIRST_LINES = {
-    Family.IPV4: ["-A FORWARD -f -g later", "-A FORWARD -g whole"],
-    Family.IPV6: ["-A FORWARD -m frag --fragfirst -g whole", "-A FORWARD -m frag -g later", "-A FORWARD -g whole"],
+FORWARD = "FORWARD"
+"""The kernel's own chain that every forwarded packet meets; what gets to its end is dropped."""
+_FIRST_RULES = {
+    Family.IPV4: ("-f -g later", "-g whole"),
+    Family.IPV6: ("-m frag --fragfirst -g whole", "-m frag -g later", "-g whole"),
 }
 
 
-def _text(lists: Sequence[FilterList], family: Family) -> str:
-    chains = ["whole", "later"]
-    lines = [*_FIRST_LINES[family]]
+def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
+    declared = [":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", ":OUTPUT ACCEPT [0:0]"]
+    declared += [f":{chain} - [0:0]" for chain in chains if chain != FORWARD]
+    rules = [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
+    return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
+
+
+def _chains(lists: Sequence[FilterList], family: Family) -> Mapping[str, tuple[str, ...]]:
+    chains: dict[str, tuple[str, ...]] = {FORWARD: _FIRST_RULES[family]}
     for world in (World(family, later=False), World(family, later=True)):
-        lines += _way(lists, world)
+        chains["later" if world.later else "whole"] = tuple(_way(lists, world))
         for each in lists:
             if each.stage is not Stage.OPERATOR:
-                chains.append(_chain(each, world))
-                lines += _list_lines(each.rows(world), world, chains[-1])
-    declared = [":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", ":OUTPUT ACCEPT [0:0]"]
-    declared += [f":{chain} - [0:0]" for chain in chains]
-    return "\n".join([*_HEADS[family], *declared, *lines, "COMMIT", ""])
+                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world))
+    return chains
 
 
 def _chain(each: FilterList, world: World) -> str:
@@ -89,18 +99,17 @@ def _chain(each: FilterList, world: World) -> str:
 
 def _way(lists: Sequence[FilterList], world: World) -> Iterator[str]:
     """A packet's way: the operator's rules, the lists that its addresses lead to, and out to whoever is not ours."""
-    start = "later" if world.later else "whole"
     owned = {stage: list(_owned(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not world.later:
-        yield from (_line(start, header) for header in _HEADERS[world.family])
+        yield from _HEADERS[world.family]
     for each in lists:
         if each.stage is Stage.OPERATOR:
-            yield from _list_lines(each.rows(world), world, start)
+            yield from _list_rules(each.rows(world), world)
     for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
         for each, prefix in owned[stage]:
-            yield _line(start, *_address(option, prefix), f"-j {_chain(each, world)}")
+            yield _rule(*_address(option, prefix), f"-j {_chain(each, world)}")
     for _, prefix in owned[Stage.EGRESS]:
-        yield _line(start, *_address("-s", prefix), "-j ACCEPT")
+        yield _rule(*_address("-s", prefix), "-j ACCEPT")
 
 
 def _owned(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
@@ -109,18 +118,18 @@ def _owned(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterato
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
 
 
-def _list_lines(each: FilterList, world: World, chain: str) -> Iterator[str]:
+def _list_rules(each: FilterList, world: World) -> Iterator[str]:
     permit, deny = _TARGETS[each.stage]
     for line in each.lines():
         target = permit if line.permit else deny
-        yield _line(chain, *_matches(line, world.family), _comment(line.comment), f"-j {target}")
+        yield _rule(*_matches(line, world.family), _comment(line.comment), f"-j {target}")
     if each.default is not None:
         target = permit if each.default is Action.PERMIT else deny
-        yield _line(chain, _comment(each.default_comment), f"-j {target}")
+        yield _rule(_comment(each.default_comment), f"-j {target}")
 
 
-def _line(chain: str, *words: str) -> str:
-    return " ".join(["-A", chain, *words])
+def _rule(*words: str) -> str:
+    return " ".join(words)
 
 
 def _comment(text: str) -> str:

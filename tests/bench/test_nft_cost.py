@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nft_interpreter
 import pytest
 from hypothesis import given
 from strategies import policies
@@ -13,6 +12,7 @@ from orchestrator.bench import nft_cost
 from orchestrator.bench.results import Results
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile.nftables import nftables_script, row_by_row
+from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.model import Action, Policy
@@ -20,10 +20,10 @@ from orchestrator.policy.model import Action, Policy
 
 @given(policies(max_tenants=1, max_rules=12))
 def test_every_way_decides_alike(policy: Policy) -> None:
-    counting = nft_interpreter.Ruleset(nftables_script(policy))
+    counting = nft_ruleset(nftables_script(policy))
     others = [
-        nft_interpreter.Ruleset(nft_cost.uncounted(nftables_script(policy))),
-        nft_interpreter.Ruleset(nftables_script(policy, planned=row_by_row)),
+        nft_ruleset(nft_cost.uncounted(nftables_script(policy))),
+        nft_ruleset(nftables_script(policy, planned=row_by_row)),
     ]
     for packet in policy_packets(policy):
         if packet.protocol not in NO_PACKETS[packet.family]:

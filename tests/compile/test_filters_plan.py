@@ -7,7 +7,6 @@ import itertools
 import os
 from pathlib import Path
 
-import nft_interpreter
 import numpy as np
 import pytest
 from compiled_filter import check_iptables, check_nftables, counted_under
@@ -21,9 +20,11 @@ from orchestrator.compile.filterlists import WORLDS, World, tenant_lists
 from orchestrator.compile.firewall import firewall_cost
 from orchestrator.compile.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
+from orchestrator.compile.nftables import waves as waves_module
 from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.waves import waves
+from orchestrator.compile.nftables.waves import reference_turns, waves
+from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.errors import NotExpressible
 from orchestrator.lab.aims import aims
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Addresses, Family, Prefix
@@ -86,6 +87,19 @@ def test_waves_keep_the_order_of_rows_that_meet(acl: Acl, data: st.DataObject) -
         for earlier, later in itertools.combinations(rows.tolist(), 2):
             if len(space.meeting(later, np.array([earlier]))):
                 assert turn[earlier] <= turn[later]
+
+
+@given(acls(max_rules=14), st.integers(1, 4), st.data())
+def test_turns_are_those_of_the_definition(acl: Acl, classes: int, data: st.DataObject) -> None:
+    for world in WORLDS:
+        space = space_of(acl, world)
+        taken = data.draw(st.lists(st.booleans(), min_size=len(space.lines), max_size=len(space.lines)))
+        rows = np.flatnonzero(taken)
+        kinds = data.draw(st.lists(st.integers(0, classes - 1), min_size=len(rows), max_size=len(rows)))
+        found, plain = (
+            take(space, rows, np.array(kinds, np.int64), classes) for take in (waves_module._turns, reference_turns)
+        )
+        assert found.tolist() == plain.tolist()
 
 
 @given(acls(max_rules=14))
@@ -182,7 +196,7 @@ def test_classbench_sets_are_decided_and_counted_right(name: str) -> None:
     acl = classbench(name)
     tenant = alone(acl)
     policy = Policy((tenant,))
-    ruleset = nft_interpreter.Ruleset(nftables_script(policy))
+    ruleset = nft_ruleset(nftables_script(policy))
     told = firewall_cost(acl)
     for aim in aims(acl, ReturnTraffic.ESTABLISHED, 100):
         decision = decide(policy, aim.packet)

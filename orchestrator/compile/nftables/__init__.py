@@ -4,10 +4,10 @@ space.py    a list's rows as boxes of ranks
 waves.py    in what order classes of rows can be asked
 plan.py     maps, cuts and sequences: how a packet finds its rule
 write.py    a plan as chains, maps and rules
-script.py   all lists of a policy, dispatched by tenant: `nftables_script`
+script.py   all lists of a policy, dispatched by tenant: `nftables_script`, or object by object `nftables_objects`
 """
 
 from orchestrator.compile.nftables.plan import row_by_row
-from orchestrator.compile.nftables.script import nftables_script
+from orchestrator.compile.nftables.script import nftables_objects, nftables_script
 
-__all__ = ["nftables_script", "row_by_row"]
+__all__ = ["nftables_objects", "nftables_script", "row_by_row"]

@@ -15,13 +15,13 @@ ports cannot be told, so no list can be asked. Mode `full` (see `filterlists`): 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from orchestrator.compile.filterlists import FilterList, Stage, World, filter_lists
 from orchestrator.compile.nftables.plan import Plan, plan
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.words import ICMP_NAME, IP
-from orchestrator.compile.nftables.write import Declarations, PlanWriter
+from orchestrator.compile.nftables.write import Declarations, PlanWriter, block
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Action, Policy
 
@@ -40,15 +40,30 @@ Planned = Callable[[Space], Plan]
 """How a packet finds its rule in a list."""
 
 
+Objects = Mapping[str, tuple[str, ...]]
+"""What a table declares: the lines of each set, map and chain by its kind and name (``chain senders``), in an order in
+which nft takes them."""
+
+
 def nftables_script(policy: Policy, planned: Planned = plan) -> str:
     """The script. Raises TooLarge and BadPolicy as `filter_lists` does."""
-    lists = filter_lists(policy)
     text = ["# aclflow: every list of a policy; load with nft -f"]
-    for family in Family:
-        table = f"table {IP[family]} {TABLE}"
-        inside = _Table(family, lists, planned).written()
-        text += [table, f"delete {table}", f"{table} {{", *inside, "}"]
+    for family, objects in nftables_objects(policy, planned).items():
+        text += whole_table(family, objects)
     return "\n".join([*text, ""])
+
+
+def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family, Objects]:
+    """What the two tables declare. Raises TooLarge and BadPolicy as `filter_lists` does."""
+    lists = filter_lists(policy)
+    return {family: _Table(family, lists, planned).written() for family in Family}
+
+
+def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:
+    """A script's lines that put one IP version's table in the place of what was there under its name."""
+    table = f"table {IP[family]} {name}"
+    inside = [line for head, body in objects.items() for line in (*block(head, body), "")]
+    return [table, f"delete {table}", f"{table} {{", *inside[:-1], "}"]
 
 
 class _Table:
@@ -61,8 +76,8 @@ class _Table:
         self._tenants = [each for each in lists if each.stage is not Stage.OPERATOR and self._prefixes(each)]
         self._declared = Declarations()
 
-    def written(self) -> list[str]:
-        """The lines inside the table."""
+    def written(self) -> Objects:
+        """What is inside the table."""
         self._headers()
         senders = [each for each in self._tenants if each.stage is Stage.EGRESS]
         ours = [prefix for each in senders for prefix in self._prefixes(each)]
@@ -73,7 +88,7 @@ class _Table:
                 self._list(each, world)
             for stage in _HOOKS:
                 self._hook(stage, world)
-        return self._declared.lines[:-1]
+        return self._declared.objects
 
     def _headers(self) -> None:
         """A chain for each protocol with a header of known size: it returns if the header's last octet is there."""

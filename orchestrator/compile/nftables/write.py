@@ -3,25 +3,38 @@
 A chain holds the rules of its plan in order. A part that several ways lead to is one chain, which `jump` leads to and
 which returns where nothing in it matched; a way that ends at a single row with nothing left to look at carries the
 verdict in the map itself. Every verdict has a counter beside it and the row's comment.
+
+The name of a part follows from what it holds, which names the parts that it leads to in turn. So a changed rule makes a
+few parts anew, on the way from the list to the rule, and leaves all others as they are, by name and content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from orchestrator.compile.filterlists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 from orchestrator.compile.nftables.space import Axis, Space
+from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
+
+_NAME_BYTES = 8
+"""How much of a digest is a name's. Two parts that shared one would be noticed, and the list refused."""
 
 
 @dataclass(slots=True)
 class Declarations:
-    """The inside of a table, each map and chain as its lines."""
+    """The inside of a table: each set, map and chain under its kind and name, as its lines."""
 
-    lines: list[str] = field(default_factory=list)
+    objects: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it as text, an empty line behind each object."""
+        return [line for head, body in self.objects.items() for line in (*block(head, body), "")]
 
     def map(self, name: str, fields: Iterable[str], elements: Iterable[str], *flags: str) -> None:
         """A verdict map; `flags` are further statements of its declaration."""
@@ -38,7 +51,14 @@ class Declarations:
         self._block(f"chain {name}", rules)
 
     def _block(self, head: str, body: Iterable[str]) -> None:
-        self.lines += [f"\t{head} {{", *(f"\t\t{line}" for line in body), "\t}", ""]
+        lines = tuple(body)
+        if self.objects.setdefault(head, lines) != lines:
+            raise TooLarge(f"two parts of the list came to one name, '{head}'")
+
+
+def block(head: str, body: Iterable[str]) -> list[str]:
+    """An object of a table as text."""
+    return [f"\t{head} {{", *(f"\t\t{line}" for line in body), "\t}"]
 
 
 def _elements(elements: Iterable[str]) -> list[str]:
@@ -55,7 +75,6 @@ class PlanWriter:
     space: Space
     counted: bool = True
     _chains: dict[int, str] = field(default_factory=dict)
-    _maps: int = 0
 
     def rules(self, plan: Plan) -> list[str]:
         """The rules of a plan, to stand in a chain; what they lead to is declared on the way."""
@@ -79,8 +98,7 @@ class PlanWriter:
         lines = [self.space.lines[row] for row in plan.rows]
         fields, masked = words.shape_fields(plan.shape, self._family, icmp=lines[0].icmp_type >= 0)
         elements = [self._element(words.shape_key(plan.shape, line, self._family), line) for line in lines]
-        name = self._new_map()
-        self.declarations.map(name, fields, elements, *(["counter"] if self.counted else []))
+        name = self._map(fields, elements, *(["counter"] if self.counted else []))
         return f"{' . '.join(masked)} vmap @{name}"
 
     def _element(self, key: str, line: Line) -> str:
@@ -100,11 +118,9 @@ class PlanWriter:
             elements.append(
                 f"{key} : jump {self._chain(span.then)}" if certain is None else self._element(key, certain)
             )
-        name = self._new_map()
         flags = [*([] if single else ["flags interval"]), *(["counter"] if verdicts and self.counted else [])]
         looked_at = words.field(plan.axis, self._family, icmp=icmp)
-        self.declarations.map(name, [looked_at], elements, *flags)
-        return f"{looked_at} vmap @{name}"
+        return f"{looked_at} vmap @{self._map([looked_at], elements, *flags)}"
 
     def _about_icmp(self, plan: Plan) -> bool:
         """Whether a part asks for an ICMP type; parts behind a cut of the protocol are all about one protocol."""
@@ -123,13 +139,20 @@ class PlanWriter:
 
     def _chain(self, plan: Plan) -> str:
         if id(plan) not in self._chains:
-            name = self._chains[id(plan)] = f"{self.name}_c{len(self._chains) + 1}"
-            self.declarations.chain(name, self.rules(plan))
+            rules = self.rules(plan)
+            name = self._chains[id(plan)] = self._named("c", rules)
+            self.declarations.chain(name, rules)
         return self._chains[id(plan)]
 
-    def _new_map(self) -> str:
-        self._maps += 1
-        return f"{self.name}_m{self._maps}"
+    def _map(self, fields: list[str], elements: list[str], *flags: str) -> str:
+        name = self._named("m", [*fields, *flags, *elements])
+        self.declarations.map(name, fields, elements, *flags)
+        return name
+
+    def _named(self, kind: str, lines: list[str]) -> str:
+        """The name of a part: it follows from what the part holds, and the parts that this leads to."""
+        content = "\n".join(lines).encode()
+        return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 
 
 def _verdict(line: Line) -> str:

@@ -1,0 +1,30 @@
+"""Running a packet filter's programs (`nft`, `iptables-restore`, ...)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+
+from orchestrator.errors import Missing, Refused, Unreachable
+
+Run = Callable[[Sequence[str], str], str]
+"""Runs a program with a text on its standard input; what it printed. Raises Refused with the program's own words,
+Missing where there is no such program, Unreachable when it does not end."""
+
+PATIENCE_S = 120.0
+_LONGEST_COMPLAINT = 2000
+
+
+def run(command: Sequence[str], text: str) -> str:
+    """The real thing, in the network namespace of this process."""
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE_S, errors="replace"
+        )
+    except FileNotFoundError:
+        raise Missing(f"there is no program '{command[0]}' here") from None
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"{command[0]} did not end within {PATIENCE_S:.0f} s") from None
+    if done.returncode:
+        raise Refused(f"{command[0]}: {' '.join(done.stderr.split())[:_LONGEST_COMPLAINT]}")
+    return done.stdout

@@ -1,0 +1,157 @@
+"""A packet filter's driver: observe, apply, hits over whatever filter a `Tool` reads and writes.
+
+    rows of the program ── resolve ──▶ objects as the device lists them ◀── Tool.read ── device
+                                              │ a delta of them
+                                              ▼
+                                        Tool.write(before, after, stamp)   one transaction
+
+A row is an object of the filter (`compile/filterrows.py`), so what a foreign hand changed, added or took away inside
+our tables shows as rows that differ, and is put right like every other difference. What the device was last read to
+hold is remembered, so that an apply knows the whole of it; after any error it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from orchestrator.compile.comments import read_comment
+from orchestrator.compile.cookies import Cookie
+from orchestrator.compile.filterrows import Filter, filter_row
+from orchestrator.enforce.changing import Changing, wholly
+from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import U64, FlowTable
+from orchestrator.program.program import Tier
+
+
+class Key(NamedTuple):
+    """What the device calls an object."""
+
+    filter: Filter
+    name: str
+
+
+Objects = Mapping[Key, str]
+"""Objects of a filter with their text, in the form in which the device lists them."""
+
+
+class Count(NamedTuple):
+    """One counter. `name`: words that no other counter of the device ever had, so that one which was replaced has new
+    ones; `comment`: whom it counts for."""
+
+    name: str
+    comment: str
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a device was read to hold. `stamp` is None unless both IP versions carry the same one."""
+
+    objects: Objects
+    stamp: Stamp | None
+    counts: tuple[Count, ...]
+
+
+class Tool(Protocol):
+    """Reads and writes one kind of filter."""
+
+    filters: frozenset[Filter]
+
+    def read(self) -> Holding:
+        """All that is ours on the device. Raises Unreachable, Refused, Missing."""
+        ...
+
+    def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
+        """Make the device hold `after`; `before` is what it holds. Raises as `read`; Refused also for objects that
+        would let pass what no rule permits."""
+        ...
+
+    def normal(self, name: str, text: str) -> str:
+        """An object's text in the form in which the device lists it."""
+        ...
+
+
+class FilterDriver:
+    """One device: the packet filter of a network namespace. It is nobody else's, so it is always ours to write."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._held: Objects | None = None
+
+    def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
+        """Always granted."""
+        return True
+
+    def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:  # noqa: ARG002  # there are no ports
+        """The rows of this driver's filters, in the form in which the device lists them."""
+        return FlowTable.of(filter_row(key.filter, key.name, text) for key, text in self._normal(flows))
+
+    def observe(self, cookies: U64 | None = None) -> Observed:
+        """Read everything back; give all of it, or what has some cookies."""
+        held = self._read()
+        rows = FlowTable.of(filter_row(key.filter, key.name, text) for key, text in held.objects.items())
+        if cookies is not None:
+            rows = rows.take(np.flatnonzero(np.isin(rows.cookie, cookies)))
+        return Observed(rows, held.stamp)
+
+    def apply(self, delta: Delta, stamp: Stamp) -> None:
+        """Change objects and write the stamp, all or nothing for each IP version (and no packet is of both)."""
+        before = self._held if self._held is not None else self._read().objects
+        self._held = None
+        removed = {key for key, _ in self._normal(delta.removed)}
+        after = {key: text for key, text in before.items() if key not in removed}
+        after.update(self._normal(delta.added))
+        self._tool.write(before, after, stamp)
+        self._held = after
+
+    def change(self, delta: Delta, stamp: Stamp) -> Changing:
+        """Apply a change and read it back; the counters are read right before, for some of them begin anew."""
+        last = self.hits()
+        changed = wholly(self, delta, stamp)
+        yield from ()
+        return replace(changed, last=last)
+
+    def counter_keys(self, flows: FlowTable) -> U64 | None:  # noqa: ARG002
+        """None: counters are not those of rows, of which one may hold many."""
+        return None
+
+    def hits(self) -> Hits:
+        """What every line and element of a rule, a default or return traffic has counted, in both IP versions."""
+        return _hits(self._read().counts)
+
+    def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
+        """The rows of this driver's filters as objects in normal form."""
+        for flow in flows.rows():
+            if flow.table in self._tool.filters:
+                name = flow.match.decode()
+                yield Key(Filter(flow.table), name), self._tool.normal(name, flow.instructions.decode())
+
+    def _read(self) -> Holding:
+        self._held = None
+        found = self._tool.read()
+        self._held = found.objects
+        return found
+
+
+def _hits(counts: Iterable[Count]) -> Hits:
+    owned = [(count, owner) for count in counts if (owner := read_comment(count.comment)) is not None]
+    cookies = [Cookie(Tier.SERVER, *owner).pack() for _, owner in owned]
+    return Hits(
+        key=np.array([_counter_key(count) for count, _ in owned], np.uint64),
+        cookie=np.array(cookies, np.uint64),
+        packets=np.array([count.packets for count, _ in owned], np.uint64),
+        bytes=np.array([count.bytes for count, _ in owned], np.uint64),
+        idle_s=np.full(len(owned), UNKNOWN_IDLE_S, np.uint32),
+        age_s=np.full(len(owned), np.nan),
+    )
+
+
+def _counter_key(count: Count) -> int:
+    return int.from_bytes(blake2b(f"{count.name} {count.comment}".encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,10 @@
+"""iptables in plain Python: what the kernel does with a filter table, and what the programs do with texts about it.
+
+walk.py      a packet through the FORWARD chain
+programs.py  `iptables-restore` and `iptables-save`: what the driver runs
+"""
+
+from orchestrator.enforce.drivers.iptables.fake.programs import FakeIptables, table_of
+from orchestrator.enforce.drivers.iptables.fake.walk import Journey, Table
+
+__all__ = ["FakeIptables", "Journey", "Table", "table_of"]

@@ -1,0 +1,94 @@
+"""`iptables-restore` and `iptables-save` as the driver runs them, over tables in memory that packets can be sent
+through."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+
+from orchestrator.enforce.drivers.iptables.fake.walk import Rule, Table
+from orchestrator.errors import Refused
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+
+_KERNELS_OWN = ("INPUT", "FORWARD", "OUTPUT")
+_TARGETS = ("ACCEPT", "DROP", "RETURN")
+
+
+class FakeIptables:
+    """A machine. `fails` makes the next restores that are not tests end with its words, nothing changed."""
+
+    def __init__(self) -> None:
+        self.tables = {Family.IPV4: Table.fresh(), Family.IPV6: Table.fresh()}
+        self.fails: list[str] = []
+
+    def forward(self, packet: Packet, octets: int = 100) -> bool:
+        """Whether a packet comes through."""
+        return self.tables[packet.family].send(packet, octets=octets).accepted
+
+    def run(self, command: Sequence[str], text: str) -> str:
+        """What the driver gets to see (`filters.command.Run`)."""
+        program, *options = command
+        family = Family.IPV6 if program.startswith("ip6") else Family.IPV4
+        if program.endswith("-save"):
+            return "\n".join(_saved(self.tables[family])) + "\n"
+        if not program.endswith("-restore"):
+            raise Refused(f"iptables: not done here: {' '.join(command)}")
+        after = restored(self.tables[family], text, is_flushed="--noflush" not in options)
+        if "--test" not in options:
+            if self.fails:
+                raise Refused(f"iptables-restore: {self.fails.pop(0)}")
+            self.tables[family] = after
+        return ""
+
+
+def table_of(text: str) -> Table:
+    """What a fresh machine has after a restore of everything."""
+    return restored(Table.fresh(), text, is_flushed=True)
+
+
+def restored(before: Table, text: str, *, is_flushed: bool) -> Table:
+    """A table after a restore. Raises Refused for a text that would not be taken."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    if lines[:1] != ["*filter"] or lines[-1:] != ["COMMIT"]:
+        raise Refused("iptables-restore: not the text of one filter table")
+    table = Table.fresh() if is_flushed else copy.deepcopy(before)
+    for line in lines[1:-1]:
+        _take(table, line)
+    for name, rules in table.chains.items():
+        for rule in rules:
+            led_to = [word for option, word in zip(rule.words, rule.words[1:], strict=False) if option in ("-j", "-g")]
+            if any(word not in _TARGETS and word not in table.chains for word in led_to):
+                raise Refused(f"iptables-restore: {name} leads to a chain that is not there: {rule.text}")
+    return table
+
+
+def _take(table: Table, line: str) -> None:
+    word, _, rest = line.partition(" ")
+    if word.startswith(":"):
+        name, policy = word[1:], rest.split()[0]
+        if name in _KERNELS_OWN:
+            table.policies[name] = policy
+            table.chains.setdefault(name, [])
+        else:
+            table.chains[name] = []
+    elif word == "-A":
+        name, _, rule = rest.partition(" ")
+        if name not in table.chains:
+            raise Refused(f"iptables-restore: no chain {name}")
+        table.chains[name].append(Rule(rule))
+    elif word == "-F":
+        table.chains[rest].clear()
+    elif word == "-X":
+        del table.chains[rest]
+    else:
+        raise Refused(f"iptables-restore: not taken here: {line}")
+
+
+def _saved(table: Table) -> Iterator[str]:
+    yield "*filter"
+    for name in table.chains:
+        yield f":{name} {table.policies.get(name, '-')} [0:0]"
+    for name, rules in table.chains.items():
+        yield from (f"[{rule.packets}:{rule.bytes}] -A {name} {rule.text}" for rule in rules)
+    yield "COMMIT"

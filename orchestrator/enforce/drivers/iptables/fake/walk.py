@@ -1,0 +1,192 @@
+"""A packet through the FORWARD chain of a filter table.
+
+Where a line asks for a header that a later fragment does not have, iptables over nftables may take whatever octets are
+there; so such a line is an error, as is one that asks for the header of another protocol.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from dataclasses import dataclass, field
+
+from orchestrator.errors import Refused
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import UDP
+
+PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
+FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "NONE": 0}
+MODULES = ("comment", "u32", "icmp6", *PROTOCOLS)
+ZERO_PROTOCOL = "6&255=0"
+"""The u32 test of IPv4's protocol field, numbers in decimal: it needs no header behind."""
+
+
+@dataclass(slots=True)
+class Rule:
+    """A rule as it was written, and what it has counted."""
+
+    text: str
+    packets: int = 0
+    bytes: int = 0
+    words: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.words = shlex.split(self.text)
+
+
+@dataclass(slots=True)
+class Journey:
+    """What became of a packet, the comments that it was counted under, and the lines it was compared with."""
+
+    accepted: bool = False
+    comments: list[str] = field(default_factory=list)
+    lines: int = 0
+
+
+@dataclass(slots=True)
+class Table:
+    """A filter table: the policies of the kernel's own chains, and the rules of every chain."""
+
+    policies: dict[str, str]
+    chains: dict[str, list[Rule]]
+
+    @classmethod
+    def fresh(cls) -> Table:
+        """What a machine begins with: everything is accepted."""
+        own = ("INPUT", "FORWARD", "OUTPUT")
+        return cls(dict.fromkeys(own, "ACCEPT"), {name: [] for name in own})
+
+    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0) -> Journey:
+        """A packet to be forwarded. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
+        journey = Journey()
+        verdict = self._walk("FORWARD", packet, hidden_protocol, journey, octets) or self.policies["FORWARD"]
+        journey.accepted = verdict == "ACCEPT"
+        return journey
+
+    def _walk(self, chain: str, packet: Packet, hidden: int, journey: Journey, octets: int) -> str | None:
+        for rule in self.chains[chain]:
+            journey.lines += 1
+            line = _Line(rule.words, packet, hidden)
+            if not line.holds():
+                continue
+            rule.packets, rule.bytes = rule.packets + 1, rule.bytes + octets
+            if line.comment is not None:
+                journey.comments.append(line.comment)
+            if not line.target:
+                continue
+            if line.target in ("ACCEPT", "DROP"):
+                return line.target
+            if line.target == "RETURN":
+                return None
+            found = self._walk(line.target, packet, hidden, journey, octets)
+            if found is not None or line.goto:
+                return found
+        return None
+
+
+class _Line:
+    """One line and one packet."""
+
+    def __init__(self, words: list[str], packet: Packet, hidden: int) -> None:
+        self._words = iter(words)
+        self._packet = packet
+        six_later = packet.family is Family.IPV6 and packet.later_fragment
+        self._protocol = hidden if six_later else packet.protocol
+        self.comment: str | None = None
+        self.target = ""
+        self.goto = False
+        self._answers_so_far = True
+
+    def holds(self) -> bool:
+        """Whether every match holds; reads comment and target on the way."""
+        while (word := next(self._words, None)) is not None:
+            if self._option(word) is False:
+                self._answers_so_far = False
+        return self._answers_so_far
+
+    def _option(self, word: str) -> bool | None:
+        """The answer of a match; None for what is none."""
+        if word in ("-j", "-g"):
+            self.target, self.goto = next(self._words), word == "-g"
+            return None
+        if word == "--comment":
+            self.comment = next(self._words)
+            return None
+        if word in ("-m", "-f", "--fragfirst"):
+            return self._fragment(word)
+        if word in ("-s", "-d"):
+            return self._address(word)
+        return self._is_protocol(next(self._words)) if word == "-p" else self._behind_the_header(word)
+
+    def _fragment(self, word: str) -> bool | None:
+        """The matches that ask for fragments; other modules answer by their options."""
+        if word == "--fragfirst":
+            return False  # a first fragment is a whole packet to a policy
+        if word == "-m":
+            return self._module(next(self._words))
+        _insist(self._packet.family is Family.IPV4, "-f is IPv4's")
+        return self._packet.later_fragment
+
+    def _address(self, word: str) -> bool:
+        packet = self._packet
+        number = packet.source if word == "-s" else packet.destination
+        address = ipaddress.ip_address(number if packet.family is Family.IPV4 else number.to_bytes(16, "big"))
+        return address in ipaddress.ip_network(next(self._words))
+
+    def _is_protocol(self, name: str) -> bool:
+        number = PROTOCOLS.get(name) or int(name)
+        _insist(number != 0, "iptables takes protocol 0 for every protocol")
+        return self._protocol == number
+
+    def _module(self, name: str) -> bool | None:
+        if name == "frag":
+            return self._packet.later_fragment
+        _insist(name in MODULES, f"no match {name}")
+        return None
+
+    def _behind_the_header(self, word: str) -> bool:
+        packet = self._packet
+        _insist(packet.family is Family.IPV4 or word != "--u32", "u32 is IPv4's")
+        value = next(self._words)
+        test = re.sub(r"0x[0-9a-f]+|\d+", lambda number: str(int(number[0], 0)), value)
+        if word == "--u32" and test == ZERO_PROTOCOL:
+            return packet.protocol == 0
+        if not self._answers_so_far:
+            if word == "--tcp-flags":
+                next(self._words)
+            return False
+        _insist(not packet.later_fragment, "a later fragment has no header to look at")
+        return self._u32(test) if word == "--u32" else self._header(word, value)
+
+    def _header(self, word: str, value: str) -> bool:
+        packet = self._packet
+        if word in ("--sport", "--dport"):
+            low, colon, high = value.partition(":")
+            port = packet.source_port if word == "--sport" else packet.destination_port
+            return int(low) <= port <= int(high if colon else low)
+        if word == "--tcp-flags":
+            mask, wanted = (sum(FLAGS[name] for name in each.split(",")) for each in (value, next(self._words)))
+            return packet.tcp_flags & mask == wanted
+        _insist(word in ("--icmp-type", "--icmpv6-type"), f"no option {word}")
+        if value == "any":
+            return True
+        kind, slash, code = value.partition("/")
+        _insist(word != "--icmp-type" or kind != "255", "iptables takes ICMP type 255 for every type")
+        return packet.icmp_type == int(kind) and (not slash or packet.icmp_code == int(code))
+
+    def _u32(self, test: str) -> bool:
+        packet = self._packet
+        match = re.fullmatch(r"0>>22&60@(?:12>>16&(\d+)=(\d+)|0>>(24|16)=(\d+))", test)
+        _insist(match is not None, f"no such test: {test}")
+        assert match is not None
+        if match[1]:
+            return packet.tcp_flags & int(match[1]) == int(match[2])
+        word = packet.icmp_type << 24 | packet.icmp_code << 16
+        return word >> int(match[3]) == int(match[4])
+
+
+def _insist(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Refused(f"iptables: {otherwise}")

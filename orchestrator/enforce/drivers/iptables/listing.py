@@ -1,0 +1,120 @@
+"""What `iptables-save -c` prints, and rules in the words in which it prints them.
+
+The compiler writes rules as iptables-save would, but for names of protocols, which it takes from the machine's own list
+(``-p 47`` comes back as ``-p gre``), the numbers of a u32 test, and IPv6 addresses. Both sides are brought to numbers
+and to one form of address, word by word; no word is left out and none changes its place, so two rules that come to the
+same words are the same rule.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from orchestrator.errors import AclflowError, Drifted
+from orchestrator.policy.addresses import Prefix
+
+_RULE = re.compile(r"\[(\d+):(\d+)\] -A (\S+) ?(.*)\Z")
+_CHAIN = re.compile(r":(\S+) (\S+) \[\d+:\d+\]\Z")
+_NUMBER = re.compile(r"\b(?:0x[0-9a-f]+|\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRule:
+    """A rule in normal words, its comment (empty: none), and what it has counted."""
+
+    words: str
+    comment: str
+    packets: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class SavedTable:
+    """The filter table: the policy of each built-in chain, and the rules of every chain."""
+
+    policies: dict[str, str] = field(default_factory=dict)
+    chains: dict[str, list[SavedRule]] = field(default_factory=dict)
+
+
+def read_saved(text: str) -> SavedTable:
+    """The filter table in what `iptables-save -c` printed. Raises Drifted for what it could not have printed."""
+    table = SavedTable()
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("*"):
+            inside = line == "*filter"
+        elif inside and line.startswith(":"):
+            name, policy = _taken(_CHAIN, line)
+            table.chains[name] = []
+            if policy != "-":
+                table.policies[name] = policy
+        elif inside and line.startswith("["):
+            packets, octets, chain, rule = _taken(_RULE, line)
+            words, comment = normal_rule(rule)
+            table.chains[chain].append(SavedRule(words, comment, int(packets), int(octets)))
+    return table
+
+
+def _taken(form: re.Pattern[str], line: str) -> tuple[str, ...]:
+    found = form.match(line)
+    if found is None:
+        raise Drifted(f"iptables-save printed what cannot be read: {line[:200]!r}")
+    return found.groups()
+
+
+@lru_cache(maxsize=1 << 16)
+def normal_rule(rule: str) -> tuple[str, str]:
+    """A rule, without its chain, in normal words; and its comment."""
+    comment = ""
+    found = []
+    words = _words(rule)
+    for word in words:
+        found.append(word)
+        if word in _VALUES:
+            value = next(words, "")
+            comment = value if word == "--comment" else comment
+            found.append(_VALUES[word](value))
+    return " ".join(found), comment
+
+
+def _words(rule: str) -> Iterator[str]:
+    try:
+        return iter(shlex.split(rule) if '"' in rule or "\\" in rule or "'" in rule else rule.split())
+    except ValueError:  # an odd quote, in somebody else's rule
+        return iter(rule.split())
+
+
+def _protocol(value: str) -> str:
+    if value.isdigit():
+        return value
+    try:
+        return str(_PROTOCOLS[value] if value in _PROTOCOLS else socket.getprotobyname(value))
+    except OSError:
+        return value
+
+
+_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
+
+
+def _address(value: str) -> str:
+    try:
+        return str(Prefix.parse(value))
+    except AclflowError:
+        return value
+
+
+def _quoted(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _numbers(value: str) -> str:
+    return _quoted(_NUMBER.sub(lambda number: str(int(number[0], 0)), value))
+
+
+_VALUES = {"-p": _protocol, "-s": _address, "-d": _address, "--u32": _numbers, "--comment": _quoted}
+"""Options whose value is brought to a normal form. What follows others is kept as it is."""

@@ -1,0 +1,13 @@
+"""nftables in plain Python: what the kernel does with our tables, and what `nft` does with scripts about them.
+
+tables.py    tables, chains, rules, maps and sets, read from nft's language
+walk.py      a packet through the forward hook
+scripts.py   transactions: all of a script or nothing
+nft.py       `nft -f -` and `nft list table`: what the driver runs
+"""
+
+from orchestrator.enforce.drivers.nftables.fake.nft import FakeNft
+from orchestrator.enforce.drivers.nftables.fake.scripts import ruleset
+from orchestrator.enforce.drivers.nftables.fake.walk import Journey, Ruleset
+
+__all__ = ["FakeNft", "Journey", "Ruleset", "ruleset"]

@@ -1,0 +1,79 @@
+"""`nft` as the driver runs it, over tables in memory through which packets can be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.compile.nftables.words import IP
+from orchestrator.enforce.drivers.nftables.fake.scripts import after
+from orchestrator.enforce.drivers.nftables.fake.tables import FAMILIES, Chain, Counted, Set, Table
+from orchestrator.enforce.drivers.nftables.fake.walk import Ruleset
+from orchestrator.errors import Refused
+from orchestrator.policy.model import Packet
+
+
+class FakeNft:
+    """A machine. `fails` makes the next runs of `nft -f` end with its words, nothing changed."""
+
+    def __init__(self) -> None:
+        self.ruleset = Ruleset()
+        self.fails: list[str] = []
+
+    def forward(self, packet: Packet, octets: int = 100) -> bool:
+        """Whether a packet comes through."""
+        return self.ruleset.send(packet, octets=octets).accepted
+
+    def run(self, command: Sequence[str], text: str) -> str:
+        """What the driver gets to see (`filters.command.Run`)."""
+        if tuple(command) == ("nft", "-f", "-"):
+            if self.fails:
+                raise Refused(f"nft: {self.fails.pop(0)}")
+            self.ruleset = after(self.ruleset, text)
+            return ""
+        *options, family, name = command
+        if tuple(options) != ("nft", "-nn", "-a", "list", "table"):
+            raise Refused(f"nft: not done here: {' '.join(command)}")
+        table = self.ruleset.tables.get((FAMILIES[family], name))
+        if table is None:
+            raise Refused("nft: Error: No such file or directory")
+        return "\n".join(_listed(name, table)) + "\n"
+
+
+def _listed(named: str, table: Table) -> Iterator[str]:
+    yield f"table {IP[table.family]} {named} {{ # handle {table.handle}"
+    for name, held in table.sets.items():
+        yield f"\t{held.kind} {name} {{ # handle {held.handle}"
+        yield from (f"\t\t{line}" for line in held.declared)
+        if held.elements:
+            yield f"\t\telements = {{ {', '.join(_listed_elements(held))} }}"
+        yield "\t}"
+    for name, chain in table.chains.items():
+        yield f"\tchain {name} {{ # handle {chain.handle}"
+        yield from (f"\t\t{line}" for line in _listed_rules(chain))
+        yield "\t}"
+    yield "}"
+
+
+def _listed_elements(held: Set) -> Iterator[str]:
+    for each in held.elements:
+        key, comment, rest = _split(each.text, ' comment "')
+        before, colon, verdict = (rest or key).partition(" : ")
+        counter = f" {_counter(each)}" if held.is_counting else ""
+        yield f"{key if comment else before}{counter}{comment}{before if comment else ''}{colon}{verdict}"
+
+
+def _split(text: str, at: str) -> tuple[str, str, str]:
+    before, found, behind = text.partition(at)
+    return before, found, behind if found else ""
+
+
+def _listed_rules(chain: Chain) -> Iterator[str]:
+    if chain.hook is not None:
+        yield f"type filter hook forward priority {chain.hook[0]}; policy {chain.hook[1]};"
+    for rule in chain.rules:
+        words = [_counter(rule) if word == "counter" else word for word in rule.text.split(" ")]
+        yield f"{' '.join(words)} # handle {rule.handle}"
+
+
+def _counter(counted: Counted) -> str:
+    return f"counter packets {counted.packets} bytes {counted.bytes}"

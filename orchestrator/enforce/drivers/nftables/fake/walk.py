@@ -1,0 +1,203 @@
+"""A packet through the forward hook of our tables.
+
+A rule that looks at what a packet does not have is broken off, as in the kernel. Asking for ports where a packet has
+none is an error of whoever wrote the rule: the kernel would compare whatever octets are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.enforce.drivers.nftables.fake.tables import (
+    PROTOCOLS,
+    Chain,
+    Element,
+    Rule,
+    Table,
+    Verdict,
+    interval,
+    number,
+)
+from orchestrator.errors import Refused
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import UDP
+
+DEEPEST = 16
+FINAL = ("accept", "drop")
+_WITH_PORTS = tuple(PROTOCOLS[name] for name in ("tcp", "udp", "sctp"))
+_LATER_OFFSET, _DONT_FRAGMENT = 185, 0x4000
+"""What stands in the fragment field of a later fragment, and of a whole IPv4 packet."""
+
+
+class _Break(Exception):
+    """The packet does not have what a rule looks at."""
+
+
+@dataclass(slots=True)
+class Journey:
+    """What became of a packet, the comments that it was counted under, and what it cost."""
+
+    accepted: bool = False
+    comments: list[str] = field(default_factory=list)
+    lookups: int = 0
+    rules: int = 0
+
+
+@dataclass(slots=True)
+class Ruleset:
+    """Our tables, by IP version and name. A packet must be accepted by every chain at the hook."""
+
+    tables: dict[tuple[Family, str], Table] = field(default_factory=dict)
+
+    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0) -> Journey:
+        """A packet through the forward hook. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
+        journey = Journey()
+        hooked = [
+            (*chain.hook, table, chain)
+            for (family, _), table in self.tables.items()
+            for chain in table.chains.values()
+            if family is packet.family and chain.hook is not None
+        ]
+        for _, policy, table, chain in sorted(hooked, key=lambda each: each[0]):
+            walk = _Walk(table, packet, hidden_protocol, octets, journey)
+            if (walk.chain(chain, 0) or policy) == "drop":
+                return journey
+        journey.accepted = True
+        return journey
+
+
+@dataclass(slots=True)
+class _Walk:
+    table: Table
+    packet: Packet
+    hidden_protocol: int
+    octets: int
+    journey: Journey
+
+    def chain(self, chain: Chain, depth: int) -> str | None:
+        """The final verdict, or None if the chain ends or returns without one."""
+        if depth > DEEPEST:
+            raise Refused("nft: Too many links: the kernel refuses jumps so deep")
+        for rule in chain.rules:
+            self.journey.rules += 1
+            try:
+                verdict = self._rule(rule)
+            except _Break:
+                continue
+            if verdict is None:
+                continue
+            if verdict[0] in FINAL:
+                return verdict[0]
+            if verdict[0] == "return":
+                return None
+            found = self.chain(self.table.chain(verdict[1]), depth + 1)
+            if found is not None or verdict[0] == "goto":
+                return found
+        return None
+
+    def _rule(self, rule: Rule) -> Verdict | None:
+        words, place = rule.words, 0
+        verdict: Verdict | None = None
+        counted, comment = False, None
+        while place < len(words):
+            word = words[place]
+            if word == "counter":
+                counted = True
+            elif word in ("accept", "drop", "return"):
+                verdict = (word,)
+            elif word in ("jump", "goto"):
+                verdict = (word, words[place + 1])
+                place += 1
+            elif word == "comment":
+                comment = words[place + 1]
+                place += 1
+            else:
+                place, held, verdict = self._expression(words, place)
+                if not held:
+                    return None
+                continue
+            place += 1
+        if counted:
+            rule.count(self.octets)
+            if comment is not None:
+                self.journey.comments.append(comment)
+        return verdict
+
+    def _expression(self, words: list[str], place: int) -> tuple[int, bool, Verdict | None]:
+        """A test, or a look-up in a verdict map: where it ends, whether it held, and the verdict."""
+        values = []
+        while True:
+            value, place = self._operand(words, place)
+            values.append(value)
+            if words[place : place + 1] != ["."]:
+                break
+            place += 1
+        word = words[place]
+        if word == "vmap":
+            element = self._find(words[place + 1], tuple(values))
+            return place + 2, element is not None, element.verdict if element is not None else None
+        (value,) = values
+        if word.startswith("@"):
+            return place + 1, self._find(word, (value,)) is not None, None
+        if word in ("==", "!=", ">="):
+            other = number(words[place + 1])
+            return place + 2, {"==": value == other, "!=": value != other, ">=": value >= other}[word], None
+        low, high = interval(word)
+        return place + 1, low <= value <= high, None
+
+    def _find(self, name: str, values: tuple[int, ...]) -> Element | None:
+        self.journey.lookups += 1
+        where = self.table.set(name.removeprefix("@"))
+        found = where.find(values)
+        if found is not None and where.is_counting:
+            found.count(self.octets)
+            if found.comment is not None:
+                self.journey.comments.append(found.comment)
+        return found
+
+    def _operand(self, words: list[str], place: int) -> tuple[int, int]:
+        if words[place].startswith("@th,"):
+            name, place = words[place], place + 1
+        else:
+            name, place = " ".join(words[place : place + 2]), place + 2
+        mask = -1
+        if words[place : place + 1] == ["&"]:
+            mask, place = number(words[place + 1]), place + 2
+        return self._load(name) & mask, place
+
+    def _load(self, name: str) -> int:
+        packet = self.packet
+        six = packet.family is Family.IPV6
+        protocol = self.hidden_protocol if six and packet.later_fragment else packet.protocol
+        version = "ip6" if six else "ip"
+        if name in (f"{version} saddr", f"{version} daddr"):
+            return packet.source if name.endswith("saddr") else packet.destination
+        if name == "meta l4proto":
+            return protocol
+        if name == "ip frag-off" and not six:
+            return _LATER_OFFSET if packet.later_fragment else _DONT_FRAGMENT
+        if name == "frag frag-off" and six and packet.later_fragment:
+            return _LATER_OFFSET
+        if packet.later_fragment or name == "frag frag-off":
+            raise _Break
+        return self._transport(name, protocol)
+
+    def _transport(self, name: str, protocol: int) -> int:
+        packet = self.packet
+        if name.startswith("@th,"):
+            return 0
+        if name in ("th sport", "th dport"):
+            if protocol not in _WITH_PORTS:
+                raise Refused(f"nft: {name} of a packet of protocol {protocol}")
+            return packet.source_port if name.endswith("sport") else packet.destination_port
+        icmp = "icmpv6" if packet.family is Family.IPV6 else "icmp"
+        loads = {
+            f"{icmp} type": (PROTOCOLS[icmp], packet.icmp_type),
+            f"{icmp} code": (PROTOCOLS[icmp], packet.icmp_code),
+            "tcp flags": (PROTOCOLS["tcp"], packet.tcp_flags),
+        }
+        wanted, value = loads[name]
+        if protocol != wanted:
+            raise _Break
+        return value

@@ -1,0 +1,141 @@
+"""Reading and writing our tables as `nft` does: of one name, for IPv4 and for IPv6.
+
+Both IP versions change in one transaction. Nothing else on the machine is touched: other tables may drop what we
+accept, but nobody can accept what we drop. While a table takes the place of another, and after a death between the two
+steps, there are tables of both names; then the newer ones are what is held, and the others too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.compile.filterrows import FILTERS, Plane
+from orchestrator.compile.nftables.words import IP
+from orchestrator.enforce.driver import Stamp
+from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.enforce.drivers.filters.driver import Count, FilterDriver, Holding, Key, Objects
+from orchestrator.enforce.drivers.filters.grace import wait_for_packets
+from orchestrator.enforce.drivers.filters.stamp import read_stamp
+from orchestrator.enforce.drivers.nftables import scripts
+from orchestrator.enforce.drivers.nftables.listing import normal_object, read_table
+from orchestrator.enforce.drivers.nftables.scripts import incremental
+from orchestrator.errors import Refused
+from orchestrator.policy.addresses import Family
+
+_MINE = FILTERS[Plane.NFTABLES]
+_NO_TABLE = "No such file or directory"
+_STRANGE, _LEFT_OVER = "strange", "left over"
+"""The names under which what belongs to no object shows: an option that somebody set, a table that should be gone."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """The tables of one name: objects with the driver's own taken out, the stamp of each IP version, counters."""
+
+    objects: dict[Key, str] = field(default_factory=dict)
+    stamps: dict[Family, Stamp | None] = field(default_factory=dict)
+    counts: list[Count] = field(default_factory=list)
+
+    @property
+    def stamp(self) -> Stamp | None:
+        """None unless both IP versions carry the same one."""
+        return next(iter(self.stamps.values())) if len(self.stamps) == 2 and len({*self.stamps.values()}) == 1 else None
+
+    @property
+    def age(self) -> int:
+        return self.stamp.generation if self.stamp else -1
+
+
+class NftTool:
+    """The tables of this network namespace."""
+
+    filters = frozenset(_MINE.values())
+
+    def __init__(self, run: Run = run) -> None:
+        self._run = run
+        self._name: str | None = None
+        """Whose tables are what is held; None: there are none."""
+
+    def read(self) -> Holding:
+        """The newer tables, with older ones as something that should not be there."""
+        found = {name: tables for name in scripts.NAMES if (tables := self._found(name)).stamps}
+        self._name = max(found, key=lambda name: found[name].age, default=None)
+        if self._name is None:
+            return Holding({}, None, ())
+        held = found[self._name]
+        for name in found.keys() - {self._name}:
+            held.objects[Key(_MINE[Family.IPV4], _LEFT_OVER)] = name
+        return Holding(held.objects, held.stamp, tuple(held.counts))
+
+    def _found(self, name: str) -> _Found:
+        found = _Found()
+        for family, mine in _MINE.items():
+            try:
+                text = self._run(("nft", "-nn", "-a", "list", "table", IP[family], name), "")
+            except Refused as error:
+                if _NO_TABLE not in str(error):
+                    raise
+                continue
+            table = read_table(text)
+            found.counts += table.counts
+            found.stamps[family] = _taken_stamp(table.objects)
+            if table.objects == {scripts.GUARD: scripts.GUARD_TEXT}:
+                table.objects.clear()
+            if table.strange:
+                table.objects[_STRANGE] = "\n".join(table.strange)
+            found.objects |= {Key(mine, each): text for each, text in table.objects.items()}
+        return found
+
+    def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
+        """Only what changed, where that is simple and nft takes it; else new tables beside the old ones, which go."""
+        new = _tables(after)
+        for table in new.values():
+            scripts.check(table)
+        if self._name is None or not self._changed(self._name, _tables(before), new, stamp):
+            fresh = next(name for name in scripts.NAMES if name != self._name)
+            self._run(("nft", "-f", "-"), scripts.whole(fresh, new, stamp))
+            self._name = fresh
+            wait_for_packets()
+            self._run(("nft", "-f", "-"), "".join(scripts.removal(name) for name in scripts.NAMES if name != fresh))
+
+    def _changed(self, name: str, old: scripts.Tables, new: scripts.Tables, stamp: Stamp) -> bool:
+        """Whether a change of what differs was all that it took."""
+        found = incremental(name, old, new, stamp)
+        if found is None:
+            return False
+        change, removal = found
+        try:
+            self._run(("nft", "-f", "-"), change)
+            if removal:
+                wait_for_packets()
+                self._run(("nft", "-f", "-"), removal)
+        except Refused:  # it may hold something else than we believe
+            return False
+        return True
+
+    def normal(self, name: str, text: str) -> str:
+        """An object's text in normal form."""
+        return normal_object(name, text)
+
+
+def nftables_driver(run: Run = run) -> FilterDriver:
+    """The driver of this network namespace's nftables."""
+    return FilterDriver(NftTool(run))
+
+
+def _tables(objects: Objects) -> scripts.Tables:
+    return {
+        family: {key.name: text for key, text in objects.items() if key.filter is mine}
+        for family, mine in _MINE.items()
+    }
+
+
+def _taken_stamp(table: dict[str, str]) -> Stamp | None:
+    """Take the stamp out of a table. One that is not as we write it stays, as an object that should not be there."""
+    text = table.get(scripts.STAMP, "")
+    words = text.removeprefix('return comment "').removesuffix('"')
+    stamp = read_stamp(words)
+    if stamp is None or scripts.stamp_rule(stamp) != text:
+        return None
+    del table[scripts.STAMP]
+    return stamp

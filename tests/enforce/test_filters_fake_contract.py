@@ -1,0 +1,43 @@
+"""The packet filters' contract over the fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from enforce.contract_filters import Bench, FilterContract, corner_packets
+
+from orchestrator.compile.filterrows import Plane
+from orchestrator.enforce.drivers.iptables.fake import FakeIptables
+from orchestrator.enforce.drivers.iptables.tool import iptables_driver
+from orchestrator.enforce.drivers.nftables.fake import FakeNft
+from orchestrator.enforce.drivers.nftables.tool import nftables_driver
+from orchestrator.policy.model import Packet
+
+
+class FakeBench:
+    def __init__(self, plane: Plane) -> None:
+        self.plane = plane
+        self.packets = corner_packets()
+        self.machine = FakeNft() if plane is Plane.NFTABLES else FakeIptables()
+        self.run = self.machine.run
+        self.driver = nftables_driver(self.run) if plane is Plane.NFTABLES else iptables_driver("", self.run)
+
+    def forward(self, packets: Sequence[Packet]) -> list[bool]:
+        return [self.machine.forward(packet) for packet in packets]
+
+    def fail(self, words: str) -> None:
+        # nftables tries a second time, with everything made anew
+        self.machine.fails += [words] * (2 if self.plane is Plane.NFTABLES else 1)
+
+
+class TestFakeNftables(FilterContract):
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return FakeBench(Plane.NFTABLES)
+
+
+class TestFakeIptables(FilterContract):
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return FakeBench(Plane.IPTABLES)

@@ -1,0 +1,175 @@
+"""The packet filters' contract over the kernel's own nftables and both kinds of iptables, with real packets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_packets, policy, program
+
+from orchestrator.compile.filterrows import Plane
+from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.iptables.tool import iptables_driver
+from orchestrator.enforce.drivers.nftables import tool
+from orchestrator.enforce.drivers.nftables.scripts import incremental
+from orchestrator.enforce.drivers.nftables.tool import nftables_driver
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.router import Router
+from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.program import Program
+
+TAKING_TURNS_S = 4.0
+
+
+class RealBench:
+    """`variant`: which iptables; None: nftables."""
+
+    def __init__(self, router: Router, variant: str | None) -> None:
+        self._router = router
+        self._variant = variant
+        some = corner_packets()
+        self.packets = [packet for packet, came in zip(some, router.fire(some), strict=True) if came]
+        self.plane = Plane.NFTABLES if variant is None else Plane.IPTABLES
+        self.driver = nftables_driver(self._run) if variant is None else iptables_driver(variant, self._run)
+
+    def _run(self, command: Sequence[str], text: str) -> str:
+        return self._router.run(*command, text=text)
+
+    def run(self, command: Sequence[str], text: str) -> str:
+        """As a foreign hand: the same kind of iptables as the driver's."""
+        program, *options = command
+        if self._variant is not None:
+            program = program.replace("tables-", f"tables-{self._variant}-")
+        return self._run((program, *options), text)
+
+    def forward(self, packets: Sequence[Packet]) -> list[bool]:
+        return self._router.fire(packets)
+
+    def fail(self, words: str) -> None:
+        raise NotImplementedError(words)
+
+
+class RealFilter(FilterContract):
+    fails_at_will: ClassVar[bool] = False
+    variant: ClassVar[str | None] = None
+
+    @pytest.fixture
+    def bench(self, layout: Layout) -> Iterator[Bench]:
+        with Router(layout.prefix) as router:
+            yield RealBench(router, self.variant)
+
+    @pytest.mark.parametrize("whole", [False, True], ids=["in part", "as a whole"])
+    def test_nothing_passes_while_two_policies_that_both_deny_it_take_turns(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, whole: bool
+    ) -> None:
+        """What the sender's list permits the receiver's denies, and the other way round: a mix would let it through."""
+        if whole:
+            monkeypatch.setattr(tool, "incremental", lambda *_: None)
+        web, shut = SHOP[1], Acl(egress_default=Action.DENY)
+        sides = ((Acl(), Acl()), (Acl((web,)), shut))  # shop's list and bank's
+        programs = [program(bench, _between_tenants(*side), 7 + turn) for turn, side in enumerate(sides)]
+        packet = Packet(Family.IPV4, _number("203.0.113.9"), _number("198.51.100.10"), TCP, 40000, 80)
+        bring(bench, program(bench, _between_tenants(Acl((web,)), Acl()), 6))
+        assert all(bench.forward([packet] * 8))
+        bring(bench, programs[0])
+        assert _turns_in_which_nothing_passes(bench, programs, packet) > 20
+
+    def test_nothing_passes_while_a_list_that_always_denies_it_is_changed_in_place(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The same packet is denied by one rule or by another, and permitted by the last one: a half would pass."""
+        made: list[object] = []
+
+        def noted(*tables: Any) -> tuple[str, str] | None:
+            made.append(incremental(*tables))
+            return made[-1]  # type: ignore[return-value]
+
+        monkeypatch.setattr(tool, "incremental", noted)
+        others = [_deny(f"r{number}", f"192.0.2.{number}/32", number) for number in range(1, 60)]
+        ways = [_deny("x", "203.0.113.9/32", 80)], [_deny("x", "203.0.113.0/24", None)]
+        rest = Rule(RuleId("rest"), Action.PERMIT)
+        lists = [Acl((*others[:30], *way, *others[30:], rest)) for way in ways]
+        policies = [_between_tenants(acl, Acl(), numbered=True) for acl in lists]
+        programs = [program(bench, each, 7 + turn) for turn, each in enumerate(policies)]
+        packet = Packet(Family.IPV4, _number("203.0.113.9"), _number("198.51.100.10"), TCP, 40000, 80)
+        bring(bench, program(bench, _between_tenants(Acl((rest,)), Acl(), numbered=True), 6))
+        assert all(bench.forward([packet] * 8))
+        bring(bench, programs[0])
+        made.clear()
+        assert _turns_in_which_nothing_passes(bench, programs, packet) > 20
+        assert None not in made
+
+    def test_what_is_not_ours_stays(self, bench: Bench) -> None:
+        foreign = 'table ip other {\n chain c {\n  counter comment "not ours"\n }\n}\n'
+        text = "*filter\n:theirs - [0:0]\n-A INPUT -p tcp --dport 22 -j theirs\n-A theirs -j ACCEPT\nCOMMIT\n"
+        if bench.plane is Plane.NFTABLES:
+            bench.run(("nft", "-f", "-"), foreign)
+        else:
+            bench.run(("iptables-restore",), text)
+        self.test_a_delta_leads_from_one_program_to_another_and_back(bench, "without a rule")
+        if bench.plane is Plane.NFTABLES:
+            assert "not ours" in bench.run(("nft", "list", "table", "ip", "other"), "")
+        else:
+            saved = bench.run(("iptables-save",), "")
+            assert "-A INPUT -p tcp -m tcp --dport 22 -j theirs" in saved
+            assert "-A theirs -j ACCEPT" in saved
+
+
+def _turns_in_which_nothing_passes(bench: Bench, programs: Sequence[Program], packet: Packet) -> int:
+    """How often two programs took turns while a packet was sent again and again, and never came through."""
+    done, turns, passed = threading.Event(), 0, 0
+
+    def fire() -> None:
+        nonlocal passed
+        while not done.is_set():
+            passed += sum(bench.forward([packet] * 256))
+
+    firing = threading.Thread(target=fire)
+    firing.start()
+    until = time.monotonic() + TAKING_TURNS_S
+    while time.monotonic() < until:
+        turns += 1
+        here, there = programs[(turns + 1) % 2], programs[turns % 2]
+        bench.driver.apply(gap.step(here, there, (), bench.driver.resolve), gap.stamp_of(there))
+    done.set()
+    firing.join()
+    assert passed == 0
+    return turns
+
+
+def _between_tenants(shop: Acl, bank: Acl, *, numbered: bool = False) -> Policy:
+    owners = policy().tenants
+    numbers = {rule.id: number for number, rule in enumerate(shop.rules, 1)} if numbered else owners[0].rule_numbers
+    return Policy((replace(owners[0], acl=shop, rule_numbers=numbers), replace(owners[1], acl=bank)), ())
+
+
+def _deny(name: str, source: str, port: int | None) -> Rule:
+    ports = () if port is None else (PortRange(port, port),)
+    some = Rule(RuleId(name), Action.DENY, protocol=TCP, source=Addresses((Prefix.parse(source),)))
+    return replace(some, destination_ports=ports) if ports else some
+
+
+def _number(address: str) -> int:
+    return Prefix.parse(address).network
+
+
+class TestNftables(RealFilter):
+    """Everything is inherited."""
+
+
+class TestIptablesLegacy(RealFilter):
+    variant = "legacy"
+
+
+class TestIptablesNft(RealFilter):
+    variant = "nft"
+
+
+del RealFilter, FilterContract
