@@ -6,12 +6,14 @@ BIN    := $(VENV)/bin
 ACL    ?=
 SUITE  ?= control-plane
 
-# What the machine must have: the switch, a compiler for the fast parts, and what the tests ask (a database, certificates,
-# the kernel's own packet filter).
-DEBIAN := ca-certificates gcc iproute2 iptables iputils-ping libc6-dev nftables openssl openvswitch-switch postgresql procps \
-          python3-dev python3-venv
+# What the machine must have: the switch, compilers for the fast parts and for what runs in the kernel, and what the tests
+# ask (a database, certificates, the kernel's own packet filter).
+DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev nftables openssl openvswitch-switch \
+          postgresql procps python3-dev python3-venv
+# What drives traffic through firewalls, in suites and their tests.
+TRAFFIC := httperf iperf3 lighttpd netcat-openbsd
 
-.PHONY: help demo test test-long test-ryu search lint format bench docs packages clean
+.PHONY: help demo test test-long test-ryu search lint format bench docs pictures packages clean
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -19,6 +21,7 @@ help:  ## what each target does
 demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
 
+test: DEBIAN += $(TRAFFIC) chromium fonts-dejavu-core
 test: packages $(VENV)/.ready  ## every test: laws, contracts, real switches, real database
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 	$(BIN)/pytest -m "system and not long"
@@ -42,7 +45,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: DEBIAN += ovn-central ovn-host
+bench: DEBIAN += $(TRAFFIC) ovn-central ovn-host
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)
 
@@ -50,6 +53,10 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import pipeline_page; print(pipeline_page(), end="")' \
 	    > docs/pipeline.md
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
+
+pictures: DEBIAN += chromium fonts-dejavu-core
+pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
+	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console/test_browser.py
 
 packages:
 	@missing=$$(for name in $(DEBIAN); do \
@@ -59,7 +66,7 @@ packages:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
 
-$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.c) | packages
+$(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard orchestrator/*/_native/*.[ch] orchestrator/*/_native/*/*.c orchestrator/enforce/drivers/*/_native/*.[ch]) | packages
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

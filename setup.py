@@ -1,13 +1,58 @@
-"""Only what setup.cfg cannot say: the extension modules, compiled from our own C where NumPy is not fast enough."""
+"""Only what setup.cfg cannot say: the extension modules, compiled from our own C where NumPy is not fast enough, and
+the program of the flow cache, which runs in the kernel."""
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+FLOW_CACHE = Path("orchestrator/enforce/drivers/bpf")
+
+
+class BuildAll(build_ext):
+    """The extension modules, and the kernel's program where there is a compiler for it: only firewalls need that."""
+
+    def run(self) -> None:
+        super().run()
+        if shutil.which("clang") is None:
+            self.warn("there is no clang: the flow cache of firewalls is left out")
+            return
+        built = (Path() if self.inplace else Path(self.build_lib)) / FLOW_CACHE / "flowcache.bpf.o"
+        source = FLOW_CACHE / "_native" / "flowcache.bpf.c"
+        headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
+        options = ["-O2", "-g", "-Wall", "-target", "bpf", headers]
+        done = subprocess.run(
+            ["clang", *options, "-c", source, "-o", built], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            self.warn(f"the flow cache of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")
+
 
 setup(
+    cmdclass={"build_ext": BuildAll},
     ext_modules=[
         Extension(
             "orchestrator.policy._cover",
             ["orchestrator/policy/_native/cover.c"],
-            depends=[f"orchestrator/policy/_native/{name}.h" for name in ("sets", "tree", "search")],
+            depends=[
+                f"orchestrator/policy/_native/{name}.h"
+                for name in ("sets", "tree", "search", "rows", "crossings", "takers", "changes")
+            ],
+            extra_compile_args=["-O3"],
+        ),
+        Extension(
+            "orchestrator.policy._rules",
+            [f"orchestrator/policy/_native/rules/{name}.c" for name in ("module", "read", "write")],
+            depends=["orchestrator/policy/_native/rules/rules.h"],
+            extra_compile_args=["-O3"],
+        ),
+        Extension("orchestrator.edge._matches", ["orchestrator/edge/_native/matches.c"], extra_compile_args=["-O3"]),
+        Extension(
+            "orchestrator.enforce._flowstats",
+            ["orchestrator/enforce/_native/flowstats.c"],
             extra_compile_args=["-O3"],
         ),
         *(
@@ -31,5 +76,5 @@ setup(
             depends=["orchestrator/compile/_native/equivalence/equivalence.h"],
             extra_compile_args=["-O3"],
         ),
-    ]
+    ],
 )

@@ -1,0 +1,12 @@
+"""A flow cache in front of a packet filter: a tc program that decides popular packets before the kernel's IP stack.
+
+    _native/    the program, in C, and what its maps hold
+    libbpf.py   the few calls of libbpf that are needed, by ctypes
+    layout.py   rows of a cache as the octets of a map, and back
+    kernel.py   the program in the kernel: found or loaded, attached, given a set of rows, read, its counters
+    around.py   what else on the machine the cache would pass by
+    front.py    the cache as the agent's loop sees it
+    fake.py     the same in memory, for tests
+
+docs/flow-cache.md has the design, what it leaves to the slow path, and what it costs.
+"""

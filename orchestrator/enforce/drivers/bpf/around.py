@@ -1,0 +1,82 @@
+"""What else decides about packets on this machine, and the flow cache would pass by.
+
+The cache sends a packet on before the kernel's IP stack has seen it. What happens there besides the filter of ours must
+be repeated by the cache or not be there:
+
+    rp_filter              repeated: how strict is part of the set of rows
+    ip_forward             the kernel's own answer to the question for a route says it
+    IPv6 forwarding        asked here: in IPv6 the switch for all interfaces decides, and that answer looks at one
+    NAT, mangle, raw, ...  must not be there, nor a filter that is not the plane's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.compile.filterrows import Plane
+from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.enforce.drivers.nftables.scripts import NAMES
+from orchestrator.errors import Missing
+
+_OURS: Mapping[Plane, tuple[str, ...]] = {Plane.NFTABLES: NAMES, Plane.IPTABLES: ("filter",)}
+"""Names of the tables that the cache repeats; iptables over nftables keeps its tables under the same names."""
+_FAMILIES = frozenset({"ip", "ip6"})
+_NOT_OF_IP = frozenset({"arp", "bridge"})
+_LEGACY = ("ip_tables_names", "ip6_tables_names")
+_STRICTNESS = (0, 2, 1)
+"""Values of rp_filter, the least strict first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """`bystanders` are the tables of packet filters that are not ours; `source_check` the strictest rp_filter."""
+
+    source_check: int
+    forwards_ipv6: bool
+    bystanders: tuple[str, ...]
+
+
+def look_around(interfaces: Sequence[str], plane: Plane, commands: Run = run, root: Path = Path("/proc")) -> Around:
+    """The namespace that this is called in, whose filter is of one plane."""
+    ours = _OURS[plane]
+    conf = root / "sys/net/ipv4/conf"
+    everywhere = _number(conf / "all/rp_filter")
+    checks = [max(everywhere, _number(conf / interface / "rp_filter")) for interface in interfaces]
+    legacy = [
+        f"{name.partition('_')[0]}tables {table}"
+        for name in _LEGACY
+        for table in _words(root / "net" / name)
+        if plane is not Plane.IPTABLES or table not in ours
+    ]
+    return Around(
+        source_check=max(checks, key=_STRICTNESS.index, default=0),
+        forwards_ipv6=_number(root / "sys/net/ipv6/conf/all/forwarding") == 1,
+        bystanders=(*legacy, *_nftables(commands, ours)),
+    )
+
+
+def _nftables(commands: Run, ours: Sequence[str]) -> list[str]:
+    try:
+        lines = commands(("nft", "list", "tables"), "").splitlines()
+    except Missing:  # then nobody here has made any
+        return []
+    tables = [line.split()[1:3] for line in lines if line.startswith("table ")]
+    return [
+        f"nft {family} {name}"
+        for family, name in tables
+        if family not in _NOT_OF_IP and not (family in _FAMILIES and name in ours)
+    ]
+
+
+def _number(path: Path) -> int:
+    text = "".join(_words(path))
+    return int(text) if text.isdigit() else 0
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except FileNotFoundError:  # that version of IP, or that kind of filter, is not there
+        return []

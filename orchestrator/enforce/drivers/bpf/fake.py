@@ -1,0 +1,47 @@
+"""The flow cache's kernel in memory: it holds rows, decides packets and counts them, as the program does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.compile.cacherows import Verdict
+from orchestrator.enforce.drivers.bpf.kernel import Counted
+from orchestrator.enforce.drivers.bpf.layout import FlowSet, pack
+from orchestrator.policy.model import Packet
+
+
+class FakeKernel:
+    """One machine's. What it counted stays when a set goes, as the kernel's counters do."""
+
+    def __init__(self) -> None:
+        self._held: FlowSet | None = None
+        self._counts: dict[int, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Decide nothing."""
+        self._held = None
+
+    def open(self, held: FlowSet) -> None:
+        """Decide by these rows. Raises Refused for what does not fit."""
+        pack(held, 1, lambda cookie: len(self._counts.setdefault(cookie, (0, 0))))
+        self._held = held
+
+    def read(self) -> FlowSet | None:
+        """What it decides by."""
+        return self._held
+
+    def counted(self) -> Counted:
+        """Every counter there ever was."""
+        columns = np.array([(cookie, *counts) for cookie, counts in self._counts.items()], np.uint64).reshape(-1, 3)
+        return Counted(1, columns[:, 0], columns[:, 1], columns[:, 2])
+
+    def decide(self, packet: Packet, octets: int) -> Verdict:
+        """What becomes of a packet that the kernel would forward; DEFER is the slow path's."""
+        rows = self._held.rows if self._held is not None else ()
+        row = next((row for row in rows if row.holds(packet)), None)
+        if row is None or row.verdict is Verdict.DEFER:
+            return Verdict.DEFER
+        for cookie in row.counts:
+            packets, total = self._counts[cookie]
+            self._counts[cookie] = (packets + 1, total + octets)
+        return row.verdict

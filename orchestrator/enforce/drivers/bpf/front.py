@@ -1,0 +1,108 @@
+"""The flow cache as the agent's loop sees it: rows of a program in front of a packet filter (`filters/front.py`).
+
+    close ──▶ the filter changes ──▶ open
+
+A policy's rows reach the kernel only behind the policy itself, and leave it before. Where something on the machine
+decides about packets that the cache would pass by (`around.py`), it holds no rows, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import structlog
+
+from orchestrator.compile.cacherows import FLOWCACHE, cache_table, families, read_table
+from orchestrator.compile.filterrows import Plane
+from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
+from orchestrator.enforce.drivers.bpf.around import Around, look_around
+from orchestrator.enforce.drivers.bpf.kernel import Counted, KernelCache
+from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.errors import Missing
+from orchestrator.policy.addresses import Family
+from orchestrator.program.flows import FlowTable
+
+log = structlog.get_logger()
+
+NO_STAMP = Stamp(0, bytes(16))
+"""For whoever opens a cache without saying of which policy."""
+
+
+_KEYS = 0xCAC4E << 44
+
+
+class Kernel(Protocol):
+    """What holds the rows: the kernel, or a fake."""
+
+    def close(self) -> None: ...
+    def open(self, held: FlowSet) -> None: ...
+    def read(self) -> FlowSet | None: ...
+    def counted(self) -> Counted: ...
+
+
+class BpfFront:
+    """A flow cache at some interfaces of the network namespace it is called in, before the filter of a plane."""
+
+    def __init__(
+        self,
+        interfaces: Sequence[str],
+        plane: Plane,
+        kernel: Kernel | None = None,
+        around: Callable[[Sequence[str], Plane], Around] = look_around,
+    ) -> None:
+        self._kernel = kernel or KernelCache(interfaces)
+        self._look = partial(around, tuple(interfaces), plane)
+        self._around = self._look()
+        self._lacks: str | None = None
+
+    def close(self) -> None:
+        """From now on decide nothing. An error means that this is not certain."""
+        self._kernel.close()
+
+    def open(self, rows: FlowTable, stamp: Stamp = NO_STAMP) -> None:
+        """Hold these rows, of the policy that the stamp names, and begin to decide. Without rows stay closed.
+
+        Raises Missing on a machine that lacks what a flow cache needs, and from then on it has no rows here.
+        """
+        self._around = self._look()
+        found = read_table(self.resolve(rows))
+        if not found:
+            return
+        try:
+            self._kernel.open(FlowSet(found, stamp, self._around.source_check))
+        except Missing as error:
+            self._lacks = str(error)
+            raise
+
+    def observe(self) -> FlowTable:
+        """The rows, as read back; none while it is closed, or when it would have to be opened anew."""
+        self._look_again()
+        held = self._kernel.read()
+        if held is None or held.source_check != self._around.source_check:
+            return cache_table(())
+        return cache_table(held.rows)
+
+    def resolve(self, rows: FlowTable) -> FlowTable:
+        """Those rows of a program that the cache would hold here."""
+        mine = rows.take(np.flatnonzero(rows.table == FLOWCACHE))
+        if self._around.bystanders or self._lacks:
+            return mine.take(np.zeros(len(mine), np.bool_))
+        if self._around.forwards_ipv6:
+            return mine
+        return mine.take(np.flatnonzero(families(mine) == Family.IPV4))
+
+    def hits(self) -> Hits:
+        """What the cache has decided, by rule."""
+        found = self._kernel.counted()
+        # A key of a flow cache's counter: nobody else's has this form, and it is another when counters begin anew.
+        key = found.cookie ^ np.uint64(_KEYS | found.epoch << 8)
+        idle, age = np.full(len(key), UNKNOWN_IDLE_S, np.uint32), np.full(len(key), np.nan)
+        return Hits(key, found.cookie, found.packets, found.bytes, idle, age)
+
+    def _look_again(self) -> None:
+        before, self._around = self._around, self._look()
+        if self._around.bystanders and self._around != before:
+            log.warning("flow_cache.stays_closed", would_pass_by=list(self._around.bystanders))
