@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from api.problems import Unconditional, bad_input
 from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.control import Control
+from orchestrator.control.counting import CountDesk
 from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.feed import Feed
 from orchestrator.control.metrics import Metrics
@@ -36,6 +37,7 @@ class Services:
 
     control: Control
     enforcement: Enforcement
+    counts: CountDesk
     metrics: Metrics
     clock: Callable[[], dt.datetime]
     workbench: Workbench
@@ -47,8 +49,8 @@ class Services:
     expiry_lead: dt.timedelta
 
 
-def services(request: Request) -> Services:
-    """The services of the application that a request came to."""
+async def services(request: Request) -> Services:
+    """The services of the application that a request came to. A coroutine: FastAPI sends functions to a thread."""
     return cast("Services", request.app.state.services)
 
 

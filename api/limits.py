@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from fastapi import Request, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.lean import Lean
 from api.problems import problem
 from orchestrator.errors import TooLarge
 
@@ -36,7 +36,7 @@ class BodyLimit:
             await self._app(scope, _counting(receive, self._limit_bytes), send)
 
 
-class SmallBody(APIRoute):
+class SmallBody(Lean):
     """A route whose body is a small JSON document."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]

@@ -12,6 +12,7 @@ over: `X-Aclflow-Enforced` tells which. It spares the caller a second request, a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.answers import GENERATION
 from api.context import Services
 from orchestrator import stages
+from orchestrator.control.moved import noting
 
 ENFORCED = "X-Aclflow-Enforced"
 
@@ -42,20 +44,26 @@ class Waiting:
 
         async def patiently(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
-                await self._wait(scope, MutableHeaders(scope=message), wait_s)
+                await self._wait(scope, MutableHeaders(scope=message), wait_s, moved)
             await send(message)
 
-        await self._app(scope, receive, patiently)
+        with noting() as moved:
+            await self._app(scope, receive, patiently)
 
-    async def _wait(self, scope: Scope, answer: MutableHeaders, wait_s: int) -> None:
+    async def _wait(self, scope: Scope, answer: MutableHeaders, wait_s: int, moved: Mapping[str, int]) -> None:
         """Wait for the generation that an answer names, and say in it what came of that."""
-        generation = answer.get(GENERATION)
-        domain = await self._domain(scope.get("path_params", {}))
-        if generation is None or domain is None:
+        stated = answer.get(GENERATION)
+        if stated is None:
+            return
+        generation = int(stated)
+        domain = next((name for name, reached in moved.items() if reached == generation), None)
+        is_fresh = domain is not None
+        domain = domain or await self._domain(scope.get("path_params", {}))
+        if domain is None:
             return
         stages.lap("answer")
         limit_s = min(wait_s, self._services.watch_limit_s)
-        state = await self._services.enforcement.wait(domain, int(generation), limit_s)
+        state = await self._services.enforcement.wait(domain, generation, limit_s, is_fresh=is_fresh)
         stages.lap("enforce")
         answer["Preference-Applied"] = f"wait={wait_s}"
         answer[ENFORCED] = "true" if state.done else "false"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import httpx
 import orjson
 
 from orchestrator.client.records import Event
@@ -24,8 +23,8 @@ MISSED = "missed"
 SILENCE_S = 60.0
 """A stream of which nothing was heard for so long is broken: its heart beats every 15 seconds."""
 
-Connect = Callable[[Mapping[str, str]], AbstractContextManager[httpx.Response]]
-"""Opens the stream with some headers. Raises what a refused or failed request raises."""
+Connect = Callable[[Mapping[str, str]], AbstractContextManager[Iterable[bytes]]]
+"""Opens the stream with some headers; its octets as they come. Raises what a refused or failed request raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +67,19 @@ def followed(
     while True:
         seen = {"Last-Event-ID": str(after)} if after is not None else {}
         try:
-            with connect({"Accept": MEDIA_TYPE, **seen}) as answer:
+            with connect({"Accept": MEDIA_TYPE, **seen}) as chunks:
                 connected = True
-                for event in _events(answer, after):
+                for event in _events(chunks, after):
                     after = event.id
                     yield event
-        except TryAgain:
+        except TryAgain:  # also where it broke while it was read
             if not connected:
                 raise
-        except httpx.TransportError:
-            pass  # it broke while it was read
         sleep(retry_s)
 
 
-def _events(answer: httpx.Response, after: int | None) -> Iterator[Event]:
-    for message in messages(answer.iter_lines()):
+def _events(chunks: Iterable[bytes], after: int | None) -> Iterator[Event]:
+    for message in messages(_lines(chunks)):
         try:
             body = orjson.loads(message.data)
             if message.event == MISSED:
@@ -91,3 +88,10 @@ def _events(answer: httpx.Response, after: int | None) -> Iterator[Event]:
                 yield Event.of(body)
         except (ValueError, KeyError, TypeError) as error:
             raise Unreachable("the service's events cannot be read: is that the service?") from error
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    begun = b""
+    for chunk in chunks:
+        *lines, begun = (begun + chunk).split(b"\n")
+        yield from (line.removesuffix(b"\r").decode(errors="replace") for line in lines)

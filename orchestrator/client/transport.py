@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import httpx
 import orjson
 
+from orchestrator.client.connections import BROKEN, Answer, Connections, Streamed
 from orchestrator.client.problems import error_of
 from orchestrator.client.records import Written
 from orchestrator.client.stream import SILENCE_S
-from orchestrator.errors import BadInput, Missing, Unreachable
+from orchestrator.errors import Missing, Unreachable
 
 _STAGE = re.compile(r"(?P<stage>[a-z.]+);dur=(?P<ms>[0-9.]+)")
 
@@ -25,27 +26,25 @@ ANY_VERSION = "*"
 
 EPOCH = "X-Aclflow-Epoch"
 
+_CHUNK_BYTES = 1 << 16
+
 
 class Transport:
-    """One connection pool to one service. Safe to share between threads."""
+    """The way to one service. Safe to share between threads."""
 
     def __init__(
         self,
         url: str,
         token: str,
         timeout_s: float,
-        inner: httpx.BaseTransport | None = None,
+        inner: Connections | None = None,
         authority: Path | None = None,
     ) -> None:
-        headers = {"User-Agent": "aclflow", "Accept": "application/json"}
+        self._headers = {"User-Agent": "aclflow", "Accept": "application/json"}
         if token:
-            headers["X-Auth-Token"] = token
-        try:
-            self._http = httpx.Client(
-                base_url=url, headers=headers, timeout=timeout_s, transport=inner, verify=_trust(authority)
-            )
-        except httpx.InvalidURL as error:
-            raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
+            self._headers["X-Auth-Token"] = token
+        self._http = inner or Connections(url, _trust(authority))
+        self._url = url
         self._timeout_s = timeout_s
         self._wait_s: int | None = None
 
@@ -60,7 +59,7 @@ class Transport:
 
     def speak_as(self, epoch: int) -> None:
         """Say with every request from now on of which epoch the enforcement point is that we speak for."""
-        self._http.headers[EPOCH] = str(epoch)
+        self._headers[EPOCH] = str(epoch)
 
     def ask(
         self,
@@ -71,25 +70,20 @@ class Transport:
         body: object = None,
         headers: Mapping[str, str] | None = None,
         held_s: float = 0.0,
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request; `held_s` is how long the service may hold it. Raises the error that a problem stands for.
 
         `body` is sent as JSON, or as it is when it is bytes already. Parameters that are None are left out.
         """
         content = body if isinstance(body, bytes) else None if body is None else orjson.dumps(body)
-        sent = dict(headers or {})
+        sent = {**self._headers, **(headers or {})}
         if content is not None:
-            sent["Content-Type"] = "application/json"
+            sent.setdefault("Content-Type", "application/json")
         try:
-            response = self._http.request(
-                method,
-                path,
-                params={name: value for name, value in (query or {}).items() if value is not None},
-                content=content,
-                headers=sent,
-                timeout=httpx.Timeout(self._timeout_s + held_s, connect=self._timeout_s),
+            response = self._http.ask(
+                method, _with_query(path, query or {}), sent, content, timeout_s=self._timeout_s, held_s=held_s
             )
-        except (httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
+        except BROKEN as error:
             raise self._unreachable(error) from error
         if response.status_code >= 400:
             raise error_of(response.status_code, response.content)
@@ -97,17 +91,17 @@ class Transport:
 
     def _unreachable(self, error: Exception) -> Unreachable:
         reason = str(error) or type(error).__name__
-        return Unreachable(f"the service at {self._http.base_url} does not answer: {reason}")
+        return Unreachable(f"the service at {self._url} does not answer: {reason}")
 
     def read(self, path: str, **query: str | int | float | None) -> Any:
         """GET a JSON document."""
         return json_of(self.ask("GET", path, query=query))
 
-    def bodies(self, path: str, *, limit: int = 1000) -> Iterator[Any]:
+    def bodies(self, path: str, *, limit: int = 1000, **query: str | int | float | None) -> Iterator[Any]:
         """The pages of a list, one after the other."""
         marker: str | int | None = None
         while True:
-            body = self.read(path, limit=limit, marker=marker)
+            body = self.read(path, limit=limit, marker=marker, **query)
             yield body
             marker = body["next"]
             if marker is None:
@@ -121,26 +115,28 @@ class Transport:
     @contextmanager
     def stream(
         self, path: str, query: Mapping[str, str | int | float | None], headers: Mapping[str, str]
-    ) -> Iterator[httpx.Response]:
-        """GET something that goes on; the block reads it. Raises what `ask` raises until it has begun."""
-        asked = {name: value for name, value in query.items() if value is not None}
-        patience = httpx.Timeout(self._timeout_s, read=SILENCE_S)
+    ) -> Iterator[Iterator[bytes]]:
+        """GET something that goes on: its octets as they come, which raise Unreachable where it breaks.
+
+        Raises what `ask` raises until it has begun.
+        """
+        sent, target = {**self._headers, **headers}, _with_query(path, query)
         with ExitStack() as stack:
             try:
-                response = stack.enter_context(
-                    self._http.stream("GET", path, params=asked, headers=dict(headers), timeout=patience)
-                )
-            except (httpx.TransportError, httpx.InvalidURL) as error:
+                going_on = self._http.stream(target, sent, timeout_s=self._timeout_s, silence_s=SILENCE_S)
+                response = stack.enter_context(going_on)
+                refusal = response.read() if response.status >= 400 else b""
+            except BROKEN as error:
                 raise self._unreachable(error) from error
-            if response.status_code >= 400:
-                raise error_of(response.status_code, response.read())
-            yield response
+            if response.status >= 400:
+                raise error_of(response.status, refusal)
+            yield self._chunks(response)
 
-    def chunks(self, response: httpx.Response) -> Iterator[bytes]:
-        """The octets of a stream as they come. Raises Unreachable when it breaks."""
+    def _chunks(self, response: Streamed) -> Iterator[bytes]:
         try:
-            yield from response.iter_raw()
-        except httpx.TransportError as error:
+            while chunk := response.read1(_CHUNK_BYTES):
+                yield chunk
+        except BROKEN as error:
             raise self._unreachable(error) from error
 
     def write(
@@ -152,7 +148,7 @@ class Transport:
         etag: str | None = None,
         query: Mapping[str, str | int | float | None] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a change, on the condition that the thing is still at `etag` (None: no condition)."""
         stated = {"If-Match": etag} if etag is not None else {}
         if self._wait_s is not None:
@@ -161,17 +157,26 @@ class Transport:
         return self.ask(method, path, body=body, query=query, headers=stated, held_s=self._wait_s or 0.0)
 
 
-def _trust(authority: Path | None) -> ssl.SSLContext | bool:
+def _with_query(path: str, query: Mapping[str, str | int | float | None]) -> str:
+    stated = {name: _word(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(stated)}" if stated else path
+
+
+def _word(value: str | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _trust(authority: Path | None) -> ssl.SSLContext | None:
     """Whom to believe: one authority's certificate (PEM), else those that the machine believes."""
     if authority is None:
-        return True
+        return None
     try:
         return ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise Missing(f"the authority's certificate cannot be read: {error}", place=str(authority)) from None
 
 
-def written(response: httpx.Response) -> Written:
+def written(response: Answer) -> Written:
     """What the answer to a write says."""
     body = json_of(response)
     etag = response.headers.get("ETag", ANY_VERSION)
@@ -192,9 +197,9 @@ def _stages(timing: str) -> dict[str, float]:
     return {match["stage"]: float(match["ms"]) / 1000 for match in found if match}
 
 
-def json_of(response: httpx.Response) -> Any:
+def json_of(response: Answer) -> Any:
     """The JSON body of an answer. Raises Unreachable when it is none: whoever answers is not the service."""
     try:
         return orjson.loads(response.content)
     except orjson.JSONDecodeError as error:
-        raise Unreachable(f"{response.request.url} did not answer with JSON: is that the service?") from error
+        raise Unreachable(f"{response.url} did not answer with JSON: is that the service?") from error

@@ -1,9 +1,10 @@
 """What enforcement points read back, and who waits until a generation is enforced everywhere.
 
-    report ──▶ one transaction: points, events, hits ──▶ Standing of the domain ──▶ whoever waits looks at that
+    report ──▶ one transaction: points, events ──▶ Standing of the domain ──▶ whoever waits looks at that
 
-Who waits asks the database once, and then looks at what the reports say that come in: where this process takes them all
-(`recheck_s` is None), the domain's standing after a report is in memory, read in the report's own transaction.
+A domain's standing after a report is in memory, read in the report's own transaction: who waits is let go by it. That
+a generation is not enforced yet is believed only where this process takes all reports (`recheck_s` is None); else, and
+before the first report, the database is asked.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator import stages
@@ -21,18 +20,10 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.records import EnforcedState, HostCounters, PointReport, Standing
+from orchestrator.store.records import Committed, EnforcedState, PointReport, Standing
 
 Seconds = Mapping[str, float]
 """How long each stage of something took."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostHits:
-    """The counters of one host's switch."""
-
-    host: str
-    counters: HostCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,6 @@ class Report:
     """
 
     points: tuple[PointReport, ...]
-    hits: tuple[HostHits, ...]
     sequence: int | None = None
     epoch: int | None = None
     took: Mapping[str, Seconds] = field(default_factory=dict)
@@ -84,11 +74,11 @@ class Enforcement:
         self._recheck_s = recheck_s
         self._reported = Signal()
         self._lock = threading.Lock()
-        self._waited_for: Counter[str] = Counter()
         self._latest: dict[str, _Reported] = {}
         self._order = itertools.count()
         self._hosts_changed_at = -1
         self._closed = False
+        self._unsubscribe = store.subscribe(self._heard)
 
     def report(self, domain: str, enforcer: int, report: Report) -> None:
         """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound, Conflict.
@@ -97,12 +87,8 @@ class Enforcement:
         """
         reported = None
         with self._store.write() as unit:
-            fresh = unit.enforcers.report(enforcer, report.points, sequence=report.sequence, epoch=report.epoch)
-            hosts = {host.name for host in unit.domains.hosts(domain)} if report.hits else frozenset()
-            for each in report.hits:
-                if fresh and each.host in hosts:
-                    unit.hits.record(domain, each.host, each.counters)
-            if report.points and self._waited_for[domain]:
+            unit.enforcers.report(enforcer, report.points, sequence=report.sequence, epoch=report.epoch)
+            if report.points:
                 reported = _Reported(next(self._order), unit.enforcers.standing(domain), report.slowest)
         if reported is not None:
             self._keep(domain, reported)
@@ -121,30 +107,32 @@ class Enforcement:
                 raise NotFound(f"the domain is at generation {latest}: there is no {generation} yet")
             return unit.enforcers.enforced(domain, generation)
 
-    async def wait(self, domain: str, generation: int, wait_s: float) -> EnforcedState:
+    async def wait(self, domain: str, generation: int, wait_s: float, *, is_fresh: bool = False) -> EnforcedState:
         """Wait until every host enforces a generation; after `wait_s` the state says who lags. Raises NotFound.
 
+        `is_fresh`: the caller has just committed it, so it is known that there is such a generation.
         What the last host's stages took is told to the clock of the work under way (`orchestrator.stages`).
         """
         state: EnforcedState | None = None
 
         async def look() -> bool | None:
             nonlocal state
-            known = self._known(domain) if state is not None else None
-            if known is None:
+            known = self._latest.get(domain) if is_fresh or state is not None else None
+            state = known.standing.at(generation) if known is not None else None
+            if known is not None and state is not None and state.done:
+                stages.add_parts("enforce", known.took)
+            elif state is None or self._recheck_s is not None:
                 state = await asyncio.to_thread(self.enforced, domain, generation)
-            else:
-                state = known.standing.at(generation)
-                stages.add_parts("enforce", known.took if state.done else {})
             return state.done or self._closed or None
 
-        with self._waiting_for(domain):
-            await self._reported.until(look, wait_s, recheck_s=self._recheck_s)
+        await self._reported.until(look, wait_s, recheck_s=self._recheck_s)
         assert state is not None
         return state
 
-    def hosts_changed(self) -> None:
-        """A host was taken out: who waited for it waits no more."""
+    def _heard(self, committed: Committed) -> None:
+        """Where a host came or was taken out, who waits looks at the database again."""
+        if not committed.hosts:
+            return
         with self._lock:
             self._hosts_changed_at = next(self._order)
             self._latest.clear()
@@ -153,27 +141,11 @@ class Enforcement:
     def close(self) -> None:
         """Answer all who wait with the state as it is: the service stops."""
         self._closed = True
+        self._unsubscribe()
         self._reported.fire()
-
-    def _known(self, domain: str) -> _Reported | None:
-        """The standing after the latest report; None where only the database knows."""
-        return self._latest.get(domain) if self._recheck_s is None else None
 
     def _keep(self, domain: str, reported: _Reported) -> None:
         with self._lock:
             before = self._latest[domain].order if domain in self._latest else self._hosts_changed_at
-            if self._waited_for[domain] and before < reported.order:
+            if max(before, self._hosts_changed_at) < reported.order:
                 self._latest[domain] = reported
-
-    @contextmanager
-    def _waiting_for(self, domain: str) -> Iterator[None]:
-        with self._lock:
-            self._waited_for[domain] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waited_for[domain] -= 1
-                if not self._waited_for[domain]:
-                    del self._waited_for[domain]
-                    self._latest.pop(domain, None)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -41,17 +41,19 @@ CACHE_FOLLOWS_S = 0.5
 twice a second at the latest."""
 
 _MOST_STEPS = 64
-_MOST_KNOWN = 4
+_MOST_PAIRS = 4096
+_MOST_KNOWN = 64
 """When more programs than so many may be held, the database is asked which are."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What hosts may hold since it was published."""
+    """What hosts may hold since it was published, and how it came from what was published before."""
 
     generation: int
     digest: bytes
     policy: Policy
+    touched: _Touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Staging:
         self._complete: set[str] = set()
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
+        self._looked_at: dict[str, tuple[Policy, Policy, _Touched]] = {}
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -86,11 +89,14 @@ class Staging:
         """What may be published now: `newest`, or what of it may follow already."""
         if self._is_plain(domain, newest.policy):
             return newest
-        held = [policy for policy in self._held(unit, domain, newest) if _may_leak(policy, newest.policy)]
+        older, known = self._held(unit, domain, newest)
+        suspects = [*older, *self._suspects(domain, known, newest.policy)]
+        held = [policy for policy in suspects if _could_leak([_apart(policy, newest.policy)])]
         held_back = withheld(held, newest.policy) if held else {}
         if not held_back:
             return newest
-        return PolicySnapshot(narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER), newest.generation - 1)
+        policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER)
+        return replace(newest, policy=policy, generation=newest.generation - 1)
 
     def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
         """A program was published on the way to generation `target`."""
@@ -99,7 +105,10 @@ class Staging:
             known = self._published.get(domain, ())
             if known and known[-1].generation >= program.generation:
                 return
-            self._published[domain] = (*known, _Published(program.generation, program.digest, snapshot.policy))
+            touched = self._touched(domain, known[-1].policy, snapshot.policy) if known else _NOTHING
+            new = _Published(program.generation, program.digest, snapshot.policy, touched)
+            self._published[domain] = (*known, new)
+            self._looked_at.pop(domain, None)
             if is_staged and domain not in self._staged:
                 log.info("intersection first", domain=domain, generation=snapshot.generation, target=target)
             if is_staged:
@@ -121,18 +130,46 @@ class Staging:
             self._staged.pop(domain, None)
             self._complete.discard(domain)
             self._passed.pop(domain, None)
+            self._looked_at.pop(domain, None)
 
     def _is_plain(self, domain: str, newest: Policy) -> bool:
-        """Whether nothing that any host may hold could leak, as far as that is known without asking the database."""
+        """Whether nothing that any host may hold could leak, as far as that is known without asking the database.
+
+        What lies between any of these and the newest is among the changes since the oldest, so one look is enough.
+        """
         with self._lock:
             known = self._published.get(domain, ())
-            if domain not in self._complete or len(known) > _MOST_KNOWN:
+            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN:
                 return False
-        return not any(_may_leak(each.policy, newest) for each in known)
+            last = self._touched(domain, known[-1].policy, newest)
+        return not _could_leak([*(each.touched for each in known[1:]), last])
 
-    def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> list[Policy]:
-        """The policies that hosts may hold; what none can hold any more is forgotten."""
-        records = [record for _, record in unit.enforcers.standing(domain).hosts if record is not None]
+    def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
+        """Of the policies that hosts may hold those that are apart from the newest by changes that could leak."""
+        if not known:
+            return []
+        changes = [self._touched(domain, known[-1].policy, newest)]
+        for place in range(len(known) - 1, -1, -1):
+            if _could_leak(changes):
+                return [each.policy for each in known[: place + 1]]
+            changes.append(known[place].touched)
+        return []
+
+    def _touched(self, domain: str, before: Policy, after: Policy) -> _Touched:
+        """Where two policies differ; remembered from looking at a policy until it is published."""
+        looked = self._looked_at.get(domain)
+        if looked is None or looked[0] is not before or looked[1] is not after:
+            self._looked_at[domain] = looked = (before, after, _apart(before, after))
+        return looked[2]
+
+    def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:
+        """What hosts may hold: policies from before this service started, and what was published since.
+
+        What none can hold any more is forgotten.
+        """
+        complete = unit.firewalls.names(domain)  # each enforces a whole policy by itself, so no mix of theirs can leak
+        hosts = unit.enforcers.standing(domain).hosts
+        records = [record for name, record in hosts if record is not None and name not in complete]
         reports = [record.report for record in records]
         age_s = min(((unit.now - record.reported).total_seconds() for record in records), default=0.0)
         with self._lock:
@@ -147,9 +184,8 @@ class Staging:
         else:
             self._complete.add(domain)
         if not reports:
-            return []
-        older = [policy for generation in sorted(before) for policy in _policies_at(unit, newest, generation)]
-        return [*older, *(each.policy for each in known)]
+            return (), ()
+        return [policy for generation in sorted(before) for policy in _policies_at(unit, newest, generation)], known
 
     def _settled(self, domain: str, known: tuple[_Published, ...], first: int, age_s: float) -> int:
         """The oldest program that may still decide packets: hosts hold the one at `first` or later, as they have said
@@ -193,52 +229,61 @@ def _list_at(unit: Unit, tenant: Tenant, generation: int) -> Acl | None:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """Where two lists of a tenant differ: in which directions and rules; None where these are not told apart."""
+    """Where two policies differ: in which directions and rules; None where these are not told apart."""
 
     ways: frozenset[Direction]
     boxes: tuple[tuple[Direction, Box], ...] | None
 
 
 _BOTH_WAYS = frozenset(Direction)
+_NOTHING = _Touched(frozenset(), ())
 
 
-def _may_leak(old: Policy, new: Policy) -> bool:
+def _could_leak(changes: Sequence[_Touched]) -> bool:
     """Whether lists changed in both directions, and perhaps for the same packets. Most changes are told at once."""
-    if old is new:
+    if frozenset[Direction]().union(*(each.ways for each in changes)) != _BOTH_WAYS:
         return False
-    olds = {tenant.id: tenant for tenant in old.tenants}
-    if olds.keys() != {tenant.id for tenant in new.tenants} or old.return_traffic is not new.return_traffic:
-        return True
-    pairs = ((olds[tenant.id], tenant) for tenant in new.tenants)
-    touched = [
-        _touched(*pair) for pair in pairs if pair[0].acl is not pair[1].acl or pair[0].prefixes != pair[1].prefixes
-    ]
-    if {way for each in touched for way in each.ways} != _BOTH_WAYS:
-        return False
-    if any(each.boxes is None for each in touched):
-        return True
-    boxes = [pair for each in touched for pair in each.boxes or ()]
+    boxes = [pair for each in changes for pair in each.boxes or ()]
     leaving, arriving = (
         [box for way, box in boxes if way is wanted] for wanted in (Direction.EGRESS, Direction.INGRESS)
     )
+    if any(each.boxes is None for each in changes) or len(leaving) * len(arriving) > _MOST_PAIRS:
+        return True
     return any(one.overlaps(other) for one in leaving for other in arriving)
 
 
-def _touched(before: Tenant, after: Tenant) -> _Touched:
+def _apart(old: Policy, new: Policy) -> _Touched:
+    """Where two policies differ."""
+    if old is new:
+        return _NOTHING
+    olds = {tenant.id: tenant for tenant in old.tenants}
+    if olds.keys() != {tenant.id for tenant in new.tenants} or old.return_traffic is not new.return_traffic:
+        return _Touched(_BOTH_WAYS, None)
+    pairs = ((olds[tenant.id], tenant) for tenant in new.tenants)
+    touched = [
+        _lists_apart(*pair) for pair in pairs if pair[0].acl is not pair[1].acl or pair[0].prefixes != pair[1].prefixes
+    ]
+    unclear = any(each.boxes is None for each in touched)
+    boxes = None if unclear else tuple(pair for each in touched for pair in each.boxes or ())
+    return _Touched(frozenset(way for each in touched for way in each.ways), boxes)
+
+
+def _lists_apart(before: Tenant, after: Tenant) -> _Touched:
     """What a list opens or closes lies in the rules that came, went or moved, and in those of changed groups."""
     old, new = before.acl, after.acl
     if before.prefixes != after.prefixes:
         return _Touched(_BOTH_WAYS, None)
     ways = {way for way in Direction if old.default(way) is not new.default(way)}
     groups = frozenset(name for name in {**old.groups, **new.groups} if old.groups.get(name) != new.groups.get(name))
-    steps = edits(old.rules, new.rules, _MOST_STEPS)
+    _, gone, come = old.listed.apart(new.listed)
+    steps = edits(gone, come, _MOST_STEPS)
     if steps is None or ways or groups:
         ways |= {way for way in Direction if _one_way(old, way) != _one_way(new, way)}
         ways |= {
             rule.direction for rule in new.rules if groups.intersection(rule.source.groups + rule.destination.groups)
         }
         return _Touched(frozenset(ways), None)
-    changed = [new.rules[step.new] if step.is_insert else old.rules[step.old] for step in steps]
+    changed = [come[step.new] if step.is_insert else gone[step.old] for step in steps]
     boxes = tuple((rule.direction, box) for rule in changed for box in boxes_of(rule, new.groups))
     return _Touched(frozenset(rule.direction for rule in changed), boxes)
 

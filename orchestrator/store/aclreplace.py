@@ -42,7 +42,7 @@ class Replacement:
 
 def compare(tx: Transaction, tenant: int, acl: Acl) -> Replacement:
     """Read a tenant's current rows and see what `acl` changes. Raises BadInput, TooLarge."""
-    bodies = tuple([aclrows.body_of(rule, f"rules[{index}]") for index, rule in enumerate(acl.rules)])
+    bodies = aclrows.bodies_of(acl.rules)
     before = tx.read(aclrows.current_rows(tenant).order_by(acl_rules.c.order_key)).all()
     by_id = {row.rule_id: row for row in before}
     same = []

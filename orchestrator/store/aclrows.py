@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +11,8 @@ import orjson
 from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
 from orchestrator.errors import NotFound
-from orchestrator.policy.formats.native import at, read_text, rule_from_json, rule_to_json
+from orchestrator.policy.formats.native import at, read_text, rule_texts, rules_from_json
+from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import Action, Rule, TenantId, trusted_acl
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store import grouprows
@@ -27,6 +27,7 @@ from orchestrator.store.aclcache import (
 )
 from orchestrator.store.bulk import collector_paused
 from orchestrator.store.keys import from_micros, keys_between, to_micros
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.transaction import Transaction, one_line
@@ -51,10 +52,22 @@ class NewRow(NamedTuple):
 
 def body_of(rule: Rule, place: str = "") -> str:
     """A rule as its row keeps it. Raises BadInput for texts that readers of the native form would refuse later."""
+    _check_texts(rule, place)
+    return rule_texts((rule,))[0]
+
+
+def bodies_of(rules: tuple[Rule, ...]) -> tuple[str, ...]:
+    """`body_of` for many."""
+    for index, rule in enumerate(rules):
+        if rule.description or rule.owner:
+            _check_texts(rule, f"rules[{index}]")
+    return tuple(rule_texts(rules))
+
+
+def _check_texts(rule: Rule, place: str) -> None:
     for name, words in (("description", rule.description), ("owner", rule.owner)):
         if not words.isprintable():
             at(f"{place}.{name}" if place else name, read_text, words)
-    return orjson.dumps(rule_to_json(rule)).decode()
 
 
 def new_row(rule: Rule, order_key: int, number: int, body: str) -> NewRow:
@@ -89,7 +102,7 @@ def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
         .where(_rules.tenant == tenant.number, grouprows.holds_at(_rules, head.version))
         .order_by(_rules.order_key)
     ).all()
-    rules = tuple(_rules_of([row.body for row in rows]))
+    rules = _rules_of([row.body for row in rows])
     numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
     groups = grouprows.load(tx, tenant.number, head.version)
     return _entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
@@ -143,7 +156,7 @@ def _is_kept(tx: Transaction, tenant: int, version: int) -> bool:
 def _entry(
     tenant: Row[Any],
     head: Row[Any] | VersionLine,
-    rules: tuple[Rule, ...],
+    rules: tuple[Rule, ...] | Listed[Rule],
     numbers: RuleNumbers,
     groups: Mapping[str, KeyedGroup],
     keys: array[int],
@@ -155,32 +168,34 @@ def _entry(
     return CachedAcl(record, keys, numbers, groups)
 
 
-_LINE = select(acl_versions).where(
-    _versions.tenant == bindparam("of_tenant"), _versions.version == bindparam("at_version")
+_LINE = Prepared(
+    select(acl_versions).where(_versions.tenant == bindparam("of_tenant"), _versions.version == bindparam("at_version"))
 )
 
 
 def version_row(tx: Transaction, tenant: Row[Any], version: int) -> Row[Any]:
     """The line of a version. Raises NotFound."""
-    row = tx.read(_LINE, {"of_tenant": tenant.number, "at_version": version}).one_or_none()
+    row = tx.row(_LINE, of_tenant=tenant.number, at_version=version)
     if row is None:
         raise NotFound(f"the access list of '{tenant.id}' has no version {version}, or not any more")
     return row
 
 
-def _rules_of(bodies: Sequence[str]) -> list[Rule]:
+def _rules_of(bodies: Sequence[str]) -> tuple[Rule, ...]:
     """The rules of many bodies, parsed as one document: one call for all instead of one for each."""
-    return [rule_from_json(document) for document in orjson.loads(f"[{','.join(bodies)}]")]
+    return rules_from_json(orjson.loads(f"[{','.join(bodies)}]"))
 
 
-_CURRENT_RULE = select(acl_rules).where(
-    _rules.tenant == bindparam("of_tenant"), _rules.rule_id == bindparam("called"), _rules.until_version.is_(None)
+_CURRENT_RULE = Prepared(
+    select(acl_rules).where(
+        _rules.tenant == bindparam("of_tenant"), _rules.rule_id == bindparam("called"), _rules.until_version.is_(None)
+    )
 )
 
 
 def current_row(tx: Transaction, tenant: int, rule_id: str) -> Row[Any] | None:
     """The row of a rule of the current list."""
-    return tx.read(_CURRENT_RULE, {"of_tenant": tenant, "called": rule_id}).one_or_none()
+    return tx.row(_CURRENT_RULE, of_tenant=tenant, called=rule_id)
 
 
 def current_rows(tenant: int) -> Select[Any]:
@@ -191,7 +206,18 @@ def current_rows(tenant: int) -> Select[Any]:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-_BEGIN = insert(acl_versions)
+_BEGIN = Prepared(insert(acl_versions))
+_FORGET = (
+    Prepared(
+        delete(acl_versions).where(_versions.tenant == bindparam("of_tenant"), _versions.version < bindparam("oldest"))
+    ),
+    *(
+        Prepared(
+            delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.until_version <= bindparam("oldest"))
+        )
+        for table in (acl_rules, acl_groups, acl_group_members)
+    ),
+)
 
 
 def begin_version(
@@ -202,18 +228,26 @@ def begin_version(
     version = int(tenant.acl_version) + 1
     line = VersionLine(version, author, tx.micros, defaults[0].value, defaults[1].value)
     generation = tx.bump_for_list(tenant)
-    tx.write(_BEGIN, {**asdict(line), "tenant": tenant.number, "rules": rules, "generation": generation})
+    tx.rows(
+        _BEGIN,
+        tenant=tenant.number,
+        version=version,
+        author=author,
+        created=line.created,
+        ingress_default=line.ingress_default,
+        egress_default=line.egress_default,
+        rules=rules,
+        generation=generation,
+    )
     tx.moves[tenant.number] = ListMoves(line)
     oldest = version - tx.settings.versions_kept + 1
     if oldest > 0:
-        tx.write(delete(acl_versions).where(_versions.tenant == tenant.number, _versions.version < oldest))
-        tx.write(delete(acl_rules).where(_rules.tenant == tenant.number, _rules.until_version <= oldest))
-        for table in (acl_groups, acl_group_members):
-            tx.write(delete(table).where(table.c.tenant == tenant.number, table.c.until_version <= oldest))
+        for forget in _FORGET:
+            tx.rows(forget, of_tenant=tenant.number, oldest=oldest)
     return version
 
 
-_END = (
+_END = Prepared(
     update(acl_rules)
     .where(
         _rules.tenant == bindparam("of_tenant"),
@@ -229,7 +263,7 @@ def end_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]
     if rows:
         tx.moves[tenant].ended += [EndedRow(row.order_key, row.rule_id) for row in rows]
         ends = {"of_tenant": tenant, "ends": version}
-        tx.write(_END, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in rows])
+        tx.each(_END, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in rows])
 
 
 def end_all(tx: Transaction, tenant: int, version: int) -> None:
@@ -238,17 +272,22 @@ def end_all(tx: Transaction, tenant: int, version: int) -> None:
     tx.write(update(acl_rules).where(current).values(until_version=version))
 
 
+_ROW_COLUMNS = ("tenant", "since_version", *NewRow._fields)
+_BEGIN_ROW = Prepared(insert(acl_rules), _ROW_COLUMNS)
+
+
 def begin_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow]) -> None:
     """Let rows hold from `version` on."""
     begun = zip(rows, _rules_of([row.body for row in rows]), strict=True)
     tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
-    fill(tx, tenant, version, rows)
+    tx.sets_times = tx.sets_times or any(row.expires is not None for row in rows)
+    tx.each(_BEGIN_ROW, [{"tenant": tenant, "since_version": version, **row._asdict()} for row in rows])
 
 
 def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> None:
     """Let rows hold from `version` on, where the whole new list is known (`Transaction.fresh`)."""
-    columns = ("tenant", "since_version", *NewRow._fields)
-    tx.insert_rows(acl_rules, columns, ((tenant, version, *row) for row in rows))
+    tx.sets_times = True
+    tx.insert_rows(acl_rules, _ROW_COLUMNS, ((tenant, version, *row) for row in rows))
 
 
 def key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:

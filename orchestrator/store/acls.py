@@ -136,7 +136,8 @@ class Acls(AclSteps):
 
     def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str) -> Change:
         for index, rule in enumerate(acl.rules):
-            check_in_time(self._tx, rule, f"rules[{index}].")
+            if rule.expires is not None:
+                check_in_time(self._tx, rule, f"rules[{index}].")
         plan = aclreplace.compare(self._tx, owner.number, acl)
         defaults = (acl.ingress_default, acl.egress_default)
         if plan.nothing and defaults == defaults_of(head):

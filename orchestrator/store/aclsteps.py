@@ -8,11 +8,17 @@ from sqlalchemy import Row, bindparam, update
 
 from orchestrator.policy.model import Action
 from orchestrator.store import aclrows
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Change
 from orchestrator.store.schema import tenants
 from orchestrator.store.transaction import Transaction, expect
 
-_SET_VERSION = update(tenants).where(tenants.c.number == bindparam("of_tenant")).values(acl_version=bindparam("now"))
+_SET_VERSION = Prepared(
+    update(tenants)
+    .where(tenants.c.number == bindparam("of_tenant"))
+    .values(acl_version=bindparam("now"))
+    .returning(*tenants.c)
+)
 
 
 class AclSteps:
@@ -31,7 +37,7 @@ class AclSteps:
         return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults_of(head))
 
     def _end(self, owner: Row[Any], version: int) -> Change:
-        self._tx.write(_SET_VERSION, {"of_tenant": owner.number, "now": version})
+        self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version)
         return Change(version, self._tx.bump_for_list(owner))
 
     def _unchanged(self, owner: Row[Any]) -> Change:

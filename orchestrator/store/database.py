@@ -10,7 +10,7 @@ import os
 import sqlite3
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
@@ -21,6 +21,8 @@ WRITES = "aclflow_writes"
 
 WRITER_LOCK = 0xAC1F10
 """PostgreSQL's advisory lock that a writer holds until its transaction ends: there is one writer at a time."""
+
+_LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
 
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _POOL = {"pool_size": 8, "max_overflow": 32}
@@ -47,7 +49,8 @@ def begin_writing(connection: Connection) -> None:
     connection.execution_options(**{WRITES: True})
     connection.begin()
     if connection.dialect.name == _POSTGRES:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": WRITER_LOCK})
+        driver: Any = connection.connection.driver_connection
+        driver.execute(_LOCK)
 
 
 def begin_reading(connection: Connection) -> None:

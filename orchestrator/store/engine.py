@@ -12,12 +12,12 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, Unreachable
 from orchestrator.store.aclcache import AclCache
 from orchestrator.store.clock import SteadyClock, utc_now
 from orchestrator.store.database import begin_reading, begin_writing, connect_pool
@@ -44,6 +44,7 @@ class Store:
         self._principals = PrincipalCache()
         self._is_alone = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
+        self._writer: Connection | None = None
         self._notices = Notices(engine)
 
     @contextmanager
@@ -104,27 +105,41 @@ class Store:
         """Stop listening and give all connections back. Units still open end first."""
         self._notices.close()
         with self._turn:
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = None
             self.engine.dispose()
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Transaction]:
-        with translated():
-            connection = self.engine.connect()
-        with connection:
-            with translated():
-                (begin_writing if writing else begin_reading)(connection)
-            tx = Transaction(connection, self._clock(), writing, self._settings, self._cache, self._policies)
-            try:
-                yield tx
-            finally:
-                tx.spent = tx.spent or "this unit of work is over"
+        connection = self._writing() if writing else _begun(self.engine.connect, begin_reading)
+        tx = Transaction(connection, self._clock(), writing, self._settings, self._cache, self._policies)
+        try:
+            yield tx
+        except Unreachable:
+            connection.invalidate()
+            raise
+        finally:
+            tx.spent = tx.spent or "this unit of work is over"
+            if writing and not connection.in_transaction():
+                self._writer = connection
+            else:
+                connection.close()
+
+    def _writing(self) -> Connection:
+        """The connection that wrote last, as long as it is good: there is one writer at a time."""
+        kept, self._writer = self._writer, None
+        if kept is not None:
+            with suppress(Unreachable):  # the database was away meanwhile
+                return _begun(lambda: kept, begin_writing)
+        return _begun(self.engine.connect, begin_writing)
 
     def _commit(self, tx: Transaction) -> Committed | None:
         if tx.spent is not None:
             raise RuntimeError(f"{tx.spent}, so it cannot be committed")
         committed = None
-        if tx.generations or tx.last_event is not None:
-            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event)
+        if tx.generations or tx.last_event is not None or tx.moves_hosts:
+            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
             self._notices.announce(tx, committed)
         try:
             with translated():
@@ -140,6 +155,19 @@ class Store:
             self._cache.put(tenant, entry)
         for domain, snapshot in tx.snapshots.items():
             self._policies.put(domain, snapshot)
+
+
+def _begun(connect: Callable[[], Connection], begin: Callable[[Connection], None]) -> Connection:
+    """A connection with a transaction begun. Raises Busy, Unreachable; the connection is given up then."""
+    with translated():
+        connection = connect()
+        try:
+            begin(connection)
+        except BaseException:
+            connection.invalidate()
+            connection.close()
+            raise
+    return connection
 
 
 def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Store:

@@ -10,20 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select
 
+from orchestrator.errors import NotFound
 from orchestrator.eventkinds import About, about
 from orchestrator.store.keys import from_micros
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Event, EventPage
-from orchestrator.store.schema import events, tenants
+from orchestrator.store.schema import events
 from orchestrator.store.transaction import Transaction
 
 _FORGET_EVERY = 100
 _FORGOTTEN = "events_forgotten"
 
 
-_APPEND = insert(events).returning(events.c.id)
-_OWNER = select(tenants.c.number, tenants.c.domain).where(tenants.c.id == bindparam("called"))
+_APPEND = Prepared(insert(events).returning(events.c.id), [column.name for column in events.c if column.name != "id"])
 
 
 class Events:
@@ -40,16 +41,17 @@ class Events:
         body = orjson.dumps(dict(detail)).decode()
         tenant, domain = self._about(kind, subject)
         generation = detail.get("generation")
-        row = {
-            "time": self._tx.micros,
-            "kind": kind,
-            "subject": subject,
-            "detail": body,
-            "tenant": tenant,
-            "domain": domain,
-            "generation": generation,
-        }
-        event_id = int(self._tx.write(_APPEND, row).scalar_one())
+        [appended] = self._tx.rows(
+            _APPEND,
+            time=self._tx.micros,
+            kind=kind,
+            subject=subject,
+            detail=body,
+            tenant=tenant,
+            domain=domain,
+            generation=generation,
+        )
+        event_id = int(appended.id)
         self._tx.last_event = event_id
         if event_id % _FORGET_EVERY == 0:
             oldest = event_id - self._tx.settings.events_kept
@@ -86,8 +88,11 @@ class Events:
         """The number of the tenant, and the domain, that an event is about, where there are such."""
         match about(kind):
             case About.TENANT:
-                row = self._tx.read(_OWNER, {"called": subject}).one_or_none()
-                return (row.number, row.domain) if row is not None else (None, None)
+                try:
+                    row = self._tx.tenant(subject)
+                except NotFound:
+                    return None, None
+                return row.number, row.domain
             case About.DOMAIN:
                 return None, subject
             case About.SERVICE:

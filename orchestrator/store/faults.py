@@ -51,7 +51,7 @@ def translated() -> Iterator[None]:
         raise Busy("every connection to the store is in use: try again") from error
     except (OverflowError, UnicodeEncodeError) as error:  # SQLite's driver, before it asks the database
         raise BadInput(_UNHEARD_OF) from error
-    except (exc.DBAPIError, psycopg.Error) as error:
+    except (exc.DBAPIError, psycopg.Error, sqlite3.Error) as error:
         ours = _ours(error.orig if isinstance(error, exc.DBAPIError) else error)
         if ours is None:
             raise

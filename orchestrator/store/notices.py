@@ -14,14 +14,16 @@ from types import MappingProxyType
 
 import orjson
 import psycopg
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, bindparam, func, select
 
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Committed
 from orchestrator.store.transaction import Transaction
 
 Listener = Callable[[Committed], None]
 
 CHANNEL = "aclflow"
+_NOTIFY = Prepared(select(func.pg_notify(bindparam("channel"), bindparam("payload")).label("told")))
 UNKNOWN = Committed(MappingProxyType({}), None)
 """Notices may have been lost: look for yourself."""
 
@@ -63,7 +65,7 @@ class Notices:
         payload = orjson.dumps(notice).decode()
         if len(payload) > _LONGEST_NOTICE:
             payload = orjson.dumps({"from": self._self, "domains": {}, "event": None}).decode()
-        tx.write(text("SELECT pg_notify(:channel, :payload)"), {"channel": CHANNEL, "payload": payload})
+        tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
 
     def tell(self, committed: Committed) -> None:
         """Call every listener. One that fails does not keep the others from hearing."""

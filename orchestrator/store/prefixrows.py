@@ -9,15 +9,18 @@ from sqlalchemy import Row, Table, bindparam, insert, select
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store.keys import first_bytes, last_bytes
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.schema import prefixes
 from orchestrator.store.transaction import Transaction
 
-_OWNED = select(prefixes.c.prefix).where(prefixes.c.tenant == bindparam("of_tenant")).order_by(prefixes.c.first)
+_OWNED = Prepared(
+    select(prefixes.c.prefix).where(prefixes.c.tenant == bindparam("of_tenant")).order_by(prefixes.c.first)
+)
 
 
 def owned_prefixes(tx: Transaction, tenant: int) -> tuple[Prefix, ...]:
     """What a tenant owns, in the order of addresses, IPv4 first."""
-    return tuple([Prefix.parse(text) for text in tx.read(_OWNED, {"of_tenant": tenant}).scalars()])
+    return tuple([Prefix.parse(row.prefix) for row in tx.rows(_OWNED, of_tenant=tenant)])
 
 
 def overlapping(tx: Transaction, table: Table, prefix: Prefix) -> Row[Any] | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, or_, select
+from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.policy.model import TenantId
 from orchestrator.store.keys import digest_of, from_micros, new_secret, to_micros
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.principals import Bearer
 from orchestrator.store.records import NewToken, Principal, Role, TokenRecord
 from orchestrator.store.schema import enforcers, tenants, tokens
@@ -62,8 +63,7 @@ class Tokens:
 
     def bearer(self, secret: str) -> Bearer:
         """Who bears this token, and until when. Raises Unauthenticated."""
-        unexpired = or_(tokens.c.expires.is_(None), tokens.c.expires > self._tx.micros)
-        row = self._tx.read(_rows().where(tokens.c.digest == digest_of(secret), unexpired)).one_or_none()
+        row = self._tx.row(_BEARER, of_secret=digest_of(secret), at=self._tx.micros)
         if row is None:
             raise Unauthenticated("the token is not valid, or not any more")
         return Bearer(_principal(row), row.expires)
@@ -95,6 +95,14 @@ def _rows() -> Select[Any]:
         .outerjoin(tenants, tenants.c.number == tokens.c.tenant)
         .outerjoin(enforcers, enforcers.c.id == tokens.c.enforcer)
     )
+
+
+_BEARER = Prepared(
+    _rows().where(
+        tokens.c.digest == bindparam("of_secret"),
+        or_(tokens.c.expires.is_(None), tokens.c.expires > bindparam("at")),
+    )
+)
 
 
 def _principal(row: Row[Any]) -> Principal:

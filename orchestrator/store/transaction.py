@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import psycopg
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Row, Table, bindparam, insert, select, update
@@ -17,31 +18,42 @@ from orchestrator.store.aclcache import AclCache, CachedAcl, ListMoves
 from orchestrator.store.faults import translated
 from orchestrator.store.keys import to_micros
 from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.prepared import Driver, Prepared, Rows
 from orchestrator.store.records import PolicySnapshot
-from orchestrator.store.schema import counters, domains, enforcers, tenants, tokens
+from orchestrator.store.schema import counters, domains, enforcers, hosts, tenants, tokens
 
 _T = TypeVar("_T")
 
 _BEARERS = frozenset({tokens, tenants, enforcers})
 """Tables whose rows are tokens, or take theirs with them when they go."""
 
-_TENANT = select(tenants).where(tenants.c.id == bindparam("called"))
-_DOMAIN = select(domains).where(domains.c.id == bindparam("called"))
-_MOVE = (
+_TENANT = Prepared(select(tenants).where(tenants.c.id == bindparam("called")))
+_DOMAIN = Prepared(select(domains).where(domains.c.id == bindparam("called")))
+_MOVE = Prepared(
     update(domains)
     .where(domains.c.id == bindparam("called"))
     .values(generation=domains.c.generation + bindparam("by"))
-    .returning(domains.c.generation)
+    .returning(*domains.c)
 )
-_DRAW = (
+_DRAW = Prepared(
     update(counters)
     .where(counters.c.name == bindparam("called"))
     .values(next=counters.c.next + bindparam("by"))
     .returning(counters.c.next)
 )
-"""What every change asks is built once: building a statement takes several times as long as executing it."""
 
 Parameters = Mapping[str, object] | Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How much is kept of what rules decided: seconds of each resolution, and octets of a domain in all."""
+
+    moments_s: float = 900.0
+    minutes_s: float = 2 * 86400.0
+    hours_s: float = 400 * 86400.0
+    limit_bytes: int = 256 << 20
+    losses_kept: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +65,20 @@ class StoreSettings:
     versions_kept: int = 1_000
     cached_rules: int = 100_000
     replies_kept_h: float = 24.0
+    history: HistorySettings = HistorySettings()
 
 
-@dataclass(slots=True)
+@dataclass
 class Transaction:
     """One transaction under way.
 
     `generations` holds the domains whose generation moved in it, `lists` the tenants whose access list was changed,
-    `reshaped` the domains of which more than lists changed. `fresh` (the newest list of every tenant number that was
-    read or written in it) and `snapshots` (the policies) are for the shared caches once it is committed; `moves` is
-    what it did to the rows of a list, `takes_tokens` whether tokens may be gone with it. After a database error it is
-    `spent` and cannot be committed, because SQLite may have rolled back by itself and would then commit every later
-    statement on its own.
+    `reshaped` the domains of which more than lists changed, `placed` those whose lifted rules did. `fresh` (the newest
+    list of every tenant number that was read or written in it) and `snapshots` (the policies) are for the shared caches
+    once it is committed; `moves` is what it did to the rows of a list, `takes_tokens` whether tokens may be gone with
+    it, `moves_hosts` whether hosts came or went, `sets_times` whether rules that expire may have come in. After a
+    database error it is `spent` and cannot be committed, because SQLite may have rolled back by itself and would then
+    commit every later statement on its own.
     """
 
     connection: Connection
@@ -76,14 +90,18 @@ class Transaction:
     generations: dict[str, int] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
     reshaped: set[str] = field(default_factory=set)
+    placed: set[str] = field(default_factory=set)
     fresh: dict[int, CachedAcl] = field(default_factory=dict)
     moves: dict[int, ListMoves] = field(default_factory=dict)
     snapshots: dict[str, PolicySnapshot] = field(default_factory=dict)
-    _owners: dict[str, Row[Any]] = field(default_factory=dict)
+    _tenants: dict[str, Row[Any]] = field(default_factory=dict)
+    _domains: dict[str, Row[Any]] = field(default_factory=dict)
     last_event: int | None = None
     spent: str | None = None
     stride: int = 1
     takes_tokens: bool = False
+    moves_hosts: bool = False
+    sets_times: bool = False
 
     @property
     def micros(self) -> int:
@@ -98,25 +116,60 @@ class Transaction:
         """Execute a query."""
         return self._run(lambda: self.connection.execute(statement, parameters))
 
+    def rows(self, statement: Prepared, /, **parameters: object) -> Rows:
+        """Carry out a prepared statement, query or change; what it returns."""
+        self._may(statement)
+        return self._run(lambda: statement.carry_out(self._driver, self.connection.dialect, parameters))
+
+    def each(self, statement: Prepared, many: Sequence[Mapping[str, object]]) -> None:
+        """Carry out a prepared change for each of many parameters."""
+        if len(many) == 1:
+            self.rows(statement, **many[0])
+        elif many:
+            self._may(statement)
+            self._run(lambda: statement.carry_out_each(self._driver, self.connection.dialect, many))
+
+    def _may(self, statement: Prepared) -> None:
+        if statement.changes is not None:
+            self._must_write()
+            self._forget(statement.changes)
+
+    @cached_property
+    def _driver(self) -> Driver:
+        return cast("Driver", self.connection.connection.driver_connection)
+
+    def row(self, statement: Prepared, /, **parameters: object) -> Row[Any] | None:
+        """The one row that a prepared statement returns, or None."""
+        found = self.rows(statement, **parameters)
+        return found[0] if found else None
+
     def _run(self, work: Callable[[], _T]) -> _T:
         if self.spent is not None:
             raise RuntimeError(f"{self.spent}: begin a new unit")
         try:
-            with translated():
-                return work()
+            return work()
         except BaseException as error:
             self.spent = f"a statement of this unit of work failed ({type(error).__name__})"
-            raise
+            with translated():
+                raise
 
     def write(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:
         """Execute a change; a list of parameters executes it in bulk."""
         self._must_write()
         table = getattr(statement, "table", None)
-        if table is tenants:
-            self._owners.clear()
+        self._forget(table)
         if isinstance(statement, Delete) and table in _BEARERS:
             self.takes_tokens = True
         return self.read(statement, parameters)
+
+    def _forget(self, table: object) -> None:
+        """Rows of a table are about to change: what is remembered of them is read again."""
+        if table is tenants:
+            self._tenants.clear()
+        elif table is domains:
+            self._domains.clear()
+        elif table is hosts:
+            self.moves_hosts = True
 
     def _must_write(self) -> None:
         if not self.writing:
@@ -148,11 +201,11 @@ class Transaction:
 
     def draw(self, counter: str, count: int = 1) -> int:
         """The first of `count` consecutive numbers that were never drawn before."""
-        taken = self.write(_DRAW, {"called": counter, "by": count}).scalar_one_or_none()
+        taken = self.row(_DRAW, called=counter, by=count)
         if taken is None:
             self.write(insert(counters).values(name=counter, next=1 + count))
             return 1
-        return int(taken) - count
+        return int(taken.next) - count
 
     def highest(self, counter: str) -> int:
         """The highest number ever noted under a name, or 0."""
@@ -166,20 +219,28 @@ class Transaction:
 
     def tenant(self, tenant: str) -> Row[Any]:
         """A tenant's row, as this transaction sees it. Raises NotFound."""
-        row = self._owners.get(tenant)
+        row = self._tenants.get(tenant)
         if row is None:
-            row = self.read(_TENANT, {"called": tenant}).one_or_none()
+            row = self.row(_TENANT, called=tenant)
             if row is None:
                 raise NotFound(f"there is no tenant '{tenant}'")
-            self._owners[tenant] = row
+            self._tenants[tenant] = row
         return row
 
     def domain(self, domain: str) -> Row[Any]:
-        """A domain's row. Raises NotFound."""
-        row = self.read(_DOMAIN, {"called": domain}).one_or_none()
+        """A domain's row, as this transaction sees it. Raises NotFound."""
+        row = self._domains.get(domain)
         if row is None:
-            raise NotFound(f"there is no domain '{domain}'")
+            row = self.row(_DOMAIN, called=domain)
+            if row is None:
+                raise NotFound(f"there is no domain '{domain}'")
+            self._domains[domain] = row
         return row
+
+    def tenant_changed(self, statement: Prepared, /, **parameters: object) -> None:
+        """Carry out a prepared change of a tenant's row that returns the row as it is then."""
+        for row in self.rows(statement, **parameters):
+            self._tenants[row.id] = row
 
     def bump(self, domain: str) -> int:
         """Move a domain's generation, once a transaction, and return it: something in its policy has changed."""
@@ -191,9 +252,18 @@ class Transaction:
         self.lists.add(owner.id)
         return self._moved(owner.domain)
 
+    def bump_for_placement(self, domain: str) -> int:
+        """The same where nothing changed but which rules are lifted."""
+        self.placed.add(domain)
+        return self._moved(domain)
+
     def _moved(self, domain: str) -> int:
         if domain not in self.generations:
-            self.generations[domain] = self.write(_MOVE, {"called": domain, "by": self.stride}).scalar_one()
+            row = self.row(_MOVE, called=domain, by=self.stride)
+            if row is None:
+                raise NotFound(f"there is no domain '{domain}'")
+            self._domains[domain] = row
+            self.generations[domain] = row.generation
         return self.generations[domain]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 from served import Served
 
 from api.problems import STATUS, Unconditional, problem, status_of
 from orchestrator import errors
 from orchestrator.client import Client
+from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.problems import error_of
 from orchestrator.errors import AclflowError, BadInput, Busy, NotFound, Stale, Unauthenticated, Unreachable
 
@@ -39,11 +39,19 @@ def test_a_write_without_a_condition_is_stale_to_the_client() -> None:
     assert type(error_of(428, bytes(answer.body))) is Stale
 
 
-def fake(status: int, body: bytes, content_type: str = "application/json") -> Client:
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(status, content=body, headers={"Content-Type": content_type})
+class Somebody(Connections):
+    """Answers everything alike."""
 
-    return Client("http://service", "t", transport=httpx.MockTransport(answer))
+    def __init__(self, answer: Answer) -> None:
+        super().__init__("http://service")
+        self.answer = answer
+
+    def ask(self, *_: object, **__: object) -> Answer:
+        return self.answer
+
+
+def fake(status: int, body: bytes, content_type: str = "application/json") -> Client:
+    return Client("http://service", "t", connections=Somebody(Answer(status, body, {"Content-Type": content_type})))
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,11 @@ class Site:
 
     def report(self, host: str, generation: int, state: PointState = PointState.ENFORCED, **took: float) -> None:
         point = PointReport(host, generation, bytes(16), state)
-        self.enforcement.report("pop", self.enforcer, Report((point,), (), took={host: took} if took else {}))
+        self.enforcement.report("pop", self.enforcer, Report((point,), took={host: took} if took else {}))
 
     def remove(self, host: str) -> None:
         with self.store.write() as unit:
             unit.domains.remove_host("pop", host)
-        self.enforcement.hosts_changed()
 
 
 @contextmanager
@@ -157,21 +156,40 @@ def test_where_others_take_reports_too_only_the_database_is_believed() -> None:
         await asyncio.sleep(0.02)
         await asyncio.to_thread(running.report, "h1", 9)
         point = PointReport("h2", 9, bytes(16), PointState.ENFORCED)
-        await asyncio.to_thread(other.report, "pop", running.enforcer, Report((point,), ()))
+        await asyncio.to_thread(other.report, "pop", running.enforcer, Report((point,)))
         return (await asyncio.wait_for(waiting, SOON_S / 2)).done
 
     with site(recheck_s=0.05) as running:
         assert asyncio.run(waits(running, Enforcement(running.store, Metrics())))
 
 
-def test_nothing_is_kept_when_nobody_waits() -> None:
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_who_waits_for_what_was_just_committed_need_not_ask_the_database(
+    is_fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with site() as running:
         running.report("h1", 9)
         running.report("h2", 9)
-        assert not running.enforcement._latest
-        assert asyncio.run(running.enforcement.wait("pop", 9, 0)).done
-        assert not running.enforcement._latest
-        assert not running.enforcement._waited_for
+        looks: list[int] = []
+        look = running.enforcement.enforced
+
+        def counted(domain: str, generation: int) -> EnforcedState:
+            looks.append(generation)
+            return look(domain, generation)
+
+        monkeypatch.setattr(running.enforcement, "enforced", counted)
+        assert asyncio.run(running.enforcement.wait("pop", 9, 0, is_fresh=is_fresh)).done
+        assert looks == ([] if is_fresh else [9])
+
+
+def test_a_host_that_comes_is_waited_for() -> None:
+    with site() as running:
+        running.report("h1", 9)
+        running.report("h2", 9)
+        with running.store.write() as unit:
+            unit.domains.add_host("pop", HostRecord("h3", 3, "wan0"))
+        state = asyncio.run(running.enforcement.wait("pop", 9, 0, is_fresh=True))
+        assert [each.host for each in state.laggards] == ["h3"]
 
 
 def test_a_generation_that_is_still_to_come_cannot_be_waited_for() -> None:

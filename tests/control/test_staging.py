@@ -60,7 +60,7 @@ class Plant:
             PointReport(host, held.generation, held.digest, PointState.ENFORCED, None, len(held.blocks))
             for host in hosts
         ]
-        self.enforcement.report("pop", enforcer, Report(tuple(points), ()))
+        self.enforcement.report("pop", enforcer, Report(tuple(points)))
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 5
@@ -165,7 +165,6 @@ def test_a_host_that_is_taken_out_is_not_waited_for(plant: Plant) -> None:
     target = plant.put(deny_web("ingress"))
     plant.read_back("h1")
     plant.control.write(lambda unit: unit.domains.remove_host("pop", "h2"))
-    plant.enforcement.hosts_changed()
     plant.wait_for(lambda: plant.program.generation >= target)
 
 

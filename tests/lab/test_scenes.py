@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
+import orjson
 import pytest
 
+from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.transport import Transport
 from orchestrator.errors import BadInput, Missing
 from orchestrator.lab import counters, scenes
@@ -70,18 +71,24 @@ def test_a_list_of_which_something_was_lost_says_so(tmp_path: Path) -> None:
     assert any("nonsense" in note for note in scene.notes)
 
 
-def answering(request: httpx.Request) -> httpx.Response:
+class Counting(Connections):
     """A service whose counters are told by their names."""
+
+    def ask(self, method: str, target: str, *_: object, **__: object) -> Answer:
+        return Answer(200, orjson.dumps(counted(target)))
+
+
+def counted(target: str) -> dict[str, object]:
     ends = {f"{way}_{end}": {"packets": n} for n, (way, end) in enumerate(
         (way, end) for way in ("ingress", "egress") for end in ("default", "return")
     )}  # fmt: skip
-    tenant = request.url.path.split("/")[3]
+    tenant = target.split("/")[3]
     items = [{"rule": f"{tenant}-rule", "packets": 10}]
-    return httpx.Response(200, json={"items": items, "next": None, **ends})
+    return {"items": items, "next": None, **ends}
 
 
 def test_counters_of_rules_return_traffic_and_defaults_are_read() -> None:
-    service = Transport("http://service", "", 1.0, httpx.MockTransport(answering))
+    service = Transport("http://service", "", 1.0, Counting("http://service"))
     shop, ingress, egress = TenantId("shop"), Direction.INGRESS, Direction.EGRESS
     expected = {
         Line(shop, ingress, RuleId("shop-rule")): 10,

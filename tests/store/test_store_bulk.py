@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
@@ -36,17 +36,18 @@ def varied(index: int, port: int = 80) -> Rule:
 
 @contextmanager
 def rows_written(store: Store) -> Iterator[list[int]]:
-    """How many rows each statement inserted, updated or deleted while the block ran."""
+    """How many rows were inserted, updated or deleted while the block ran, as SQLite counts them."""
     counts: list[int] = []
+    before = changes_so_far(store)
+    yield counts
+    counts.append(changes_so_far(store) - before)
 
-    def count(_connection: object, cursor: object, *_: object) -> None:
-        counts.append(max(0, getattr(cursor, "rowcount", 0)))
 
-    event.listen(store.engine, "after_cursor_execute", count)
-    try:
-        yield counts
-    finally:
-        event.remove(store.engine, "after_cursor_execute", count)
+def changes_so_far(store: Store) -> int:
+    with store.write() as unit:
+        driver = unit._tx.connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        return driver.total_changes
 
 
 def replace(store: Store, acl: Acl) -> None:

@@ -1,0 +1,177 @@
+"""Connections to one service: HTTP/1.1 by the standard library, each kept open and used again.
+
+A change is answered within milliseconds, so what a request costs its caller counts: what `http.client` does is about
+all that there is to do. It speaks to the service directly, follows no redirections and asks for no compression. A
+connection serves one request at a time; who asks takes one that is idle, or makes one. One that the other side has
+closed meanwhile is not used again.
+"""
+
+from __future__ import annotations
+
+import select
+import ssl
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+from orchestrator.errors import BadInput
+
+BROKEN = (OSError, HTTPException)
+"""What is raised where nobody answers, or not in HTTP, or not to the end."""
+
+_MOST_IDLE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status_code: int
+    content: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By name, in letters of any size."""
+    url: str = ""
+
+
+class Streamed(Protocol):
+    """An answer of which the body is still coming; `http.client.HTTPResponse` is one."""
+
+    status: int
+
+    def read(self) -> bytes:
+        """All of it."""
+        ...
+
+    def read1(self, n: int = -1) -> bytes:
+        """What is there, at most `n` octets, as soon as there is something; nothing at the end."""
+        ...
+
+
+class Connections:
+    """The connections to one service, over TLS where its address says so. Safe to share between threads.
+
+    Raises BadInput for what is no address. All that ask raise one of `BROKEN`, and BadInput for a request that cannot
+    be put into words.
+    """
+
+    def __init__(self, url: str, trust: ssl.SSLContext | None = None) -> None:
+        try:
+            parts = urlsplit(url)
+            self._port = parts.port
+        except ValueError as error:
+            raise BadInput(f"'{url}' is not the URL of a service: {error}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"'{url}' is not the URL of a service: it begins with http:// or https:// and names a host")
+        self._host = parts.hostname
+        self._prefix = parts.path.rstrip("/")
+        self._trust = (trust or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._idle: deque[_Connection] = deque(maxlen=_MOST_IDLE)
+        self.url = url
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        held_s: float,
+    ) -> Answer:
+        """Send a request and take the whole answer. `held_s` is how much longer than `timeout_s` that may take."""
+        connection = self._taken(timeout_s)
+        try:
+            response = connection.asked(method, self._prefix + target, headers, body, timeout_s + held_s)
+            content = response.read()
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return Answer(response.status, content, cast("Mapping[str, str]", response.headers), self.url + target)
+
+    @contextmanager
+    def stream(
+        self, target: str, headers: Mapping[str, str], *, timeout_s: float, silence_s: float
+    ) -> Iterator[Streamed]:
+        """GET something that goes on: the block reads it. It is broken when nothing comes for `silence_s`."""
+        connection = self._taken(timeout_s)
+        try:
+            response = connection.asked("GET", self._prefix + target, headers, None, timeout_s)
+            connection.patience(silence_s)
+            yield response
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Give back those that are idle."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _taken(self, timeout_s: float) -> _Connection:
+        """The connection used last, if it is good, else a new one."""
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if connection.is_quiet():
+                    return connection
+                connection.close()
+        if self._trust is None:
+            return _Plain(self._host, self._port, timeout=timeout_s)
+        return _Tls(self._host, self._port, timeout=timeout_s, context=self._trust)
+
+
+class _Connection(HTTPConnection):
+    """A connection that sends a request's head and body in one piece, so that the other side wakes up once."""
+
+    _pieces: list[bytes] | None = None
+
+    def send(self, data: bytes) -> None:  # type: ignore[override]
+        if self._pieces is not None:
+            self._pieces.append(data)
+        else:
+            super().send(data)
+
+    def asked(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float
+    ) -> HTTPResponse:
+        """The answer to a request, its head."""
+        self._pieces = []
+        try:
+            self.request(method, target, body, headers)
+        except (ValueError, UnicodeError) as error:  # of a header: a line break, or letters that HTTP does not have
+            raise BadInput(f"this cannot be sent: {error}") from None
+        finally:
+            pieces, self._pieces = self._pieces, None
+        if self.sock is None:
+            self.connect()
+        self.patience(patience_s)
+        self.send(b"".join(pieces))
+        return self.getresponse()
+
+    def patience(self, seconds: float) -> None:
+        """How long the other side may say nothing from now on."""
+        self.sock.settimeout(seconds)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came since the last answer: what would come is the end."""
+        if self.sock is None:
+            return False
+        waiting = select.poll()
+        waiting.register(self.sock, select.POLLIN)
+        return not waiting.poll(0)
+
+
+class _Plain(_Connection):
+    pass
+
+
+class _Tls(_Connection, HTTPSConnection):
+    pass

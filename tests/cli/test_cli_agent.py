@@ -1,0 +1,11 @@
+"""The agent's command line, as far as it goes without a service."""
+
+from __future__ import annotations
+
+from command_line import aclflow
+
+
+def test_a_flow_cache_needs_to_be_told_where() -> None:
+    ended = aclflow("agent", "--flow-cache")
+    assert ended.code == 2
+    assert "--interface: a flow cache is at interfaces: name those that packets are forwarded between" in ended.err
