@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.enforce.changing import FEW_ROWS, Changed
 from orchestrator.enforce.driver import Observed, Stamp
 from orchestrator.program.delta import Delta, between, difference
 from orchestrator.program.flows import U64, Flow, FlowTable
@@ -65,6 +66,16 @@ def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) 
     return Delta(held.digest, program.digest, program.generation, removed, added, ())
 
 
+def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -> Delta | None:
+    """The same as the program's own delta, with its symbols; None where it is not known to be a few rows."""
+    if held is None:
+        return None
+    delta = chained(since(held.digest, program.digest, trail))
+    if delta is None or len(delta.removed) + len(delta.added) > FEW_ROWS:
+        return None
+    return delta if _same_meaning(held.ports, program.ports) else None
+
+
 def since(base: bytes, target: bytes, trail: Sequence[Delta]) -> Sequence[Delta]:
     """The end of a trail that begins with `base`, if it leads to `target`; else nothing."""
     if not trail or trail[-1].target != target:
@@ -116,6 +127,14 @@ def mismatch(observed: Observed, rows: FlowTable, stamp: Stamp) -> Mismatch | No
     return None
 
 
+def changed_otherwise(changed: Changed, stamp: Stamp) -> Mismatch | None:
+    """How what a device shows after a small change differs from what it must show; None when it does not."""
+    found, wanted = frozenset(changed.found), frozenset(changed.wanted)
+    if found != wanted or changed.stamp != stamp:
+        return Mismatch(len(wanted - found), len(found - wanted), changed.stamp != stamp)
+    return None
+
+
 def _move(rows: Iterable[Flow], *, out_of: dict[Flow, None], into: dict[Flow, None]) -> None:
     """What was added and is removed again was never there, and the other way round."""
     for row in rows:
@@ -127,7 +146,8 @@ def _move(rows: Iterable[Flow], *, out_of: dict[Flow, None], into: dict[Flow, No
 
 def _same_meaning(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
     """Whether a symbol that both programs use stands for the same port in both."""
-    return all(before == after or not before or not after for before, after in zip(old, new, strict=False))
+    pairs = zip(old, new, strict=False)
+    return old == new or all(before == after or not before or not after for before, after in pairs)
 
 
 def _moved_ports(held: Program, program: Program, place: Place) -> Delta:

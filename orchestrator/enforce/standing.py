@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from orchestrator.enforce.driver import Driver
+from orchestrator.enforce.changing import Changing
+from orchestrator.enforce.driver import Driver, Stamp
 from orchestrator.program.delta import Delta
 from orchestrator.program.digest import DIGEST_BYTES
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Program
 
 NEVER = float("inf")
@@ -39,8 +40,16 @@ class Device(Driver, Protocol):
         """Become the one that writes. False when somebody with a later epoch does. Raises Unreachable, DeviceError."""
         ...
 
+    def counter_keys(self, flows: FlowTable) -> U64 | None:
+        """The keys of the counters of resolved rows, as `hits` gives them; None where rows have none of their own."""
+        ...
+
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The rows that this device should hold for rows of a program: its port numbers for symbols, tenant 0."""
+        ...
+
+    def change(self, delta: Delta, stamp: Stamp) -> Changing:
+        """Write a change of a few rows of a program as `apply` does, and read back what there is under their keys."""
         ...
 
 

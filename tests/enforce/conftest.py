@@ -9,7 +9,8 @@ import pytest
 
 pytest.register_assert_rewrite("enforce.contract_driver", "enforce.real_switch")
 
-from enforce.real_switch import RealSwitch, missing  # noqa: E402
+from enforce.dummy_ovs import missing  # noqa: E402
+from enforce.real_switch import RealSwitch  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +20,5 @@ def real_switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSwitch
     if reason:
         pytest.skip(reason)
     switch = RealSwitch(Path(tmp_path_factory.mktemp("ovs")))
-    try:
-        switch.start()
-        yield switch
-    finally:
-        switch.stop()
+    yield switch
+    switch.stop()

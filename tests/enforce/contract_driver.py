@@ -2,7 +2,8 @@
 
 A test module subclasses `DriverContract` and gives it a `bench`: a driver on a switch in its first state, and ways to
 send frames through the switch and to meddle with it behind the driver's back. `TRIED` notes which verb met which kind
-of flow; the last test of the class fails unless every verb was tried on every kind.
+of flow; the last test of the class fails unless every verb was tried on every kind. Changes are written by column, or
+row by row where the bench's driver is `ByRow`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from orchestrator.compile import oxm, pipeline
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.instructions import instructions, output, set_field
 from orchestrator.compile.oxm import Term
+from orchestrator.enforce.changing import finish
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.messages import Fragments, SwitchConfig, Type
+from orchestrator.enforce.gap import changed_otherwise
 from orchestrator.errors import Refused, Unreachable
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import SYMBOL_BASE, Flow, FlowTable
@@ -62,6 +65,17 @@ class Bench(Protocol):
     def disconnect(self) -> None:
         """Cut the driver's connection."""
         ...
+
+
+class ByRow(OpenFlowDriver):
+    """A driver that writes every change as a small one, and looks at what it has read back of it."""
+
+    def apply(self, delta: Delta, stamp: Stamp) -> None:
+        changed = finish(self.change(delta, stamp))
+        assert changed_otherwise(changed, stamp) is None, changed
+        assert {row.key: row for row in changed.wanted} == {
+            row.key: row for row in self.resolve(delta.added, delta.ports).rows()
+        }
 
 
 def change(removed: FlowTable = NOTHING, added: FlowTable = NOTHING, symbols: tuple[str, ...] = SYMBOLS) -> Delta:
@@ -172,6 +186,35 @@ class DriverContract:
         assert {flow.key: flow for flow in observed.flows.rows()} == placed(bench, sample.flow)
         assert observed.stamp == STAMP
         self.tried("observe by cookie", sample)
+
+    # small changes
+
+    def test_a_small_change_shows_what_is_there_under_its_keys_and_nothing_else(self, bench: Bench) -> None:
+        """The row that goes covers the others, which have its cookie too; one that comes was somebody else's before."""
+        wide, narrow, other = (
+            Flow(30, priority, match, TO_VM2, RULE + 1)
+            for priority, match in (
+                (5, b""), (6, oxm.pack([Term(oxm.ETH_SRC, 7)])), (7, oxm.pack([Term(oxm.ETH_SRC, 8)])),
+            )
+        )  # fmt: skip
+        bench.driver.apply(change(added=table(wide, narrow)), STAMP)
+        self._intrude(bench, Flow(other.table, other.priority, other.match, b"", RULE + 2))
+        changed = finish(bench.driver.change(change(removed=table(wide), added=table(other)), Stamp(8, bytes(16))))
+        assert set(changed.found) == set(changed.wanted) == set(placed(bench, other).values())
+        assert changed.stamp == Stamp(8, bytes(16))
+        assert held(bench) == placed(bench, narrow, other)
+
+    def test_a_small_change_tells_what_its_removed_flows_had_counted(self, bench: Bench) -> None:
+        sample = SAMPLES[0]
+        bench.driver.apply(change(added=table(*sample.flows)), STAMP)
+        for _ in range(3):
+            bench.forward(sample.hit, "vm1")
+        bench.settle()
+        last = finish(bench.driver.change(change(removed=table(sample.flow)), STAMP)).last
+        assert last is not None
+        assert last.cookie.tolist() == [sample.flow.cookie]
+        assert last.packets.tolist() == [3]
+        assert finish(bench.driver.change(change(added=table(sample.flow)), STAMP)).last is None
 
     # one transaction
 

@@ -81,9 +81,11 @@ class DummyOvs:
         for number, port in enumerate(ports, 1):
             self.add_port(name, port, number)
 
-    def add_port(self, bridge: str, port: str, number: int) -> None:
-        """A port of the dummy kind with a number of our choice."""
-        self.vsctl("add-port", bridge, port, "--", "set", "interface", port, "type=dummy", f"ofport_request={number}")
+    def add_port(self, bridge: str, port: str, number: int, *, capture: Path | None = None) -> None:
+        """A port of the dummy kind with a number of our choice; what leaves by it may be captured in a file (pcap)."""
+        captured = (f"options:tx_pcap={capture}",) if capture is not None else ()
+        self.vsctl("add-port", bridge, port, "--", "set", "interface", port, "type=dummy", f"ofport_request={number}",
+                   *captured)  # fmt: skip
 
     def set_controllers(self, bridge: str, *targets: str) -> None:
         """Controllers that the bridge dials. Version 3.1 waits up to 8 s between attempts, whatever `max_backoff` is;

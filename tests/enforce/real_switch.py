@@ -1,49 +1,31 @@
-"""A real Open vSwitch for tests: its own database, daemon and run directory in a network namespace of its own.
+"""One bridge of a real Open vSwitch, for tests that send frames through it.
 
-The bridge uses the userspace datapath; its ports are of OVS's `dummy` kind, which take frames from, and give frames to,
-the test over control sockets and capture files instead of a network. Everything above them is the real switch.
+It is a bridge of a `DummyOvs`, whose ports take frames from, and give frames to, the test over control sockets and
+capture files instead of a network. Everything above them is the real switch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
+from enforce.dummy_ovs import DummyOvs
+
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER, StreamChannel
 from orchestrator.enforce.drivers.openflow.messages import Type
 
-SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 PORTS = ("vm1", "vm2", "vm3", "wan0")
 """Interfaces of the bridge, numbered from 1."""
 
 SENTINEL = bytes.fromhex("02000000000202000000000188b5") + b"aclflow sentinel".ljust(50, b".")
-
-
-def missing() -> str | None:
-    """Why there can be no real switch here; None if there can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    needed = ("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ovs-ofctl", "ovsdb-tool", "ip")
-    absent = [name for name in needed if shutil.which(name) is None]
-    return f"needs {', '.join(absent)}" if absent else None
-
-
-def run(*words: str) -> str:
-    """Run a program; its output."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, f"{' '.join(words)[:200]}: {done.stderr}"
-    return done.stdout
 
 
 class Control:
@@ -75,60 +57,33 @@ class RealSwitch:
     def __init__(self, folder: Path, ports: tuple[str, ...] = PORTS) -> None:
         self.folder = folder
         self.ports = {name: number for number, name in enumerate(ports, 1)}
-        self.namespace = f"ofw-{os.getpid()}"
-        self._database = f"unix:{folder}/db.sock"
-        self._read: dict[str, int] = {}
+        self._read = dict.fromkeys(ports, 24)  # the capture file's own header
         self.epochs = count(1, 10)
         """For controllers to claim it with: it remembers the newest epoch that it has heard."""
-
-    def start(self) -> None:
-        folder = self.folder
-        run("ip", "netns", "add", self.namespace)
-        run("ovsdb-tool", "create", f"{folder}/conf.db", str(SCHEMA))
-        inside = ("ip", "netns", "exec", self.namespace, "env", f"OVS_RUNDIR={folder}", f"OVS_LOGDIR={folder}")
-        common = ("--detach", "--no-chdir", "-vconsole:off")
-        run(*inside, "ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock", *common,
-            *self._files("ovsdb"))  # fmt: skip
-        self.vsctl("--no-wait", "init")
-        run(*inside, "ovs-vswitchd", self._database, "--enable-dummy", *common,
-            *self._files("vswitchd"))  # fmt: skip
-        self.control = Control(folder / "vswitchd.ctl")
-        self.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "protocols=OpenFlow15",
-                   "fail_mode=secure", "other_config:datapath-id=00000000000000ab")  # fmt: skip
-        self.vsctl("set-controller", "br0", f"punix:{folder}/br0.controller")
+        self.ovs = DummyOvs(folder)
+        self.ovs.add_bridge("br0", datapath_id=0xAB)
+        self.control = Control(folder / "ovs-vswitchd.ctl")
         for name, number in self.ports.items():
-            self.vsctl("add-port", "br0", name, "--", "set", "interface", name, "type=dummy",
-                       f"ofport_request={number}", f"options:tx_pcap={folder}/{name}.pcap")  # fmt: skip
-            self._read[name] = 24  # the capture file's own header
+            self.ovs.add_port("br0", name, number, capture=folder / f"{name}.pcap")
+        self.ovs.vsctl("set-controller", "br0", f"punix:{folder}/br0.controller")
         self._start_clock()
-
-    def _files(self, daemon: str) -> tuple[str, ...]:
-        stem = f"{self.folder}/{daemon}"
-        return f"--unixctl={stem}.ctl", f"--pidfile={stem}.pid", f"--log-file={stem}.log"
 
     def _start_clock(self) -> None:
         """A second bridge that passes sentinels on."""
-        self.vsctl("add-br", "clock", "--", "set", "bridge", "clock", "datapath_type=netdev")
+        self.ovs.add_bridge("clock", datapath_id=0xC1)
         for number, name in enumerate(("clock-in", "clock-out"), 1):
-            self.vsctl("add-port", "clock", name, "--", "set", "interface", name, "type=dummy",
-                       f"ofport_request={number}", f"options:tx_pcap={self.folder}/{name}.pcap")  # fmt: skip
-        run("ovs-ofctl", "add-flow", f"unix:{self.folder}/clock.mgmt", "priority=65535,in_port=1,actions=output:2")
+            self.ovs.add_port("clock", name, number, capture=self.folder / f"{name}.pcap")
+        self.ovs.ofctl("add-flow", "clock", "priority=65535,in_port=1,actions=output:2")
 
     def stop(self) -> None:
         self.control.close()
-        for daemon in ("vswitchd", "ovsdb"):
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int((self.folder / f"{daemon}.pid").read_text()), 15)
-        deadline = time.monotonic() + 5
-        while (self.folder / "vswitchd.pid").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        subprocess.run(["ip", "netns", "del", self.namespace], check=False)
+        self.ovs.close()
 
     def vsctl(self, *words: str) -> str:
-        return run("ovs-vsctl", f"--db={self._database}", "--timeout=10", *words)
+        return self.ovs.vsctl(*words)
 
     def ofctl(self, command: str, *words: str) -> str:
-        return run("ovs-ofctl", "-O", "OpenFlow15", command, f"unix:{self.folder}/br0.mgmt", *words)
+        return self.ovs.ofctl(command, "br0", *words)
 
     def reset(self) -> None:
         """As a bridge that nobody has touched yet: no flows, fragments as by default, no table limits."""

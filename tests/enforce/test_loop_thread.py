@@ -11,16 +11,23 @@ from dataclasses import replace
 import pytest
 from enforce.programs import PORTS, change, large_program, program, rule
 
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.enforce import gap
+from orchestrator.enforce.changing import Changing
+from orchestrator.enforce.counting import Change
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
+from orchestrator.enforce.drivers.openflow.fake.actions import read_instructions
+from orchestrator.enforce.drivers.openflow.fake.switch import FlowFilter, Undo
+from orchestrator.enforce.drivers.openflow.fake.table import Entry
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, PointState, Timing
 from orchestrator.errors import Drifted, Refused, Unreachable
-from orchestrator.program.delta import Delta
-from orchestrator.program.flows import U64, FlowTable
-from orchestrator.program.program import Program
+from orchestrator.program.delta import Delta, between
+from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.program import Program, Tier
 
 NUMBERS = {"p1": 1, "p2": 2}
 QUICK = Timing(observe_every_s=0.1, count_every_s=3600, retry_s=0.02, longest_retry_s=0.1, absent_after_s=3600)
@@ -51,6 +58,12 @@ class Spied(Switch):
         super().apply(delta, stamp)
         self._once(self.after, "apply")
 
+    def change(self, delta: Delta, stamp: Stamp) -> Changing:
+        self._note("change")
+        changed = yield from super().change(delta, stamp)
+        self._once(self.after, "change")
+        return changed
+
     def _note(self, verb: str) -> None:
         self.asked.append(verb)
         self._once(self.before, verb)
@@ -67,14 +80,36 @@ def fail(error: Exception) -> Callable[[], None]:
     return hook
 
 
-class Bench:
-    """A fake switch, a loop, and what the loop reported."""
+BY_ROW, BY_COLUMN = ("change",), ("apply", "read back")
+"""What a change asks of a device, by how many rows count as few."""
 
-    def __init__(self, timing: Timing = SLOW) -> None:
+
+class Counted:
+    """Keeps what the loop tells of counters."""
+
+    def __init__(self) -> None:
+        self.hits: queue.Queue[Hits] = queue.Queue()
+        self.changes: queue.Queue[Change] = queue.Queue()
+
+    def polled(self, host: str, hits: Hits, took_s: float) -> None:
+        self.hits.put(hits)
+
+    def changed(self, host: str, change: Callable[[], Change]) -> None:
+        self.changes.put(change())
+
+    def forget(self, host: str) -> None:
+        pass
+
+
+class Bench:
+    """A fake switch, a loop, and what the loop reported. `route` is what a change of one rule asks of the device."""
+
+    def __init__(self, timing: Timing = SLOW, route: tuple[str, ...] = BY_ROW) -> None:
+        self.route = list(route)
         self.switch = FakeSwitch(dict(NUMBERS))
         self.points: queue.Queue[Point] = queue.Queue()
-        self.hits: queue.Queue[Hits] = queue.Queue()
-        self.loop = Loop("host1", self.points.put, lambda _host, hits: self.hits.put(hits), timing=timing)
+        self.counted = Counted()
+        self.loop = Loop("host1", self.points.put, self.counted, timing=timing)
         self.device = self.connection()
         self.loop.lead(7)
         self.loop.start()
@@ -113,9 +148,11 @@ class Bench:
         self.loop.stop()
 
 
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
+@pytest.fixture(params=[BY_ROW, BY_COLUMN], ids=["by row", "by column"])
+def bench(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    if request.param is BY_COLUMN:
+        monkeypatch.setattr(gap, "FEW_ROWS", -1)
+    bench = Bench(route=request.param)
     yield bench
     bench.close()
 
@@ -150,7 +187,7 @@ def test_one_rule_more_costs_one_write_and_one_look_at_it(bench: Bench) -> None:
     second = program([rule(1), rule(2)], generation=2)
     bench.loop.aim(goal_after(first, second))
     bench.wait(PointState.ENFORCED, 2)
-    assert bench.device.asked == ["apply", "read back"]
+    assert bench.device.asked == bench.route
     assert bench.flows() == bench.wanted(second)
 
 
@@ -182,7 +219,7 @@ def test_the_latest_goal_wins_and_those_between_are_left_out(bench: Bench) -> No
         entered.set()
         assert release.wait(5)
 
-    bench.device.before["apply"] = hold
+    bench.device.before[bench.route[0]] = hold
     goal = Goal(versions[0])
     for old, new in itertools.pairwise(versions):
         goal = goal.followed_by(new, change(old, new))
@@ -192,16 +229,16 @@ def test_the_latest_goal_wins_and_those_between_are_left_out(bench: Bench) -> No
     bench.device.asked.clear()
     release.set()
     bench.wait(PointState.ENFORCED, 6)
-    assert bench.device.asked == ["read back", "apply", "read back"]
+    assert bench.device.asked == [*bench.route[1:], *bench.route]
     assert bench.flows() == bench.wanted(versions[5])
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("verb", ["apply", "read back"])
-def test_an_error_at_any_moment_ends_in_the_goal(bench: Bench, moment: str, verb: str) -> None:
+@pytest.mark.parametrize("place", [0, -1])
+def test_an_error_at_any_moment_ends_in_the_goal(bench: Bench, moment: str, place: int) -> None:
     first, second = program([rule(1)]), program([rule(2)], generation=2)
     bench.attach(first)
-    getattr(bench.device, moment)[verb] = fail(Unreachable("the line is down"))
+    getattr(bench.device, moment)[bench.route[place]] = fail(Unreachable("the line is down"))
     bench.device.asked.clear()
     bench.loop.aim(goal_after(first, second))
     assert bench.wait(PointState.DISCONNECTED).error == "the line is down"
@@ -219,7 +256,7 @@ def test_a_newer_goal_does_not_wait_for_the_patience_with_the_old() -> None:
         bench.loop.aim(goal_after(versions[1], versions[2]))
         raise Refused("full")
 
-    bench.device.before["apply"] = fail_late
+    bench.device.before[bench.route[0]] = fail_late
     bench.loop.aim(goal_after(versions[0], versions[1]))
     bench.wait(PointState.REFUSED)
     bench.wait(PointState.ENFORCED, 3)
@@ -229,7 +266,7 @@ def test_a_newer_goal_does_not_wait_for_the_patience_with_the_old() -> None:
 def test_a_fault_of_ours_is_reported_and_does_not_end_the_loop(bench: Bench) -> None:
     first, second = program([rule(1)]), program([rule(2)], generation=2)
     bench.attach(first)
-    bench.device.before["apply"] = fail(ZeroDivisionError("a bug"))
+    bench.device.before[bench.route[0]] = fail(ZeroDivisionError("a bug"))
     bench.loop.aim(goal_after(first, second))
     assert bench.wait(PointState.REFUSED).error == "a bug"
     bench.wait(PointState.ENFORCED, 2)
@@ -273,17 +310,69 @@ def test_drift_is_found_told_and_repaired(watchful: Bench) -> None:
     assert watchful.flows() == watchful.wanted(goal)
 
 
-def test_what_is_not_read_back_as_written_is_repaired(bench: Bench) -> None:
-    """Somebody removes the rule between our write and our look at it."""
-    first, second = program([rule(1)]), program([rule(1), rule(2)], generation=2)
+def lose_add(switch: FakeSwitch, cookie: int) -> None:
+    add = switch.add
+    switch.add = lambda entry, undo: None if entry.cookie == cookie else add(entry, undo)  # type: ignore[method-assign]
+
+
+def lose_removal(switch: FakeSwitch, cookie: int) -> None:
+    remove = switch.delete_strict
+
+    def forgetful(what: FlowFilter, priority: int, undo: Undo) -> None:
+        if not any(entry.cookie == cookie and entry.match == what.match for entry in switch.entries()):
+            remove(what, priority, undo)
+
+    switch.delete_strict = forgetful  # type: ignore[method-assign]
+
+
+def spoil_cookie(switch: FakeSwitch, cookie: int) -> None:
+    add = switch.add
+
+    def spoiled(entry: Entry, undo: Undo) -> None:
+        add(replace(entry, cookie=cookie + 7) if entry.cookie == cookie else entry, undo)
+
+    switch.add = spoiled  # type: ignore[method-assign]
+
+
+def spoil_verdict(switch: FakeSwitch, cookie: int) -> None:
+    add = switch.add
+
+    def spoiled(entry: Entry, undo: Undo) -> None:
+        nothing = read_instructions(b"", match=entry.match, table=entry.table)
+        add(replace(entry, instructions=nothing) if entry.cookie == cookie else entry, undo)
+
+    switch.add = spoiled  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("fault", "of", "text"),
+    [
+        (lose_add, rule(3), "1 flows are missing and 0 are there"),
+        (lose_removal, rule(1), "0 flows are missing and 1 are there"),
+        (spoil_cookie, rule(3), "1 flows are missing and 0 are there"),
+        (spoil_verdict, rule(3), "1 flows are missing and 1 are there"),
+    ],
+)
+def test_a_switch_that_does_not_do_one_part_of_a_change_is_found_out(
+    bench: Bench, fault: Callable[[FakeSwitch, int], None], of: Flow, text: str
+) -> None:
+    first, second = program([rule(1), rule(2)]), program([rule(2), rule(3), rule(4)], generation=2)
     bench.attach(first)
-    stranger = bench.connection()
-    gone = Delta(b"", b"", 0, FlowTable.of([rule(2)]), FlowTable.of([]), ())
-    bench.device.after["apply"] = lambda: stranger.apply(gone, Stamp(2, second.digest))
+    fault(bench.switch, of.cookie)
     bench.loop.aim(goal_after(first, second))
-    assert bench.wait(PointState.DRIFTED).error == "1 flows are missing and 0 are there that should not be"
+    assert str(bench.wait(PointState.DRIFTED).error).startswith(text)
+    for name in ("add", "delete_strict"):
+        vars(bench.switch).pop(name, None)
     bench.wait(PointState.ENFORCED, 2)
     assert bench.flows() == bench.wanted(second)
+
+
+def test_a_stamp_that_is_not_written_is_found_out(bench: Bench) -> None:
+    first, second = program([rule(1)]), program([rule(1), rule(2)], generation=2)
+    bench.attach(first)
+    lose_add(bench.switch, Cookie(Tier.HOST, Kind.STAMP, 2).pack())
+    bench.loop.aim(goal_after(first, second))
+    assert str(bench.wait(PointState.DRIFTED).error).endswith("and another stamp")
 
 
 def test_an_unheard_error_of_the_driver_is_a_drift(bench: Bench) -> None:
@@ -368,10 +457,10 @@ def test_a_refusal_by_a_device_that_another_leads_is_not_ours_to_report(bench: B
     bench.device.asked.clear()
     assert bench.connection().claim(8)
     bench.loop.aim(goal_after(first, second))
-    wait_for(lambda: bench.device.asked == ["apply", "claim"])
+    wait_for(lambda: bench.device.asked == [bench.route[0], "claim"])
     bench.loop.aim(goal_after(second, program([rule(3)], generation=3)))
     threading.Event().wait(0.05)
-    assert bench.device.asked == ["apply", "claim"]
+    assert bench.device.asked == [bench.route[0], "claim"]
     assert bench.points.empty()
     assert bench.flows() == bench.wanted(first)
 
@@ -386,13 +475,13 @@ def test_losing_the_device_in_the_middle_of_a_step_counts(bench: Bench) -> None:
     """The demotion comes while a bundle is on its way: what the step found out is dropped, and nothing follows."""
     first, second = program([rule(1)]), program([rule(2)], generation=2)
     bench.attach(first)
-    bench.device.after["apply"] = lambda: bench.loop.demoted(bench.device)
+    bench.device.after[bench.route[0]] = lambda: bench.loop.demoted(bench.device)
     bench.device.asked.clear()
     bench.loop.aim(goal_after(first, second))
-    wait_for(lambda: bench.device.asked == ["apply", "read back"])
+    wait_for(lambda: bench.device.asked == bench.route)
     bench.loop.aim(goal_after(second, program([rule(3)], generation=3)))
     threading.Event().wait(0.1)
-    assert bench.device.asked == ["apply", "read back"]
+    assert bench.device.asked == bench.route
 
 
 def test_other_port_numbers_are_found_in_every_flow(bench: Bench) -> None:
@@ -424,7 +513,7 @@ def test_ports_that_change_during_a_step_are_not_forgotten(bench: Bench) -> None
         bench.switch.set_ports({"p1": 11, "p2": 2})
         bench.loop.ports_changed(bench.device)
 
-    bench.device.after["apply"] = renumber
+    bench.device.after[bench.route[0]] = renumber
     bench.loop.aim(goal_after(first, second))
     wait_for(lambda: bench.flows() == bench.wanted(second))
 
@@ -457,9 +546,27 @@ def test_a_remembered_goal_repairs_a_device_that_lost_everything(bench: Bench) -
 def test_counters_are_read_once_the_device_holds_its_goal() -> None:
     bench = Bench(replace(SLOW, count_every_s=0.02))
     bench.attach(program([rule(1), rule(2)]))
-    hits = bench.hits.get(timeout=5)
-    assert len(hits.cookie) == 3
-    bench.hits.get(timeout=5)
+    hits = bench.counted.hits.get(timeout=5)
+    assert len(set(hits.cookie.tolist())) == 3, "two rules and the structure; the stamp counts nothing"
+    bench.counted.hits.get(timeout=5)
+    bench.close()
+
+
+def test_what_a_change_removes_is_read_before_it_goes() -> None:
+    bench = Bench()
+    before, after = program([rule(1), rule(2)]), program([rule(2)], generation=2)
+    bench.attach(before)
+    bench.counted.changes.get(timeout=5)
+    held = bench.device.hits()
+    bench.loop.aim(Goal(before).followed_by(after, between(before, after)))
+    bench.wait(PointState.ENFORCED, 2)
+    change = bench.counted.changes.get(timeout=5)
+    assert change.last is not None
+    assert change.gone is not None
+    gone = set(change.gone.tolist())
+    assert gone == set(held.key[held.cookie == rule(1).cookie].tolist())
+    assert gone <= set(change.last.key.tolist())
+    assert set(bench.device.hits().key.tolist()) == set(held.key.tolist()) - gone
     bench.close()
 
 

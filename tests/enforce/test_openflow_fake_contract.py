@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from enforce.contract_driver import Bench, DriverContract
+from enforce.contract_driver import Bench, ByRow, DriverContract
 
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 
 
 class FakeBench:
-    def __init__(self) -> None:
+    def __init__(self, driver: type[OpenFlowDriver] = OpenFlowDriver) -> None:
         self.switch = FakeSwitch({"vm1": 1, "vm2": 2, "vm3": 3, "wan0": 4})
         self._channel = channel_to(self.switch)
         self.stranger = channel_to(self.switch)
-        self.driver = OpenFlowDriver(self._channel, uplink="wan0")
+        self.driver = driver(self._channel, uplink="wan0")
         self.epoch = 1
         self.driver.start(self.epoch)
 
@@ -38,3 +38,11 @@ def bench() -> Bench:
 
 class TestFakeSwitch(DriverContract):
     """Everything is inherited."""
+
+
+class TestFakeSwitchByRow(DriverContract):
+    """The same, with every change written and read back row by row."""
+
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return FakeBench(ByRow)

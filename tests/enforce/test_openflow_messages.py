@@ -25,7 +25,7 @@ from orchestrator.compile.instructions import (
     set_field,
 )
 from orchestrator.compile.oxm import Term
-from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, messages
+from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, flowstats, messages
 from orchestrator.enforce.drivers.openflow.flowmods import Command
 from orchestrator.enforce.drivers.openflow.messages import (
     BundleControl,
@@ -223,10 +223,33 @@ def test_descriptions_as_os_ken_writes_them_are_read(
     assert list(found) == [counters for _, counters, _ in rows]
 
 
-def test_a_counter_that_is_not_kept_reads_zero() -> None:
+@pytest.mark.skipif(flowstats.extension is None, reason="the extension was not built")
+@given(st.lists(st.tuples(FLOWS, COUNTERS, st.booleans()), max_size=12), st.integers(0, 12))
+@settings(max_examples=60, deadline=None)
+def test_counters_read_in_c_are_those_of_whole_entries(
+    rows: list[tuple[Flow, tuple[int, int, int], bool]], cut: int
+) -> None:
+    entries = [described(flow, *counters, extra=extra) for flow, counters, extra in rows]
+    replies = [reply(*entries[:cut], more=True), reply(*entries[cut:])]
+    found, wanted = flowstats.read_counters(replies), flowstats.counters_of(flowdesc.decode(replies))
+    for column in ("key", "cookie", "packets", "bytes", "idle_s", "age_s"):
+        assert getattr(found, column).tolist() == getattr(wanted, column).tolist()
+    different = {(flow.key, flow.cookie) for flow, _, _ in rows}
+    assert len(set(found.key.tolist())) == len(different)
+
+
+@given(st.data())
+def test_counters_of_garbled_entries_are_refused(data: st.DataObject) -> None:
+    whole = reply(described(Flow(3, 1, bytes(12), b"\0" * 8, 9), 1, 2, 3))
+    cut = data.draw(st.integers(17, len(whole) - 1))
+    with pytest.raises(Drifted):
+        flowstats.read_counters([whole[:cut]])
+
+
+def test_a_counter_that_is_not_kept_reads_all_ones() -> None:
     flow = Flow(0, 1, b"", b"", 9)
     stats = flowdesc.decode([reply(described(flow, (1 << 64) - 1, (1 << 64) - 1, 5))])
-    assert (stats.packets.tolist(), stats.bytes.tolist(), stats.idle_s.tolist()) == ([0], [0], [5])
+    assert (stats.packets.tolist(), stats.bytes.tolist(), stats.idle_s.tolist()) == ([2**64 - 1], [2**64 - 1], [5])
 
 
 @given(st.data())

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from enforce.contract_driver import DriverContract
+from enforce.contract_driver import ByRow, DriverContract
 from enforce.contract_samples import Sample
 from enforce.test_openflow_fake_contract import FakeBench
 
-from orchestrator.enforce.drivers.openflow import bundle, driver, flowdesc, flowmods, messages, resolve
+from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.drivers.openflow import bundle, driver, flowdesc, flowmods, flowstats, messages, resolve
+from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.flowmods import Command, Encoded
+from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import AclflowError
-from orchestrator.program.flows import FlowTable
+from orchestrator.program.flows import Flow, FlowTable
 
+bundled_row, read_counters = flowmods.bundled_row, flowstats.read_counters
 bundled, decode, request, resolved = flowmods.bundled, flowdesc.decode, flowdesc.request, resolve.resolve
 
 
@@ -29,11 +34,11 @@ class Suite(DriverContract):
     )
 
 
-def survives() -> bool:
-    """Whether the whole contract holds over the fake switch."""
+def survives(route: type[OpenFlowDriver] = OpenFlowDriver) -> bool:
+    """Whether the whole contract holds over the fake switch, with changes written by a kind of driver."""
     names = (name for name in dir(Suite) if name.startswith("test_") and name not in Suite.LEFT_OUT)
     tests = [getattr(Suite(), name) for name in names]
-    return all(holds(test, sample) for test in tests for sample in arguments_of(test))
+    return all(holds(test, sample, route) for test in tests for sample in arguments_of(test))
 
 
 def arguments_of(test: Callable[..., None]) -> list[Any]:
@@ -42,8 +47,8 @@ def arguments_of(test: Callable[..., None]) -> list[Any]:
     return list(marks[0].args[1]) if marks else [None]
 
 
-def holds(test: Callable[..., None], argument: Sample | str | None) -> bool:
-    bench = [FakeBench()] if "bench" in test.__code__.co_varnames[: test.__code__.co_argcount] else []
+def holds(test: Callable[..., None], argument: Sample | str | None, route: type[OpenFlowDriver]) -> bool:
+    bench = [FakeBench(route)] if "bench" in test.__code__.co_varnames[: test.__code__.co_argcount] else []
     try:
         test(*bench, *([argument] if argument is not None else []))
     except (AssertionError, AclflowError, IndexError, pytest.fail.Exception):
@@ -96,9 +101,9 @@ def wrong_mask(flows: FlowTable) -> FlowTable:
     return dataclasses.replace(flows, match=match)
 
 
-def counters_of_the_next_row(replies: list[bytes]) -> flowdesc.FlowStats:
-    stats = decode(replies)
-    return dataclasses.replace(stats, packets=np.roll(stats.packets, 1))
+def counters_of_the_next_row(replies: list[bytes]) -> Hits:
+    hits = read_counters(replies)
+    return dataclasses.replace(hits, packets=np.roll(hits.packets, 1))
 
 
 def matches_cut_short(replies: list[bytes]) -> flowdesc.FlowStats:
@@ -130,7 +135,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "not atomic, not ordered": (flowmods, "ATOMIC_ORDERED", 0),
     "wrong port": (flowmods, "bundled", spoil_octets(b"\0\0\0\x10\0\0\0\2", b"\0\0\0\x10\0\0\0\3")),
     "wrong table": (flowmods, "bundled", spoil_octets(b"\x0a\0\0\0\0\0", b"\x0b\0\0\0\0\0")),
-    "counters of another row": (flowdesc, "decode", counters_of_the_next_row),
+    "counters of another row": (flowstats, "read_counters", counters_of_the_next_row),
     "matches cut short": (flowdesc, "decode", matches_cut_short),
     "absent ports kept": (driver, "resolve", resolve_without_leaving_out),
     "all ports the same": (driver, "resolve", resolve_all_to_one),
@@ -143,8 +148,55 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
 }  # fmt: skip
 
 
-def test_the_driver_itself_survives() -> None:
-    assert survives()
+def spoil_row(change: Callable[[Flow], Flow | None], only: Command) -> Callable[..., bytes]:
+    """A packer of single rows that writes another row than it was given, or an empty deletion for none."""
+
+    def spoiled(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:
+        changed = change(flow) if command is only and flow.table != 253 else flow
+        if changed is None:
+            return flowmods.bundled_delete(flow.table, 1, (1 << 64) - 1, bundle=bundle, xid=xid)
+        return bundled_row(command, changed, bundle=bundle, xid=xid)
+
+    return spoiled
+
+
+def asked_for_nothing(xid: int, *, match: bytes = b"", **named: int) -> bytes:
+    return request(xid, **{**named, "cookie": 1} if match else named)
+
+
+MUTANTS_BY_ROW: dict[str, tuple[Any, str, Any]] = {
+    "shifted cookie": (
+        flowmods, "bundled_row", spoil_row(lambda row: replace(row, cookie=row.cookie + 1), Command.ADD)
+    ),
+    "lower priority": (
+        flowmods, "bundled_row", spoil_row(lambda row: replace(row, priority=max(row.priority - 1, 0)), Command.ADD)
+    ),
+    "missing removal": (flowmods, "bundled_row", spoil_row(lambda _: None, Command.DELETE_STRICT)),
+    "missing addition": (flowmods, "bundled_row", spoil_row(lambda _: None, Command.ADD)),
+    "no instructions": (flowmods, "bundled_row", spoil_row(lambda row: replace(row, instructions=b""), Command.ADD)),
+    "counters not reset": (flowmods, "RESET_COUNTS", 0),
+    "not atomic, not ordered": (flowmods, "ATOMIC_ORDERED", 0),
+    "asked for other entries": (flowdesc, "request", asked_for_nothing),
+    "nothing seen": (flowdesc, "entries", lambda replies: []),
+    "all seen is taken for touched": (driver.OpenFlowDriver, "_is_stamp", lambda self, row: False),
+    "absent ports kept": (driver, "resolve_row", lambda row, numbers: row),
+    "complaints overheard": (messages, "errors_in", lambda answers: []),
+    "stamp kept beside the new": (flowmods, "bundled_delete", lambda *args, **named: b""),
+    "blamed on another flow": (bundle, "_name", lambda flow: "flow"),
+    "committed in spite of complaints": (SmallChange, "discard", SmallChange.close),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("route", [OpenFlowDriver, ByRow])
+def test_the_driver_itself_survives(route: type[OpenFlowDriver]) -> None:
+    assert survives(route)
+
+
+@pytest.mark.parametrize("name", MUTANTS_BY_ROW)
+def test_a_bug_planted_in_small_changes_does_not_survive(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    place, attribute, bug = MUTANTS_BY_ROW[name]
+    monkeypatch.setattr(place, attribute, bug)
+    assert not survives(ByRow)
 
 
 @pytest.mark.parametrize("name", MUTANTS)

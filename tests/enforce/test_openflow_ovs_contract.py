@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from enforce.contract_driver import Bench, DriverContract
+from enforce.contract_driver import Bench, ByRow, DriverContract
 from enforce.real_switch import RealSwitch
 
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.system
 
 
 class RealBench:
-    def __init__(self, switch: RealSwitch) -> None:
+    def __init__(self, switch: RealSwitch, driver: type[OpenFlowDriver]) -> None:
         self.switch = switch
         self._link, self._other = switch.connect(), switch.connect()
         self.stranger = self._other.channel
-        self.driver = OpenFlowDriver(self._link.channel, uplink="wan0")
+        self.driver = driver(self._link.channel, uplink="wan0")
         self.epoch = next(switch.epochs)
         self.driver.start(self.epoch)
 
@@ -40,13 +40,24 @@ class RealBench:
         self._other.close()
 
 
-@pytest.fixture
-def bench(real_switch: RealSwitch) -> Iterator[Bench]:
+def benches(real_switch: RealSwitch, driver: type[OpenFlowDriver]) -> Iterator[Bench]:
     real_switch.reset()
-    bench = RealBench(real_switch)
+    bench = RealBench(real_switch, driver)
     yield bench
     bench.close()
 
 
 class TestOpenVSwitch(DriverContract):
     """Everything is inherited."""
+
+    @pytest.fixture
+    def bench(self, real_switch: RealSwitch) -> Iterator[Bench]:
+        yield from benches(real_switch, OpenFlowDriver)
+
+
+class TestOpenVSwitchByRow(DriverContract):
+    """The same, with every change written and read back row by row."""
+
+    @pytest.fixture
+    def bench(self, real_switch: RealSwitch) -> Iterator[Bench]:
+        yield from benches(real_switch, ByRow)

@@ -20,7 +20,7 @@ from enforce.programs import large_program, program, rule
 
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import compat, messages
-from orchestrator.enforce.drivers.openflow.channel import HEADER, Channel
+from orchestrator.enforce.drivers.openflow.channel import HEADER, Channel, StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.fake.session import Session
@@ -464,21 +464,93 @@ class Touchy:
 
 
 @pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+def test_who_waits_for_an_answer_reads_it_itself_and_gives_its_place_back(
+    launcher: Launcher, observer: Observer, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = TcpLink(switch, (HOME, launcher.port))
+    channel = observer.wait("connected")
+    readers: list[str] = []
+    deliver = StreamChannel.deliver
+
+    def noted(self: StreamChannel, message: bytes) -> bool:
+        readers.append(threading.current_thread().name)
+        return deliver(self, message)
+
+    monkeypatch.setattr(StreamChannel, "deliver", noted)
+    for number in range(50):
+        assert channel.exchange(messages.barrier_request(7 + number), range(7 + number, 8 + number), timeout_s=5)
+    assert set(readers) == {threading.current_thread().name}
+    observer.forget()
+    switch.set_ports({"p1": 1, "p2": 2, "p3": 3})
+    observer.wait("ports_changed")
+    link.close()
+
+
+@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
+    observer: Observer, switch: FakeSwitch
+) -> None:
+    """The end comes as the other side's last octet, which wakes only who reads."""
+    launcher = Launcher(Listen(HOME, 0), observer, patience_s=60.0)
+    launcher.start()
+    silent = raw_switch(launcher.port)
+    channel = observer.wait("connected")
+    threading.Timer(0.1, silent.shutdown, (socket.SHUT_WR,)).start()
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="closed"):
+        channel.exchange(messages.barrier_request(7), range(7, 8), timeout_s=30)
+    observer.wait("connected", "disconnected")
+    assert time.monotonic() - began < 10
+    silent.close()
+    launcher.stop()
+
+
+@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+def test_a_switch_that_answers_before_it_reads_on_is_read_while_it_is_written(observer: Observer) -> None:
+    """It takes no more until its answers are taken: who writes much must not be the one who reads."""
+    launcher = Launcher(Listen(HOME, 0), observer, patience_s=5.0)
+    launcher.start()
+    stubborn = raw_switch(launcher.port)
+    stubborn.settimeout(10)
+    channel = observer.wait("connected")
+    complaint = messages.message(Type.ERROR, 7, bytes(60_000))
+    load = messages.message(Type.FLOW_MOD, 7, bytes(60_000)) * 200
+
+    def answer_first() -> None:
+        stubborn.recv(1000)
+        stubborn.sendall(complaint * 200)
+        taken = 1000
+        while taken < len(load) + 8:
+            taken += len(stubborn.recv(1 << 20))
+        stubborn.sendall(messages.message(Type.BARRIER_REPLY, 8))
+
+    switch = threading.Thread(target=answer_first)
+    switch.start()
+    answers = channel.exchange(load + messages.barrier_request(8), range(7, 9), timeout_s=20)
+    assert len(answers) == 201
+    switch.join()
+    stubborn.close()
+    launcher.stop()
+
+
+@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
 def test_the_ssl_object_is_never_used_by_two_threads_at_once() -> None:
     ours, theirs = socket.socketpair()
     touchy = Touchy(ours)
     stream = TlsStream(touchy, 5.0)  # type: ignore[arg-type]
     echo = threading.Thread(target=lambda: [theirs.sendall(theirs.recv(1 << 16)) for _ in range(60)])
     writer = threading.Thread(target=lambda: [(stream.sendall(b"x" * 1000), time.sleep(0.001)) for _ in range(60)])
-    echo.start()
-    writer.start()
-    received = sum(len(stream.recv(1 << 16)) for _ in range(20))
+    received: list[bytes] = []
+    reader = threading.Thread(target=stream.serve, args=(received.append,))
+    for thread in (echo, writer, reader):
+        thread.start()
     writer.join()
+    eventually(lambda: sum(map(len, received)) == 60_000)
     theirs.shutdown(socket.SHUT_RDWR)
     echo.join()
+    reader.join()
     ours.close()
     theirs.close()
-    assert received
     assert touchy.most_inside == 1
 
 

@@ -4,8 +4,8 @@ os-ken shakes hands, answers echoes and keeps the list of ports. Everything that
 channel as raw octets, in the thread that reads the connection: os-ken's message objects are 12 to 25 times slower than
 decoding columns, and its event queues are two more threads to wait for.
 
-    switch ── Stream ── Connection (reading thread) ──┬─ answers one of our exchanges ──▶ StreamChannel.deliver
-                                                      └─ anything else ──▶ os-ken's parser ──▶ Switches' handlers
+    switch ── Stream ── Connection (who reads) ──┬─ answers one of our exchanges ──▶ StreamChannel.deliver
+                                                 └─ anything else ──▶ os-ken's parser ──▶ Switches' handlers
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 import structlog
 
 from orchestrator.enforce.drivers.openflow import compat
-from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, Channel, StreamChannel
+from orchestrator.enforce.drivers.openflow.channel import BARRIER_REPLY, HEADER, Channel, Pump, StreamChannel
 from orchestrator.enforce.drivers.openflow.stream import Stream
 
 log = structlog.get_logger()
@@ -57,12 +58,13 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
     def __init__(self, stream: Stream, address: tuple[str, int]) -> None:
         super().__init__(stream, address)
         self.stream = stream
+        self._arrived = bytearray()
         self.xid = 0  # the library counts its own messages from here, far below the channel's
 
     def set_state(self, state: str) -> None:
         """Make the channel the moment the handshake is over, in the reading thread: no answer can be missed."""
         if state == compat.MAIN_DISPATCHER and self.channel is None:
-            self.channel = StreamChannel(self.id, self.port_numbers(), self.stream.sendall)
+            self.channel = StreamChannel(self.id, self.port_numbers(), self.stream.sendall, self._borrowed)
         super().set_state(state)
 
     def port_numbers(self) -> dict[str, int]:
@@ -76,6 +78,44 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         if kind == BARRIER_REPLY:
             self.stream.unanswered_bytes = 0
         return self.channel.deliver(message)
+
+    def _borrowed(self) -> AbstractContextManager[Pump | None]:
+        return self.stream.borrowed(self._pass_on)
+
+    def _recv_loop(self) -> None:
+        """Read until the connection ends: in pieces as large as they come, where os-ken reads message by message."""
+        try:
+            with contextlib.suppress(OSError):
+                self.stream.serve(self._pass_on)
+        finally:
+            self.stream.close()
+
+    def _pass_on(self, data: bytes) -> None:
+        """Give every message that is whole by now to whom it is for. One thread at a time."""
+        arrived = self._arrived
+        arrived += data
+        at = 0
+        while len(arrived) - at >= HEADER.size:
+            version, kind, length, xid = HEADER.unpack_from(arrived, at)
+            length = max(length, HEADER.size)
+            if at + length > len(arrived):
+                break
+            message = bytes(arrived[at : at + length])
+            at += length
+            if not self.take(kind, message):
+                self._parse(version, kind, length, xid, message)
+        del arrived[:at]
+
+    def _parse(self, version: int, kind: int, length: int, xid: int, message: bytes) -> None:
+        """A message that is the library's own business, given to its handlers as the library would."""
+        parsed = compat.ofproto_parser.msg(self, version, kind, length, xid, bytearray(message))
+        if not parsed or self.ofp_brick is None:
+            return
+        event = compat.ofp_event.ofp_msg_to_ev(parsed)
+        self.ofp_brick.send_event_to_observers(event, self.state)
+        for handler in self.ofp_brick.get_handlers(event):
+            if self.state in handler.callers[type(event)].dispatchers:
+                handler(event)
 
     def serve(self) -> None:
         """Talk to the switch until either side ends the connection; leaves no thread behind."""
@@ -103,18 +143,6 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         self.set_state(compat.DEAD_DISPATCHER)
         with contextlib.suppress(OSError):
             self.stream.shutdown(socket.SHUT_RDWR)
-
-
-def take_raw_messages() -> None:
-    """Have `Connection.take` see every message before the library parses it. Idempotent."""
-    parse = compat.ofproto_v1_5_parser.msg_parser
-
-    def take_or_parse(datapath: Any, version: int, kind: int, length: int, xid: int, message: bytearray) -> Any:
-        if isinstance(datapath, Connection) and datapath.take(kind, bytes(message)):
-            return None
-        return parse(datapath, version, kind, length, xid, message)
-
-    compat.ofproto_parser.register_msg_parser(OPENFLOW_1_5)(take_or_parse)
 
 
 class Switches(compat.App):  # type: ignore[misc]  # the library is untyped

@@ -12,7 +12,7 @@ own message, which is why the second exchange listens to all numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.openflow import flowmods, messages
@@ -87,12 +87,7 @@ class Bundle:
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
         """What the switch's complaints amount to, with the first flow it complains about as the place."""
-        for error in errors:
-            flow = self._flow(error.xid)
-            if flow is not None:
-                others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-                return Refused(f"the switch refused it, {error}{others}", place=_name(flow))
-        return Refused(f"the switch refused the change, {errors[0]}")
+        return refused(errors, self._flow)
 
     def _flow(self, xid: int) -> Flow | None:
         """The flow that a message carries."""
@@ -103,6 +98,16 @@ class Bundle:
             if 0 <= xid - first < len(table):
                 return table.row(int(encoded.rows[xid - first]))
         return None
+
+
+def refused(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None]) -> Refused:
+    """What complaints about messages amount to, given the flow that the message with a number carried."""
+    for error in errors:
+        flow = flow_of(error.xid)
+        if flow is not None:
+            others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+            return Refused(f"the switch refused it, {error}{others}", place=_name(flow))
+    return Refused(f"the switch refused the change, {errors[0]}")
 
 
 def _name(flow: Flow) -> str:

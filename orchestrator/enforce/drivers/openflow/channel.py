@@ -8,15 +8,17 @@ connection to one switch, after hello and features. It knows no OpenFlow beyond 
 
 An *exchange* is a run of whole messages whose xids were reserved together and whose last message is a barrier request.
 Every message from the switch that carries one of those xids belongs to it (replies, parts of multipart replies,
-errors), in order of arrival, and it is over when the barrier's own answer has come.
+errors), in order of arrival, and it is over when the barrier's own answer has come. `Channel.begin` starts one, so that
+one thread may have exchanges under way with several switches; `Channel.exchange` waits for it at once.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from orchestrator.errors import Unreachable
@@ -27,10 +29,16 @@ HEADER = struct.Struct("!BBHI")
 ERROR = 1
 BARRIER_REPLY = 21
 
+AT_ONCE_BYTES = 1 << 15
+"""What a connection takes at once, whether or not the switch reads."""
+
 FIRST_XID = 0x40000000
 LAST_XID = 0x7FFFFFFF
 """Exchanges number their messages in this range; the library beneath numbers its own (echo, hello) elsewhere or
 happens to meet it, which is why only a barrier's answer or an error can end an exchange."""
+
+Pump = Callable[[float], bool]
+"""Reads for so many seconds at most and delivers what comes. False: somebody else will, or the connection has ended."""
 
 
 class Channel(Protocol):
@@ -55,22 +63,68 @@ class Channel(Protocol):
         """Take `count` consecutive xids that no other exchange of this channel uses at the same time."""
         ...
 
-    def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
+    def begin(self, messages: bytes, xids: range, *, timeout_s: float) -> AbstractContextManager[Exchange]:
         """Write whole messages numbered within `xids`, the last one a barrier request numbered `xids[-1]`.
 
-        Returns every message that answers them, the barrier's reply included. Raises Unreachable when the connection
-        closes or the barrier is not answered in time; what the switch did by then is unknown.
+        Within the block the exchange can be waited for. Raises Unreachable when the connection is closed.
+        """
+        ...
+
+    def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
+        """The same, and every message that answers, the barrier's reply included.
+
+        Raises Unreachable when the connection closes or the barrier is not answered in time; what the switch did by
+        then is unknown.
         """
         ...
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """An exchange under way."""
+class Exchange:
+    """An exchange under way, which has until `deadline` (of `time.monotonic`)."""
 
-    xids: range
-    answers: list[bytes] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
+    __slots__ = ("_datapath_id", "_deadline", "_messages", "_over", "_pump", "_timeout_s", "xids")
+
+    def __init__(self, datapath_id: int, xids: range, timeout_s: float, pump: Pump | None) -> None:
+        self._datapath_id = datapath_id
+        self._pump = pump
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+        self._messages: list[bytes] = []
+        self._over = threading.Event()
+        self.xids = xids
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for so long at most. Whether there is nothing more to wait for: it is over, or its time is."""
+        until = self._deadline if timeout_s is None else min(self._deadline, time.monotonic() + timeout_s)
+        while not self._over.is_set() and (left := until - time.monotonic()) > 0:
+            if self._pump is None or not self._pump(left):
+                self._over.wait(left)
+        return self._over.is_set() or time.monotonic() >= self._deadline
+
+    def answers(self) -> list[bytes]:
+        """Every message that answered. Raises Unreachable unless the barrier was among them."""
+        if self._is_complete():
+            return self._messages
+        if self._over.is_set():
+            raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
+        raise Unreachable(f"switch {self._datapath_id:016x} did not answer within {self._timeout_s:g} s")
+
+    def take(self, message: bytes) -> None:
+        """One message that answers."""
+        self._messages.append(message)
+        if self._is_complete():
+            self._over.set()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._over.set()
+
+    def _is_complete(self) -> bool:
+        """Whether the barrier was answered, be it just before the connection closed."""
+        if not self._messages:
+            return False
+        _, kind, _, xid = HEADER.unpack_from(self._messages[-1])
+        return bool(xid == self.xids[-1] and kind in (BARRIER_REPLY, ERROR))
 
 
 class StreamChannel:
@@ -78,17 +132,25 @@ class StreamChannel:
 
     `send` writes all bytes in order, may block, and raises OSError when the connection is gone. The owner calls
     `deliver` from its reading thread (never from within `send` while holding a lock of its own), `set_ports` when
-    ports are reported, and `close` at the end.
+    ports are reported, and `close` at the end. `reading`, where there is one, lets who waits for an answer read in the
+    owner's place: see `stream.SharedStream`.
     """
 
-    def __init__(self, datapath_id: int, ports: Mapping[str, int], send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        datapath_id: int,
+        ports: Mapping[str, int],
+        send: Callable[[bytes], None],
+        reading: Callable[[], AbstractContextManager[Pump | None]] = nullcontext,
+    ) -> None:
         self._datapath_id = datapath_id
         self._ports = dict(ports)
         self._send = send
+        self._reading = reading
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._next = FIRST_XID
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Exchange] = []
         self._closed = False
 
     @property
@@ -112,7 +174,7 @@ class StreamChannel:
         with self._lock:
             self._closed = True
             for waiting in self._waiting:
-                waiting.over.set()
+                waiting.end()
 
     def reserve(self, count: int) -> range:
         with self._lock:
@@ -124,31 +186,34 @@ class StreamChannel:
 
     def deliver(self, message: bytes) -> bool:
         """Hand in one whole message from the switch. Returns whether an exchange was waiting for it."""
-        _, kind, _, xid = HEADER.unpack_from(message)
+        xid = HEADER.unpack_from(message)[3]
         with self._lock:
             waiting = next((each for each in self._waiting if xid in each.xids), None)
             if waiting is None:
                 return False
-            waiting.answers.append(message)
-            if xid == waiting.xids[-1] and kind in (BARRIER_REPLY, ERROR):
-                waiting.over.set()
+            waiting.take(message)
         return True
 
-    def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
-        waiting = _Waiting(xids)
-        with self._lock:
-            self._refuse_when_closed()
-            self._waiting.append(waiting)
-        try:
-            self._write(messages)
-            if not waiting.over.wait(timeout_s):
-                raise Unreachable(f"switch {self._datapath_id:016x} did not answer within {timeout_s:g} s")
-            if not self._ended(waiting):
-                self._refuse_when_closed()
-            return waiting.answers
-        finally:
+    @contextmanager
+    def begin(self, messages: bytes, xids: range, *, timeout_s: float) -> Iterator[Exchange]:
+        # While much is written somebody else must read, or a switch that answers meanwhile stands still, and so do we.
+        with self._reading() if len(messages) <= AT_ONCE_BYTES else nullcontext() as pump:
+            exchange = Exchange(self._datapath_id, xids, timeout_s, pump)
             with self._lock:
-                self._waiting.remove(waiting)
+                if self._closed:
+                    raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
+                self._waiting.append(exchange)
+            try:
+                self._write(messages)
+                yield exchange
+            finally:
+                with self._lock:
+                    self._waiting.remove(exchange)
+
+    def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
+        with self.begin(messages, xids, timeout_s=timeout_s) as exchange:
+            exchange.wait()
+            return exchange.answers()
 
     def _write(self, messages: bytes) -> None:
         try:
@@ -157,15 +222,3 @@ class StreamChannel:
         except OSError as error:
             self.close()
             raise Unreachable(f"switch {self._datapath_id:016x} is gone: {error}") from error
-
-    def _refuse_when_closed(self) -> None:
-        if self._closed:
-            raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
-
-    @staticmethod
-    def _ended(waiting: _Waiting) -> bool:
-        """Whether the barrier was answered, be it just before the connection closed."""
-        if not waiting.answers:
-            return False
-        _, kind, _, xid = HEADER.unpack_from(waiting.answers[-1])
-        return bool(xid == waiting.xids[-1] and kind in (BARRIER_REPLY, ERROR))

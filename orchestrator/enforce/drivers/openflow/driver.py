@@ -8,6 +8,9 @@ leaves a message that it cannot read out of a bundle and would commit the rest:
 
 The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
+
+A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
+values, one by one: setting columns up costs more than a few rows do.
 """
 
 from __future__ import annotations
@@ -20,16 +23,19 @@ import numpy.typing as npt
 from orchestrator.compile import oxm
 from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.compile.pipeline import Table
+from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
-from orchestrator.enforce.drivers.openflow import bundle, flowdesc, messages
+from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, messages, smallchange
 from orchestrator.enforce.drivers.openflow.bundle import Bundle, CookieMatch
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Fragments, Role, SwitchConfig, Type
-from orchestrator.enforce.drivers.openflow.resolve import resolve
+from orchestrator.enforce.drivers.openflow.resolve import PortNumbers, resolve, resolve_row
+from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import Refused
 from orchestrator.program.delta import Delta
 from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.entrykeys import entry_keys
 from orchestrator.program.flows import U64, Flow, FlowTable
 from orchestrator.program.program import Tier
 
@@ -75,6 +81,10 @@ class OpenFlowDriver:
         """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
+    def counter_keys(self, flows: FlowTable) -> U64 | None:
+        """Every row of a switch has its counter."""
+        return entry_keys(flows)
+
     def observe(self, cookies: U64 | None = None) -> Observed:
         """Read flows back, with the switch's own port numbers; foreign flows too when all are read. See `Driver`.
 
@@ -87,7 +97,7 @@ class OpenFlowDriver:
         flows = stats.flows.take(~stamps)
         if cookies is not None:
             flows = flows.take(np.isin(flows.cookie, cookies))
-        return Observed(flows, _read_stamp(stats.flows.take(stamps)))
+        return Observed(flows, _read_stamp(stats.flows.take(stamps).rows()))
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Remove, add and stamp in one ordered atomic bundle. See `Driver`.
@@ -96,7 +106,7 @@ class OpenFlowDriver:
         port is not there (any more) are left out, so after a change of ports only a full `observe` tells the truth.
         """
         removed = self.resolve(delta.removed, delta.removed_ports)
-        added = FlowTable.joined((self.resolve(delta.added, delta.ports), self._stamp_flow(stamp)))
+        added = FlowTable.joined((self.resolve(delta.added, delta.ports), FlowTable.of([self._stamp_row(stamp)])))
         change = Bundle(
             number=next(self._bundles),
             xids=self._channel.reserve(bundle.numbers_needed(removed, added)),
@@ -114,11 +124,54 @@ class OpenFlowDriver:
             raise change.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
 
+    def change(self, delta: Delta, stamp: Stamp) -> Changing:
+        """As `apply`, for a few rows of a program; reads back what the switch holds under their keys. See `Device`."""
+        removed = self._rows(delta.removed, delta.removed_ports)
+        added = self._rows(delta.added, delta.ports)
+        small = SmallChange(
+            number=next(self._bundles),
+            xids=self._channel.reserve(smallchange.numbers_needed(removed, added)),
+            removed=removed,
+            replaced=CookieMatch(Table.STAMP, self._stamp_cookie(), KIND_MASK),
+            added=(*added, self._stamp_row(stamp)),
+        )
+        with self._channel.begin(small.fill(), small.filling, timeout_s=self._timeout_s) as filling:
+            yield filling
+            errors = messages.errors_in(filling.answers())
+        closing = small.discard() if errors else small.close()
+        with self._channel.begin(closing, small.closing, timeout_s=self._timeout_s) as exchange:
+            yield exchange
+            answers = exchange.answers()
+        errors = errors or messages.errors_in(answers)
+        if errors:
+            raise small.refused(errors)
+        messages.only(answers, Type.BUNDLE_CONTROL, small.commit)
+        return self._changed(removed, added, small, answers)
+
     def hits(self) -> Hits:
-        """Read the counters of every rule. See `Driver`."""
+        """Read the counters of every entry that is ours. See `Driver`."""
         xids = self._channel.reserve(2)
-        stats = self._decode(xids, flowdesc.request(xids[0], cookie=COOKIE_MASK, cookie_mask=OWNER_MASK))
-        return _summed(stats.take(~self._stamps(stats.flows)))
+        answers = self._exchange(xids, flowdesc.request(xids[0], cookie=COOKIE_MASK, cookie_mask=OWNER_MASK))
+        _refuse(answers, "the switch does not show its flows")
+        found = flowstats.read_counters(messages.multipart_replies(answers, xids))
+        return found.take(found.cookie & np.uint64(KIND_MASK) != np.uint64(self._stamp_cookie()))
+
+    def _rows(self, flows: FlowTable, symbols: tuple[str, ...]) -> tuple[Flow, ...]:
+        """A few rows of a program as this switch holds them."""
+        numbers = PortNumbers(self._channel.ports, symbols, self._uplink)
+        return tuple(row for flow in flows.rows() if (row := resolve_row(flow, numbers)) is not None)
+
+    def _changed(
+        self, removed: tuple[Flow, ...], added: tuple[Flow, ...], small: SmallChange, answers: list[bytes]
+    ) -> Changed:
+        """What the answers to the second exchange say."""
+        shown = flowdesc.entries(messages.multipart_replies(answers, small.showing))
+        touched = {row.key for row in (*removed, *added)}
+        stamps = [row for row in shown if self._is_stamp(row)]
+        found = dict.fromkeys(row for row in shown if row.key in touched and not self._is_stamp(row))
+        counted = messages.multipart_replies(answers, small.counting)
+        last = flowstats.read_counters(counted) if counted else None
+        return Changed(added, tuple(found), _read_stamp(stamps), last)
 
     def _show_fragments(self) -> None:
         """Have the switch match fragments, if it does not. Raises Refused if it cannot."""
@@ -171,29 +224,19 @@ class OpenFlowDriver:
     def _stamp_cookie(self, generation: int = 0) -> int:
         return Cookie(self._tier, Kind.STAMP, generation & HIGHEST_NUMBER).pack()
 
-    def _stamp_flow(self, stamp: Stamp) -> FlowTable:
+    def _is_stamp(self, row: Flow) -> bool:
+        return row.table == Table.STAMP and row.cookie & KIND_MASK == self._stamp_cookie()
+
+    def _stamp_row(self, stamp: Stamp) -> Flow:
         """No packet meets the stamp: nothing goes to its table."""
-        return FlowTable.of(
-            [Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))]
-        )
+        return Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))
 
 
-def _summed(stats: FlowStats) -> Hits:
-    """Counters by cookie."""
-    cookies, row = np.unique(stats.flows.cookie, return_inverse=True)
-    packets, volume = np.zeros(len(cookies), np.uint64), np.zeros(len(cookies), np.uint64)
-    idle_s = np.full(len(cookies), np.iinfo(np.uint32).max, np.uint32)
-    np.add.at(packets, row, stats.packets)
-    np.add.at(volume, row, stats.bytes)
-    np.minimum.at(idle_s, row, stats.idle_s)
-    return Hits(cookies, packets, volume, idle_s)
-
-
-def _read_stamp(stamps: FlowTable) -> Stamp | None:
+def _read_stamp(stamps: list[Flow]) -> Stamp | None:
     """What the one stamp flow says. Anything but exactly one good stamp says nothing."""
     if len(stamps) != 1:
         return None
-    flow = stamps.row(0)
+    flow = stamps[0]
     cookie = Cookie.unpack(flow.cookie)
     digest = flow.match[4:12] + flow.match[16:24]
     if cookie is None or len(digest) != DIGEST_BYTES or oxm.stamp_match(digest) != flow.match:

@@ -7,33 +7,34 @@ One entry (sizes in octets, everything big-endian; lengths in the entry say wher
 
 Match and statistics begin with four octets of type and length and are padded to eight. The walk from entry to entry is
 the only loop over rows; everything else is gathered column by column. Statistics are TLVs like match fields: rows whose
-statistics are equally long are taken to have the same fields in the same order, which is then checked.
+statistics are equally long are taken to have the same fields in the same order, which is then checked. The few entries
+that a small change is read back by are taken apart one by one (`entries`), without their statistics.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.enforce.driver import F64, UNKNOWN_IDLE_S
 from orchestrator.enforce.drivers.openflow.messages import (
     ALL_TABLES,
     ANY_GROUP,
     ANY_PORT,
-    EMPTY_MATCH,
     MULTIPART_BODY,
     Multipart,
     multipart_request,
 )
 from orchestrator.errors import Drifted
-from orchestrator.program.flows import U8, U32, U64, FlowTable
+from orchestrator.program.flows import U8, U32, U64, Flow, FlowTable
 
 EVERY_BIT = (1 << 64) - 1
 
-_IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 1, 4, 5
+_DURATION, _IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 0, 1, 4, 5
 _BASIC_STATISTICS = 0x8002
 _LONGEST_MATCH = 255
 
@@ -45,6 +46,8 @@ _HEAD = np.dtype(
     ]
 )  # fmt: skip
 _MATCH_AT = 24
+_ENTRY = struct.Struct("!HxxBxH8xQ2xH")
+_GARBLED = "the switch's flow description is cut off or garbled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,42 @@ class FlowStats:
     packets: U64
     bytes: U64
     idle_s: U32
+    age_s: F64
 
     def take(self, rows: npt.NDArray[np.bool_]) -> FlowStats:
         """Some rows, by mask."""
-        return FlowStats(self.flows.take(rows), self.packets[rows], self.bytes[rows], self.idle_s[rows])
+        counts = self.packets[rows], self.bytes[rows]
+        return FlowStats(self.flows.take(rows), *counts, self.idle_s[rows], self.age_s[rows])
 
 
-def request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0) -> bytes:
-    """Ask for flow entries: of one table or all, whose cookies match under a mask."""
-    body = struct.pack("!B3xII4xQQ", table, ANY_PORT, ANY_GROUP, cookie, cookie_mask) + EMPTY_MATCH
+def request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0, match: bytes = b"") -> bytes:
+    """Ask for flow entries: of one table or all, whose cookies match under a mask, and which `match` covers."""
+    body = struct.pack("!B3xII4xQQHH", table, ANY_PORT, ANY_GROUP, cookie, cookie_mask, 1, 4 + len(match)) + match
+    body += bytes(-(4 + len(match)) % 8)
     return multipart_request(Multipart.FLOW_DESC, xid, body)
+
+
+def entries(replies: Sequence[bytes]) -> list[Flow]:
+    """Flow entries one by one, as `decode` gives them in columns. Raises Drifted for octets that are no such reply."""
+    try:
+        return [flow for reply in replies for flow in _entries(memoryview(reply)[MULTIPART_BODY:])]
+    except struct.error:
+        raise Drifted(_GARBLED) from None
+
+
+def _entries(octets: memoryview) -> Iterator[Flow]:
+    at = 0
+    while at < len(octets):
+        length, table, priority, cookie, match_size = _ENTRY.unpack_from(octets, at)
+        match_at = at + _HEAD.itemsize
+        stats_at = at + _MATCH_AT + (match_size + 7) // 8 * 8
+        (stats_size,) = struct.unpack_from("!H", octets, stats_at + 2)
+        instructions_at, end = stats_at + (stats_size + 7) // 8 * 8, at + length
+        if match_size < 4 or not at < instructions_at <= end <= len(octets):
+            raise Drifted(_GARBLED)
+        match = bytes(octets[match_at : match_at + match_size - 4])
+        yield Flow(table, priority, match, bytes(octets[instructions_at:end]), cookie)
+        at = end
 
 
 def decode(replies: Sequence[bytes]) -> FlowStats:
@@ -113,10 +142,10 @@ def _starts(whole: bytes) -> npt.NDArray[np.intp]:
         starts.append(at)
         length = whole[at] << 8 | whole[at + 1] if at + 2 <= end else 0
         if length < _HEAD.itemsize:
-            raise Drifted("the switch's flow description is cut off or garbled")
+            raise Drifted(_GARBLED)
         at += length
     if at != end:
-        raise Drifted("the switch's flow description is cut off or garbled")
+        raise Drifted(_GARBLED)
     return np.array(starts, np.intp)
 
 
@@ -149,18 +178,23 @@ def _instructions(
     return np.array(indices, np.uint32), tuple(known)
 
 
-def _counters(octets: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]) -> tuple[U64, U64, U32]:
-    """Packets, bytes and idle seconds of every row."""
+def _counters(octets: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp]) -> tuple[U64, U64, U32, F64]:
+    """Packets, bytes, idle seconds and age in seconds of every row."""
     packets, volume = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.uint64)
-    idle_s = np.zeros(len(starts), np.uint32)
+    idle_s = np.full(len(starts), UNKNOWN_IDLE_S, np.uint32)
+    age_s = np.full(len(starts), np.nan)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
         stats = _gather(octets, starts[rows], size)
         places = _places(stats)
         packets[rows] = _column(stats, places.get(_PACKET_COUNT), ">u8")
         volume[rows] = _column(stats, places.get(_BYTE_COUNT), ">u8")
-        idle_s[rows] = _column(stats, places.get(_IDLE_TIME), ">u4")
-    return packets, volume, idle_s
+        if _IDLE_TIME in places:
+            idle_s[rows] = _column(stats, places[_IDLE_TIME], ">u4")
+        if _DURATION in places:
+            seconds, nanoseconds = (_column(stats, places[_DURATION] + at, ">u4") for at in (0, 4))
+            age_s[rows] = seconds + nanoseconds * 1e-9
+    return packets, volume, idle_s, age_s
 
 
 def _places(stats: U8) -> dict[int, int]:
@@ -178,9 +212,9 @@ def _places(stats: U8) -> dict[int, int]:
 
 
 def _column(stats: U8, place: int | None, kind: str) -> npt.NDArray[np.uint64]:
-    """One counter of every row; a counter that the switch does not keep (absent, or all ones) reads 0."""
+    """One counter of every row. One that the switch does not keep is 0 (absent), or all ones as the switch has it."""
     if place is None:
         return np.zeros(len(stats), np.uint64)
     size = np.dtype(kind).itemsize
     values = np.ascontiguousarray(stats[:, place : place + size]).view(kind).ravel()
-    return np.where(values == np.iinfo(values.dtype).max, 0, values).astype(np.uint64)
+    return values.astype(np.uint64)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.enforce.drivers.openflow import compat
-from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver, take_raw_messages
+from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver
 from orchestrator.enforce.drivers.openflow.stream import Tls, open_stream, tls_context
 from orchestrator.errors import Missing
 
@@ -120,7 +120,6 @@ class Launcher:
     def start(self) -> None:
         """Start listening; switches are announced to the observer from now on."""
         mend_native_hub()
-        take_raw_messages()
         compat.cfg.CONF([], project=compat.PROJECT, default_config_files=[], default_config_dirs=[])
         logging.getLogger(compat.PROJECT).addHandler(self._faults)
         apps = (self._manager.instantiate(_Handshake), self._manager.instantiate(Switches, observer=self._observer))

@@ -22,9 +22,6 @@ ANY_PORT = ANY_GROUP = 0xFFFFFFFF
 ALL_TABLES = 0xFF
 NO_BUFFER = 0xFFFFFFFF
 
-EMPTY_MATCH = struct.pack("!HH4x", 1, 4)
-"""An OXM match without fields, padded to 8 bytes."""
-
 
 class Type(enum.IntEnum):
     """Message types."""

@@ -11,16 +11,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile import oxm, pipeline
-from orchestrator.program.flows import SYMBOL_BASE, U8, FlowTable
+from orchestrator.program.flows import SYMBOL_BASE, U8, Flow, FlowTable
 from orchestrator.program.program import UPLINK
 
 _SYMBOL_END = 0xFF000000
 _IN_PORT = oxm.IN_PORT.header.to_bytes(4, "big")
+_SYMBOLIC_IN_PORT = _IN_PORT + (SYMBOL_BASE >> 24).to_bytes(1, "big")
 _OUTPUT_PORT = pipeline.OUTPUT_PORT.field.header.to_bytes(4, "big")
 _WRITE_ACTIONS, _APPLY_ACTIONS = 3, 4
 _OUTPUT, _SET_FIELD = 0, 25
@@ -28,19 +30,22 @@ _OUTPUT, _SET_FIELD = 0, 25
 
 @dataclass(frozen=True, slots=True)
 class PortNumbers:
-    """What a program's symbols mean on one switch: `of[i]` is the port number behind symbol i, None where absent."""
+    """What a program's symbols mean on one switch, given its ports by interface name.
 
-    of: tuple[int | None, ...]
+    `uplink` is the interface that the symbol of that name means.
+    """
 
-    @classmethod
-    def on(cls, ports: Mapping[str, int], symbols: tuple[str, ...], uplink: str) -> PortNumbers:
-        """From the switch's ports by interface name; `uplink` is the interface that the symbol of that name means."""
-        return cls(tuple(ports.get(uplink if symbol == UPLINK else symbol) for symbol in symbols))
+    ports: Mapping[str, int]
+    symbols: tuple[str, ...]
+    uplink: str
 
     def number(self, value: int) -> int | None:
         """The number behind a symbolic port value; None if the switch lacks the port or the program the symbol."""
         index = value - SYMBOL_BASE
-        return self.of[index] if index < len(self.of) else None
+        if index >= len(self.symbols):
+            return None
+        symbol = self.symbols[index]
+        return self.ports.get(self.uplink if symbol == UPLINK else symbol)
 
 
 def resolve(flows: FlowTable, symbols: tuple[str, ...], ports: Mapping[str, int], uplink: str) -> FlowTable:
@@ -49,7 +54,7 @@ def resolve(flows: FlowTable, symbols: tuple[str, ...], ports: Mapping[str, int]
     `symbols` are the program's ports, `ports` the switch's numbers by interface name, `uplink` the name of the
     interface towards the edge. Rows that need an absent port are left out; tenants, which no switch knows, become 0.
     """
-    numbers = PortNumbers.on(ports, symbols, uplink)
+    numbers = PortNumbers(ports, symbols, uplink)
     match, matchable = _resolved_matches(flows, numbers)
     used = set(np.unique(flows.instructions).tolist())
     lists = [
@@ -67,14 +72,29 @@ def resolve(flows: FlowTable, symbols: tuple[str, ...], ports: Mapping[str, int]
     return resolved if keep.all() else resolved.take(keep)
 
 
+def resolve_row(flow: Flow, numbers: PortNumbers) -> Flow | None:
+    """One row of a program as one switch holds it; None if it needs a port that the switch lacks. See `resolve`."""
+    match, instructions = flow.match, flow.instructions
+    if match.startswith(_SYMBOLIC_IN_PORT) and len(match) >= 8:
+        number = numbers.number(int.from_bytes(match[4:8], "big"))
+        if number is None:
+            return None
+        match = _IN_PORT + number.to_bytes(4, "big") + match[8:]
+    if _port_places(instructions):
+        resolved = _resolved_instructions(instructions, numbers)
+        if resolved is None:
+            return None
+        instructions = resolved
+    return Flow(flow.table, flow.priority, match, instructions, flow.cookie)
+
+
 def _resolved_matches(flows: FlowTable, numbers: PortNumbers) -> tuple[U8, npt.NDArray[np.bool_]]:
     """The matches with numbers for symbols, and which rows have a port there."""
     keep = np.ones(len(flows), np.bool_)
     width = flows.match.shape[1]
     if width < 8:
         return flows.match, keep
-    begins = (flows.match[:, :4] == np.frombuffer(_IN_PORT, np.uint8)).all(axis=1)
-    rows = np.flatnonzero(begins & (flows.match[:, 4] == SYMBOL_BASE >> 24))
+    rows = np.flatnonzero((flows.match[:, :5] == np.frombuffer(_SYMBOLIC_IN_PORT, np.uint8)).all(axis=1))
     if not len(rows):
         return flows.match, keep
     match = flows.match.copy()
@@ -105,7 +125,8 @@ def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes |
     return bytes(resolved)
 
 
-def _port_places(instructions: bytes) -> list[int]:
+@lru_cache(maxsize=1 << 12)
+def _port_places(instructions: bytes) -> tuple[int, ...]:
     """Where port values stand in an instruction list: in output actions, and written into the output-port register."""
     places = []
     for at, kind, end in _walk(instructions, 0, len(instructions)):
@@ -116,7 +137,7 @@ def _port_places(instructions: bytes) -> list[int]:
                 places.append(action + 4)
             elif action_kind == _SET_FIELD and instructions[action + 4 : action + 8] == _OUTPUT_PORT:
                 places.append(action + 8)
-    return places
+    return tuple(places)
 
 
 def _walk(octets: bytes, at: int, end: int) -> list[tuple[int, int, int]]:

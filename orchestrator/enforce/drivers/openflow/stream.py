@@ -4,6 +4,9 @@ os-ken's own socket use has three faults that matter here. Two writers may inter
 for a stuck switch is not woken when the connection is closed; and over TLS its reader and writer use one SSL object at
 the same time, which OpenSSL does not allow. A `Stream` takes a socket's place: whole writes under a lock, in pieces
 that each have the full time-out; `close` wakes everybody first; `TlsStream` never reads and writes at the same moment.
+
+One thread reads (`serve`). Who waits for an answer may borrow its place (`SharedStream.borrowed`), so that the answer
+comes to the thread that wants it and no other is woken.
 """
 
 from __future__ import annotations
@@ -15,17 +18,25 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.enforce.drivers.openflow import compat
+from orchestrator.enforce.drivers.openflow.channel import Pump
 
 T = TypeVar("T")
 
 PIECE_BYTES = 1 << 17
 """What one write hands the system at most: a time-out covers a piece, not a whole bundle of megabytes."""
+
+READ_BYTES = 1 << 18
+"""What is read at a time at most."""
+
+Take = Callable[[bytes], None]
+"""What is done with octets that have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +68,16 @@ class Stream:
         """os-ken sets its own here; ours was given at birth."""
         self._socket.settimeout(self._timeout_s)
 
-    def recv(self, size: int) -> bytes:
-        """Some bytes, or b"" when the other end or `close` ended the stream."""
-        data = self._receive(size)
-        self.heard_at = time.monotonic()
-        return data
+    def serve(self, take: Take) -> None:
+        """Have everything that arrives taken, until the other end or `close` ends the stream. Raises OSError."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                if not self._read(take):
+                    return
+
+    def borrowed(self, take: Take) -> AbstractContextManager[Pump | None]:  # noqa: ARG002 -- see SharedStream
+        """Read in place of who serves, within the block; None where that cannot be."""
+        return nullcontext()
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Write all of it, uninterrupted by other writers. Raises OSError, and ends the stream, when that fails."""
@@ -87,11 +103,81 @@ class Stream:
         with self._writing:
             self._socket.close()
 
+    def _read(self, take: Take) -> bool:
+        """Wait for what arrives and have it taken. False when the stream has ended."""
+        data = self._receive(READ_BYTES)
+        self.heard_at = time.monotonic()
+        if data:
+            take(data)
+        return bool(data)
+
     def _receive(self, size: int) -> bytes:
         return self._socket.recv(size)
 
     def _send_piece(self, piece: memoryview) -> None:
         self._socket.sendall(piece)
+
+
+class SharedStream(Stream):
+    """A TCP socket whose reading changes hands: who serves sleeps on an epoll, from which the socket is taken out
+    for as long as somebody else reads."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        super().__init__(sock, timeout_s)
+        self._reading = threading.Lock()
+        self._arrivals = select.epoll()
+        self._arrivals.register(sock, select.EPOLLIN)
+
+    def serve(self, take: Take) -> None:
+        """As `Stream.serve`."""
+        with self._arrivals:
+            while True:
+                ((_, events),) = self._arrivals.poll(maxevents=1)
+                # A stream that ended must be seen to end; anything else may just have been borrowed, and then it rests.
+                ended = events & (select.EPOLLHUP | select.EPOLLERR)
+                if self._reading.acquire(blocking=bool(ended)):
+                    try:
+                        if not self._read_now(take):
+                            return
+                    finally:
+                        self._reading.release()
+
+    @contextmanager
+    def borrowed(self, take: Take) -> Iterator[Pump | None]:
+        """As `Stream.borrowed`; None while who serves is at work, or the stream has ended."""
+        if not self._reading.acquire(blocking=False):
+            yield None
+            return
+        self._rest(0)
+        waiter = select.poll()
+        waiter.register(self._socket, select.POLLIN)
+        with ExitStack() as giving_back:
+            giving_back.callback(self._rest, select.EPOLLIN)
+            giving_back.callback(self._reading.release)
+
+            def pump(timeout_s: float) -> bool:
+                if not waiter.poll(timeout_s * 1000) or self._read_now(take):
+                    return True
+                giving_back.close()  # who serves has to see the end
+                return False
+
+            yield pump
+
+    def _rest(self, events: int) -> None:
+        """What the thread that serves is woken by, apart from the stream's end."""
+        with contextlib.suppress(OSError, ValueError):  # it has ended, and there is nobody to wake
+            self._arrivals.modify(self._socket, events)
+
+    def _read_now(self, take: Take) -> bool:
+        """Have what is there taken. False when the stream has ended."""
+        try:
+            data = self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        self.heard_at = time.monotonic()
+        if data:
+            take(data)
+        return bool(data)
 
 
 class TlsStream(Stream):
@@ -152,8 +238,7 @@ def open_stream(sock: socket.socket, context: ssl.SSLContext | None, timeout_s: 
     """Take an accepted connection over; with TLS this shakes hands first. Raises OSError when that fails."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.settimeout(timeout_s)
-    if context is None:
-        return Stream(sock, timeout_s)
-    secured = context.wrap_socket(sock, server_side=True)
-    # Green threads take turns, and their sockets wait in a way of their own.
-    return TlsStream(secured, timeout_s) if compat.NATIVE_THREADS else Stream(secured, timeout_s)
+    secured = sock if context is None else context.wrap_socket(sock, server_side=True)
+    if not compat.NATIVE_THREADS:  # green threads take turns, and their sockets wait in a way of their own
+        return Stream(secured, timeout_s)
+    return TlsStream(secured, timeout_s) if isinstance(secured, ssl.SSLSocket) else SharedStream(secured, timeout_s)

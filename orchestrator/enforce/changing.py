@@ -1,0 +1,78 @@
+"""A change of a few rows under way: something that one thread can carry on for several devices at a time.
+
+A device writes such a change and reads back exactly what it touched. It does so as a generator that yields whatever it
+waits for, so whoever drives it (`finish` for one device, `convoy.advance` for several) chooses how to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from orchestrator.enforce.driver import Hits, Observed, Stamp
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import U64, Flow, FlowTable
+
+FEW_ROWS = 64
+"""A change of more rows is applied by column and read back by cookie."""
+
+Result = TypeVar("Result")
+
+
+class Waiting(Protocol):
+    """An answer that is on its way."""
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for so long at most (None: as long as it takes). Whether it is worth going on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a device shows after a change, under the keys that the change touches."""
+
+    wanted: tuple[Flow, ...]
+    """The rows that it must hold there, with its own port numbers, tenant 0."""
+    found: tuple[Flow, ...]
+    """The rows that it holds there."""
+    stamp: Stamp | None
+    last: Hits | None = None
+    """What the removed rows had counted, read right before; None: not known."""
+
+
+Changing = Generator[Waiting, None, Changed]
+Work = Generator[Waiting, None, None]
+
+
+class Whole(Protocol):
+    """A device that has no shorter way than applying and then observing."""
+
+    def observe(self, cookies: U64 | None = None) -> Observed: ...
+
+    def apply(self, delta: Delta, stamp: Stamp) -> None: ...
+
+    def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable: ...
+
+
+def finish(work: Generator[Waiting, None, Result]) -> Result:
+    """Carry one piece of work to its end, waiting as long as it takes."""
+    try:
+        while True:
+            next(work).wait()
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def wholly(device: Whole, delta: Delta, stamp: Stamp) -> Changed:
+    """Apply a change and read it back, for devices that have no shorter way."""
+    wanted = device.resolve(delta.added, delta.ports).rows()
+    gone = device.resolve(delta.removed, delta.removed_ports).rows()
+    device.apply(delta, stamp)
+    observed = device.observe(np.union1d(delta.removed.cookie, delta.added.cookie))
+    touched = {row.key for row in (*wanted, *gone)}
+    found = tuple(row for row in observed.flows.rows() if row.key in touched)
+    return Changed(tuple(wanted), found, observed.stamp)

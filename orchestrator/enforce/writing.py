@@ -1,0 +1,57 @@
+"""Writing a device and reading back what was written: the two ways in which one transaction is made certain.
+
+    changed   a few rows: row by row, read back by key in the same exchange
+    applied   any number: by column, read back by cookie
+
+Both raise Drifted when what is there afterwards is not what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from orchestrator.enforce import gap
+from orchestrator.enforce.changing import Changed, Waiting
+from orchestrator.enforce.counting import Change
+from orchestrator.enforce.driver import Hits
+from orchestrator.enforce.standing import Device
+from orchestrator.errors import Drifted
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+from orchestrator.stages import StageClock
+
+
+def changed(device: Device, change: Delta, program: Program, clock: StageClock) -> Generator[Waiting, None, Changed]:
+    """Have a few rows of a program changed, symbols and all, so that the device holds the program."""
+    stamp = gap.stamp_of(program)
+    changing = device.change(change, stamp)
+    clock.lap("plan")
+    found = yield from changing
+    _refuse(gap.changed_otherwise(found, stamp))
+    clock.lap("wire")
+    return found
+
+
+def applied(device: Device, change: Delta, program: Program, clock: StageClock) -> None:
+    """Apply a change of resolved rows, so that the device holds a program."""
+    stamp = gap.stamp_of(program)
+    device.apply(change, stamp)
+    clock.lap("wire")
+    cookies = gap.touched(change)
+    observed = device.observe(cookies)
+    _refuse(gap.mismatch(observed, gap.expected(program, cookies, device.resolve), stamp))
+    clock.lap("readback")
+
+
+def recounted(device: Device, change: Delta, last: Hits | None) -> Change:
+    """What a change did to a device's counters."""
+    gone = device.counter_keys(device.resolve(change.removed, change.removed_ports))
+    fresh = device.counter_keys(device.resolve(change.added, change.ports))
+    return Change(last, gone, fresh if fresh is not None else np.empty(0, np.uint64))
+
+
+def _refuse(trouble: gap.Mismatch | None) -> None:
+    if trouble is not None:
+        raise Drifted(trouble.text)
