@@ -1,4 +1,4 @@
-"""Access lists as a whole: the list, dry runs, traces, hits."""
+"""Access lists as a whole: the list, dry runs, traces."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from api.answers import answer, etag, reply, sent
 from api.auth import TenantReader, TenantWriter, is_admin
 from api.context import (
     ConditionDep,
-    Limit,
-    NameMarker,
     NamePath,
     RawBody,
     ServicesDep,
@@ -24,16 +22,14 @@ from api.context import (
 )
 from api.history import bisected, blamed
 from api.inspection import review, trace, written_list
-from api.paging import page_after
-from api.schemas.acl import AclDocument, HitsBody, HitsPage, RuleHitsBody
+from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.cost import WrittenList
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, ReviewBody, TraceBody
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
-from orchestrator.policy.model import Acl
 from orchestrator.store.bulk import collector_paused
-from orchestrator.store.records import Reply, RuleHits, TenantHits
+from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 
 Against = Annotated[
@@ -100,25 +96,3 @@ def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body:
 def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
     """Two neighbouring versions between which the list's word about a packet changed, from few of them."""
     return answer(bisected(services, tenant, body))
-
-
-@router.get("/hits", response_model=HitsPage)
-def get_hits(
-    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
-) -> Response:
-    """What each rule of the current list decided so far, in the list's order."""
-
-    def work(unit: Unit) -> tuple[Acl, TenantHits]:
-        return unit.acls.current(tenant).acl, unit.hits.totals(tenant)
-
-    acl, hits = services.control.read(work)
-    names, following = page_after([rule.id for rule in acl.rules], limit, marker)
-    page = HitsPage(
-        items=[RuleHitsBody.of_rule(name, hits.rules.get(name, RuleHits())) for name in names],
-        next=following,
-        ingress_default=HitsBody.of(hits.ingress_default),
-        egress_default=HitsBody.of(hits.egress_default),
-        ingress_return=HitsBody.of(hits.ingress_return),
-        egress_return=HitsBody.of(hits.egress_return),
-    )
-    return answer(page)

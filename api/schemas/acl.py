@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from pydantic.json_schema import SkipJsonSchema
 
 from api.schemas.common import NAME, Outgoing
-from orchestrator.store.records import AclVersion, RuleHits
+from orchestrator.store.records import AclVersion
 
 ActionWord = Literal["permit", "deny"]
 DirectionWord = Literal["ingress", "egress"]
@@ -87,37 +87,3 @@ class VersionBody(Outgoing):
     @classmethod
     def of(cls, record: AclVersion) -> VersionBody:
         return cls(version=record.version, author=record.author, created=record.created, rules=record.rules)
-
-
-class HitsBody(Outgoing):
-    """Growing sums over all hosts."""
-
-    packets: int
-    bytes: int
-    resets: int = Field(description="how often a device's counter began anew")
-    last_hit: dt.datetime | None
-
-    @classmethod
-    def of(cls, hits: RuleHits) -> HitsBody:
-        return cls(packets=hits.packets, bytes=hits.bytes, resets=hits.resets, last_hit=hits.last_hit)
-
-
-class RuleHitsBody(HitsBody):
-    """What one rule decided so far."""
-
-    rule: str
-
-    @classmethod
-    def of_rule(cls, rule: str, hits: RuleHits) -> RuleHitsBody:
-        return cls(rule=rule, **HitsBody.of(hits).model_dump())
-
-
-class HitsPage(Outgoing):
-    """What a list's rules decided, in its order, and what fell to its defaults and return-traffic rules."""
-
-    items: list[RuleHitsBody]
-    next: str | None
-    ingress_default: HitsBody
-    egress_default: HitsBody
-    ingress_return: HitsBody
-    egress_return: HitsBody

@@ -1,181 +1,195 @@
-"""Counters: what devices count, turned into sums that belong to rules and never go down.
+"""What rules decided, for those who ask: sums, rates, history, and for how long anybody looked.
 
-A switch counts from when a flow entry was put in, and begins anew when the entry is replaced or the switch restarts.
-The store keeps, for every host and cookie, the counter as last reported (the baseline), and adds what it grew by to
-the cookie's sum over all hosts. A counter below its baseline has begun anew: all it shows is new, and the reset is
-noted. Only rows that changed are written, so idle rules cost nothing but reading.
-
-Cookies are kept without their first byte, which is the same in all of ours, and so fit into a signed column.
+Sums belong to a cookie, so to a tier and a rule number: a rule keeps its sum wherever its flow entries are and whenever
+they are replaced. Tiers are never added up, for a packet passes through several. How counts come in is in
+`counting.py`, how they are kept in `hithistory.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from sqlalchemy import BigInteger, ColumnElement, Row, Table, case, cast, delete, or_, select
+from sqlalchemy import func, select
 
-from orchestrator.compile.cookies import HIGHEST_NUMBER, MARK, Cookie, Kind
-from orchestrator.errors import NotFound
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
-from orchestrator.store.keys import from_micros
-from orchestrator.store.records import HostCounters, RuleHits, TenantHits
-from orchestrator.store.schema import acl_rules, hit_baselines, hits, hosts, operator_rules
+from orchestrator.store.hithistory import MINUTE, SECOND, HitHistory, Resolution
+from orchestrator.store.hitrecords import HitStretch, Lapse, Listed, RuleCounts, RuleWatch, Watch
+from orchestrator.store.keys import from_micros, to_micros
+from orchestrator.store.records import RuleHits, TenantHits
+from orchestrator.store.schema import acl_rules, acl_versions, hit_feeds, hit_losses, operator_rules, tenants
 from orchestrator.store.transaction import Transaction
 
-_LOWER = (1 << 56) - 1
-_KIND_BITS = 0xF << 48
-_SECOND = 1_000_000
-_NO_HITS = RuleHits()
+RATE_OVER = MINUTE
+"""Over how long the rate of a rule is taken."""
+
+_KIND_SHIFT = np.uint64(48)
 _TENANT_KINDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
-
-I64 = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Counters that changed since the baseline, as columns: the new baseline, and what to add to the sums."""
-
-    cookie: I64
-    packets: I64
-    bytes: I64
-    more_packets: I64
-    more_bytes: I64
-    resets: I64
-    last_hit: I64
+_MOST_LAPSES = 100
 
 
 class Hits:
-    """The counters' repository."""
+    """The repository of what rules decided. Every method raises NotFound for a tenant or a domain that is none."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def record(self, domain: str, host: str, counters: HostCounters) -> None:
-        """Add what a host's counters grew by since its last report.
-
-        A counter that went backwards counts from zero and is noted as a reset. Cookies not ours, and counts that a
-        device gives as unknown (all ones), are passed over. Raises NotFound (host).
-        """
-        known = select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == host)
-        if self._tx.read(known).first() is None:
-            raise NotFound(f"the domain has no host '{host}'")
-        columns = hit_baselines.c
-        rows = self._tx.read(
-            select(columns.cookie, columns.packets, columns.bytes)
-            .where(columns.domain == domain, columns.host == host)
-            .order_by(columns.cookie)
-        ).all()
-        baseline = np.array([tuple(row) for row in rows], dtype=np.int64).reshape(-1, 3)
-        growth = grown(counters, baseline, self._tx.micros)
-        if len(growth.cookie):
-            self._write_baselines(domain, host, growth)
-            self._add(growth)
-
-    def totals(self, tenant: str) -> TenantHits:
-        """The sums of a tenant's current rules and of its defaults, as the host tier counted them. Raises NotFound."""
+    def totals(self, tenant: str, tier: Tier = Tier.HOST) -> TenantHits:
+        """What a tenant's current rules and its defaults decided on a tier."""
         owner = self._tx.tenant(tenant)
-        current = (acl_rules.c.tenant == owner.number) & acl_rules.c.until_version.is_(None)
-        rules = self._sums_of_rules(acl_rules, current, Kind.RULE)
-        cookies = {kind: _host_cookie(kind, owner.number) for kind in _TENANT_KINDS}
-        rows = self._tx.read(select(hits).where(hits.c.cookie.in_(cookies.values())))
-        others = {row.cookie: _hits(row) for row in rows}
-        of_kind = {kind: others.get(cookie, _NO_HITS) for kind, cookie in cookies.items()}
-        return TenantHits(
-            rules=rules,
-            ingress_default=of_kind[Kind.INGRESS_DEFAULT],
-            egress_default=of_kind[Kind.EGRESS_DEFAULT],
-            ingress_return=of_kind[Kind.INGRESS_RETURN],
-            egress_return=of_kind[Kind.EGRESS_RETURN],
-        )
+        numbers = self._current_numbers(owner.number)
+        cookies = [*_cookies(tier, Kind.RULE, numbers.values()).tolist()]
+        ends = [Cookie(tier, kind, owner.number).pack() for kind in _TENANT_KINDS]
+        found = self._hits(owner.domain, np.array([*cookies, *ends], np.uint64))
+        of_rule, of_end = found[: len(numbers)], found[len(numbers) :]
+        return TenantHits(MappingProxyType(dict(zip(numbers, of_rule, strict=True))), *of_end)
 
-    def operator_totals(self, domain: str) -> Mapping[str, RuleHits]:
-        """The sums of the operator's rules, by rule id. Raises NotFound."""
+    def operator_totals(self, domain: str, tier: Tier = Tier.HOST) -> Mapping[str, RuleHits]:
+        """What the operator's rules decided on a tier, by rule id."""
         self._tx.domain(domain)
-        return self._sums_of_rules(operator_rules, operator_rules.c.domain == domain, Kind.OPERATOR_RULE)
+        query = select(operator_rules.c.rule_id, operator_rules.c.number).where(operator_rules.c.domain == domain)
+        numbers = {row.rule_id: row.number for row in self._tx.read(query)}
+        found = self._hits(domain, _cookies(tier, Kind.OPERATOR_RULE, numbers.values()))
+        return MappingProxyType(dict(zip(numbers, found, strict=True)))
 
-    def _sums_of_rules(self, table: Table, which: ColumnElement[bool], kind: Kind) -> Mapping[str, RuleHits]:
-        of_rule = hits.c.cookie == table.c.number + cast(_host_cookie(kind, 0), BigInteger)
-        rows = self._tx.read(select(table.c.rule_id, hits).join(hits, of_rule, isouter=True).where(which))
-        return MappingProxyType({row.rule_id: _NO_HITS if row.cookie is None else _hits(row) for row in rows})
-
-    def _write_baselines(self, domain: str, host: str, growth: Growth) -> None:
-        new = self._tx.upsert(hit_baselines)
-        new = new.on_conflict_do_update(
-            index_elements=["domain", "host", "cookie"],
-            set_={"packets": new.excluded.packets, "bytes": new.excluded.bytes},
+    def listed(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
+        """Every rule of every tenant of a domain."""
+        self._tx.domain(domain)
+        query = (
+            select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number)
+            .join(tenants, tenants.c.number == acl_rules.c.tenant)
+            .where(tenants.c.domain == domain, acl_rules.c.until_version.is_(None))
+            .order_by(tenants.c.id, acl_rules.c.order_key)
         )
-        columns = zip(growth.cookie.tolist(), growth.packets.tolist(), growth.bytes.tolist(), strict=True)
-        rows = [
-            {"domain": domain, "host": host, "cookie": cookie, "packets": packets, "bytes": octets}
-            for cookie, packets, octets in columns
-        ]
-        self._tx.write(new, rows)
+        rows = self._tx.read(query).all()
+        found = self._hits(domain, _cookies(tier, Kind.RULE, (row.number for row in rows)))
+        return [Listed(row.id, row.rule_id, hits) for row, hits in zip(rows, found, strict=True)]
 
-    def _add(self, growth: Growth) -> None:
-        new = self._tx.upsert(hits)
-        later = case((hits.c.last_hit > new.excluded.last_hit, hits.c.last_hit), else_=new.excluded.last_hit)
-        new = new.on_conflict_do_update(
-            index_elements=["cookie"],
-            set_={
-                "packets": hits.c.packets + new.excluded.packets,
-                "bytes": hits.c.bytes + new.excluded.bytes,
-                "resets": hits.c.resets + new.excluded.resets,
-                "last_hit": case((new.excluded.last_hit.is_(None), hits.c.last_hit), else_=later),
-            },
+    def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
+        """What every rule of a domain decided since a time, or in all; then the rate is of the last minute.
+
+        The time may turn out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
+        """
+        self._tx.domain(domain)
+        history = HitHistory(self._tx, domain)
+        totals = _of_rules(history.totals(), tier)
+        window = history.window(self._tx.micros - RATE_OVER if since is None else to_micros(since))
+        moved = window.counts.at(totals.cookie)
+        seconds = max(window.until - window.since, 1) / SECOND
+        counted = totals if since is None else moved
+        idle_s = np.where(totals.last_hit > 0, (self._tx.micros - totals.last_hit) / SECOND, np.inf)
+        return RuleCounts(
+            since=from_micros(window.since),
+            until=self._tx.now,
+            number=(totals.cookie & np.uint64(HIGHEST_NUMBER)).astype(np.int64),
+            packets=counted.packets,
+            bytes=counted.octets,
+            idle_s=np.maximum(idle_s, 0.0),
+            rate_pps=moved.packets / seconds,
         )
-        columns = (growth.cookie, growth.more_packets, growth.more_bytes, growth.resets, growth.last_hit)
-        rows = [
-            {"cookie": cookie, "packets": packets, "bytes": octets, "resets": resets, "last_hit": last or None}
-            for cookie, packets, octets, resets, last in zip(*(column.tolist() for column in columns), strict=True)
+
+    def history(
+        self, tenant: str, resolution: Resolution, since: dt.datetime, tier: Tier = Tier.HOST
+    ) -> Sequence[HitStretch]:
+        """What a tenant's current rules decided, stretch by stretch, from the one that a time is in."""
+        owner = self._tx.tenant(tenant)
+        numbers = self._current_numbers(owner.number)
+        cookies = _cookies(tier, Kind.RULE, numbers.values())
+        names = list(numbers)
+        found = []
+        for stretch in HitHistory(self._tx, owner.domain).stretches(resolution, to_micros(since)):
+            counts = stretch.counts.at(cookies)
+            rows = np.flatnonzero((counts.packets > 0) | (counts.octets > 0)).tolist()
+            by_rule = {names[row]: (int(counts.packets[row]), int(counts.octets[row])) for row in rows}
+            if by_rule:
+                found.append(HitStretch(from_micros(stretch.start), MappingProxyType(by_rule)))
+        return found
+
+    def watch(self, domain: str) -> Watch:
+        """Since when a domain's hosts are counted, and the latest gaps."""
+        self._tx.domain(domain)
+        since = self._tx.read(select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == domain)).scalar_one()
+        losses = select(hit_losses).where(hit_losses.c.domain == domain).order_by(hit_losses.c.id.desc())
+        lapses = [
+            Lapse(from_micros(row.at), row.host, row.kind, row.entries, row.within_ms / 1000)
+            for row in self._tx.read(losses.limit(_MOST_LAPSES))
         ]
-        self._tx.write(new, rows)
+        return Watch(None if since is None else from_micros(since), tuple(lapses))
+
+    def watched(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
+        """Since when each of a tenant's current rules is watched, in the list's order: from when it was in the list,
+        and hosts were counted. Nothing where no host is counted."""
+        owner = self._tx.tenant(tenant)
+        since = self._tx.read(
+            select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == owner.domain)
+        ).scalar_one()
+        if since is None:
+            return ()
+        rules = self.totals(tenant, tier).rules
+        born = self._born(owner.number)
+        return [RuleWatch(rule, from_micros(max(since, born[rule])), hits) for rule, hits in rules.items()]
+
+    def _born(self, tenant: int) -> dict[str, int]:
+        """When each current rule came into the list, or its oldest version that is still known."""
+        first = (
+            select(acl_rules.c.number, func.min(acl_rules.c.since_version).label("version"))
+            .where(acl_rules.c.tenant == tenant)
+            .group_by(acl_rules.c.number)
+            .subquery()
+        )
+        made = (acl_versions.c.tenant == tenant) & (acl_versions.c.version == first.c.version)
+        oldest = select(func.min(acl_versions.c.created)).where(acl_versions.c.tenant == tenant).scalar_subquery()
+        query = (
+            select(acl_rules.c.rule_id, func.coalesce(acl_versions.c.created, oldest).label("created"))
+            .join(first, first.c.number == acl_rules.c.number)
+            .join(acl_versions, made, isouter=True)
+            .where(acl_rules.c.tenant == tenant, acl_rules.c.until_version.is_(None))
+        )
+        return {row.rule_id: row.created for row in self._tx.read(query)}
+
+    def _current_numbers(self, tenant: int) -> dict[str, int]:
+        """The numbers of a tenant's current rules, in the list's order."""
+        current = (acl_rules.c.tenant == tenant) & acl_rules.c.until_version.is_(None)
+        query = select(acl_rules.c.rule_id, acl_rules.c.number).where(current).order_by(acl_rules.c.order_key)
+        return {row.rule_id: row.number for row in self._tx.read(query)}
+
+    def _hits(self, domain: str, cookies: U64) -> list[RuleHits]:
+        """What was counted for each of some cookies, in their order."""
+        history = HitHistory(self._tx, domain)
+        totals = history.totals(cookies)
+        window = history.window(self._tx.micros - RATE_OVER)
+        moved = window.counts.at(cookies)
+        seconds = max(window.until - window.since, SECOND) / SECOND
+        columns = zip(
+            totals.packets.tolist(), totals.octets.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
+            (moved.packets / seconds).tolist(), (moved.octets * (8 / seconds)).tolist(), strict=True,
+        )  # fmt: skip
+        return [
+            RuleHits(packets, octets, resets, from_micros(last) if last else None, pps, bps)
+            for packets, octets, resets, last, pps, bps in columns
+        ]
 
 
-def grown(counters: HostCounters, baseline: I64, now: int) -> Growth:
-    """Compare a report with the baseline, (n, 3) rows of cookie, packets and bytes in the order of cookies.
-
-    `now` is in microseconds. A `last_hit` of 0 says that no packet came since the baseline.
-    """
-    known = counters.packets >> np.uint64(63) == 0  # all ones: the device does not know
-    ours = known & (counters.bytes >> np.uint64(63) == 0) & (counters.cookie >> np.uint64(56) == MARK)
-    cookie = (counters.cookie[ours] & np.uint64(_LOWER)).astype(np.int64)
-    cookie, inverse = np.unique(cookie, return_inverse=True)
-    packets, octets = np.zeros_like(cookie), np.zeros_like(cookie)
-    idle = np.full_like(cookie, np.iinfo(np.int64).max)
-    np.add.at(packets, inverse, counters.packets[ours].astype(np.int64))
-    np.add.at(octets, inverse, counters.bytes[ours].astype(np.int64))
-    np.minimum.at(idle, inverse, counters.idle_s[ours].astype(np.int64))
-    old_packets, old_octets = np.zeros_like(cookie), np.zeros_like(cookie)
-    _, here, there = np.intersect1d(cookie, baseline[:, 0], assume_unique=True, return_indices=True)
-    old_packets[here], old_octets[here] = baseline[there, 1], baseline[there, 2]
-    reset = (packets < old_packets) | (octets < old_octets)
-    more_packets = np.where(reset, packets, packets - old_packets)
-    more_octets = np.where(reset, octets, octets - old_octets)
-    changed = reset | (more_packets > 0) | (more_octets > 0)
-    last_hit = np.where(more_packets > 0, np.maximum(now - idle * _SECOND, 1), 0)
-    columns = (cookie, packets, octets, more_packets, more_octets, reset.astype(np.int64), last_hit)
-    return Growth(*(column[changed] for column in columns))
+def forget_tenant(tx: Transaction, tenant: int, domain: str) -> None:
+    """Take a tenant that is about to go out of the sums: every rule it ever had, and its defaults, on all tiers."""
+    numbers = tx.read(select(acl_rules.c.number).where(acl_rules.c.tenant == tenant).distinct()).scalars().all()
+    cookies = [_cookies(tier, Kind.RULE, numbers) for tier in Tier]
+    ends = [Cookie(tier, kind, tenant).pack() for tier in Tier for kind in _TENANT_KINDS]
+    HitHistory(tx, domain).forget(np.concatenate([*cookies, np.array(ends, np.uint64)]))
 
 
-def forget_tenant(tx: Transaction, tenant: int) -> None:
-    """Remove the counters of a tenant that is about to go: those of every rule that it ever had, and its defaults'."""
-    numbers = select(acl_rules.c.number).where(acl_rules.c.tenant == tenant)
-    for table in (hits, hit_baselines):
-        number, kind = table.c.cookie.op("&")(HIGHEST_NUMBER), table.c.cookie.op("&")(_KIND_BITS)
-        of_rules = (kind == Kind.RULE << 48) & number.in_(numbers)
-        of_tenant = kind.in_([other << 48 for other in _TENANT_KINDS]) & (number == tenant)
-        tx.write(delete(table).where(or_(of_rules, of_tenant)))
+def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
+    """The cookies of rule numbers."""
+    column: U64 = np.array(list(numbers), np.uint64) | np.uint64(Cookie(tier, kind).pack())
+    return column
 
 
-def _host_cookie(kind: Kind, number: int) -> int:
-    return Cookie(Tier.HOST, kind, number).pack() & _LOWER
-
-
-def _hits(row: Row[Any]) -> RuleHits:
-    last = None if row.last_hit is None else from_micros(row.last_hit)
-    return RuleHits(row.packets, row.bytes, row.resets, last)
+def _of_rules(counts: Counts, tier: Tier) -> Counts:
+    """The rows of tenants' and operator's rules on a tier, ascending by rule number."""
+    kinds = [np.uint64(Cookie(tier, kind).pack()) >> _KIND_SHIFT for kind in (Kind.RULE, Kind.OPERATOR_RULE)]
+    mine = counts.take(np.isin(counts.cookie >> _KIND_SHIFT, np.array(kinds, np.uint64)))
+    return mine.take(np.argsort(mine.cookie & np.uint64(HIGHEST_NUMBER), kind="stable"))

@@ -1,8 +1,10 @@
-"""Counters: what devices report becomes sums that belong to rules and never go down."""
+"""Counts in the store: each report once, sums that never go down, history that is bounded and adds up."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,201 +14,254 @@ from store.conftest import FakeWall
 from store.scenes import acl, populate, rule
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.errors import BadInput, NotFound
-from orchestrator.policy.model import Action, Rule, RuleId
+from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.program.countframes import CountFrame, Loss, Note, decode_frames, encode_frames
+from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, joined, summed
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.hits import grown
-from orchestrator.store.records import HostCounters, HostRecord, RuleHits, TenantHits
+from orchestrator.store.hithistory import HitHistory, Resolution
+from orchestrator.store.keys import to_micros
+from orchestrator.store.records import HostRecord, RuleHits
+from orchestrator.store.transaction import HistorySettings, StoreSettings
 
-UNKNOWN = (1 << 64) - 1
-
-
-def counters(*rows: tuple[int, int, int, int]) -> HostCounters:
-    """Rows of cookie, packets, bytes, idle seconds."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 4
-    return HostCounters(
-        *(np.array(column, dtype=np.uint64) for column in columns[:3]), np.array(columns[3], dtype=np.uint32)
-    )
+HOSTS = ("host1", "host2")
 
 
 def cookie(kind: Kind, number: int, tier: Tier = Tier.HOST) -> int:
     return Cookie(tier, kind, number).pack()
 
 
-def scene(store: Store) -> tuple[dict[str, int], int]:
-    """Two hosts and a list of rules a and b; their cookies, and the tenant's number."""
+def counts(*rows: tuple[int, int]) -> Counts:
+    """Rows of cookie and packets, 100 octets each, hit at the moment."""
+    columns = [np.array(column, np.int64) for column in zip(*((p, p * 100, 0, 1) for _, p in rows), strict=True)]
+    return summed(np.array([c for c, _ in rows], np.uint64), *columns) if rows else NO_COUNTS
+
+
+def frame(host: str, sequence: int, *rows: tuple[int, int], chunk: bytes = b"", whole: bool = False) -> CountFrame:
+    return CountFrame(host, sequence, counts(*rows), (), chunk, whole)
+
+
+def scene(store: Store) -> dict[str, int]:
+    """Two hosts and a list of rules a and b; their cookies."""
     populate(store)
     with store.write() as unit:
-        unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
-        unit.domains.add_host("pop", HostRecord("host2", 2, "eth0"))
+        for number, host in enumerate(HOSTS, 1):
+            unit.domains.add_host("pop", HostRecord(host, number, "eth0"))
         unit.acls.replace("blue", acl(rule("a"), rule("b")), author="ann")
         numbers = unit.acls.current("blue").numbers
-        return {name: cookie(Kind.RULE, numbers[name]) for name in numbers}, unit.tenants.get("blue").number
+        return {name: cookie(Kind.RULE, numbers[name]) for name in numbers}
 
 
-def report(store: Store, host: str, *rows: tuple[int, int, int, int]) -> TenantHits:
+def take(store: Store, epoch: int, *frames: CountFrame) -> tuple[str, ...]:
     with store.write() as unit:
-        unit.hits.record("pop", host, counters(*rows))
-        return unit.hits.totals("blue")
+        now = to_micros(unit.now)
+        return unit.counting.take("pop", epoch, decode_frames(encode_frames(frames, 1), now)).refused
 
 
-def test_sums_grow_over_hosts_reports_and_resets(store: Store, wall: FakeWall) -> None:
-    cookies, _ = scene(store)
-    a = cookies["a"]
-    first = report(store, "host1", (a, 10, 1000, 60), (cookies["b"], 0, 0, 99)).rules
-    assert (first["a"].packets, first["a"].bytes, first["a"].resets) == (10, 1000, 0)
-    assert first["b"] == RuleHits()
-    assert first["a"].last_hit is not None
-    assert abs(first["a"].last_hit - (wall.now - dt.timedelta(seconds=60))) < dt.timedelta(seconds=20)
-    assert report(store, "host1", (a, 10, 1000, 61)).rules["a"] == first["a"]  # the same report again
-    assert report(store, "host2", (a, 5, 500, 3600)).rules["a"].packets == 15
-    after_reset = report(store, "host1", (a, 4, 400, 0)).rules["a"]
-    assert (after_reset.packets, after_reset.bytes, after_reset.resets) == (19, 1900, 1)
-    at_zero = report(store, "host1", (a, 0, 0, 0)).rules["a"]
-    assert (at_zero.packets, at_zero.resets) == (19, 2)
-    assert report(store, "host1", (a, 1, 64, 0)).rules["a"].packets == 20
+def claim(store: Store, host: str, epoch: int) -> tuple[int, tuple[bytes, ...] | None]:
+    with store.write() as unit:
+        claimed = unit.counting.claim("pop", host, epoch)
+        return claimed.sequence, claimed.chunks
 
 
-def test_the_last_hit_never_goes_back(store: Store, wall: FakeWall) -> None:
-    cookies, _ = scene(store)
-    newest = report(store, "host1", (cookies["a"], 1, 64, 5)).rules["a"].last_hit
-    assert report(store, "host2", (cookies["a"], 1, 64, 500)).rules["a"].last_hit == newest
-    wall.move(hours=-3)
-    assert newest is not None
-    for host, packets, idle_s in (("host1", 2, 4), ("host2", 2, 0)):
-        later = report(store, host, (cookies["a"], packets, 128, idle_s)).rules["a"].last_hit
-        assert later is not None
-        assert later > newest
-        newest = later
+def packets(store: Store) -> dict[str, int]:
+    with store.read() as unit:
+        return {name: hits.packets for name, hits in unit.hits.totals("blue").rules.items()}
 
 
-def test_defaults_and_return_rules_have_their_own_sums(store: Store) -> None:
-    _, number = scene(store)
-    kinds = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
-    rows = [(cookie(kind, number), index, index * 64, 0) for index, kind in enumerate(kinds, start=1)]
-    found = report(store, "host1", *rows)
-    sums = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
-    assert [one.packets for one in sums] == [1, 2, 3, 4]
+def test_each_report_counts_once_and_in_order(store: Store) -> None:
+    cookies = scene(store)
+    assert claim(store, "host1", 5) == (0, None)
+    assert take(store, 5, frame("host1", 1, (cookies["a"], 10), chunk=b"one", whole=True)) == ()
+    assert take(store, 5, frame("host1", 1, (cookies["a"], 10), chunk=b"one", whole=True)) == ()  # doubled
+    assert packets(store) == {"a": 10, "b": 0}
+    assert take(store, 5, frame("host1", 3, (cookies["a"], 7))) == ("host1",)  # one is missing before it
+    assert take(store, 5, frame("host1", 2, (cookies["a"], 1), chunk=b"two")) == ()
+    assert packets(store)["a"] == 11
+    assert claim(store, "host1", 6) == (2, (b"one", b"two"))
+    assert take(store, 5, frame("host1", 3, (cookies["a"], 100))) == ("host1",)  # replaced by a later one
+    assert take(store, 6, frame("host1", 3, (cookies["b"], 3), chunk=b"three", whole=True)) == ()
+    assert packets(store) == {"a": 11, "b": 3}
+    assert claim(store, "host1", 6) == (3, (b"three",))
+    with pytest.raises(Conflict):
+        claim(store, "host1", 5)
 
 
-def test_operator_rules_are_counted(store: Store) -> None:
-    populate(store)
+def test_hosts_and_tiers_are_told_apart(store: Store) -> None:
+    cookies = scene(store)
+    number = cookies["a"] & (1 << 40) - 1
+    for host in HOSTS:
+        claim(store, host, 1)
+    at_server = cookie(Kind.RULE, number, Tier.SERVER)
+    assert (
+        take(store, 1, frame("host1", 1, (cookies["a"], 1)), frame("host2", 1, (cookies["a"], 2), (at_server, 40)))
+        == ()
+    )
+    assert take(store, 1, frame("gone", 1, (cookies["a"], 9))) == ("gone",)
+    assert packets(store)["a"] == 3
+    with store.read() as unit:
+        assert unit.hits.totals("blue", Tier.SERVER).rules["a"].packets == 40
+        rates = unit.hits.rates("pop")
+        assert (rates.number.tolist(), rates.packets.tolist()) == ([number], [3])
+    with pytest.raises(NotFound):
+        claim(store, "gone", 1)
+
+
+def test_a_host_that_left_and_came_again_begins_anew_and_the_sums_stay(store: Store) -> None:
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    take(store, 1, frame("host1", 1, (cookies["a"], 10), chunk=b"one", whole=True))
+    with store.write() as unit:
+        unit.domains.remove_host("pop", "host1")
+    assert take(store, 1, frame("host1", 2, (cookies["a"], 1))) == ("host1",)
     with store.write() as unit:
         unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
-        unit.domains.set_operator_rules("pop", [Rule(RuleId("dns"), Action.PERMIT), Rule(RuleId("x"), Action.DENY)])
-        number = unit.domains.operator_rules("pop").numbers["dns"]
-        unit.hits.record("pop", "host1", counters((cookie(Kind.OPERATOR_RULE, number), 7, 70, 0)))
-        found = unit.hits.operator_totals("pop")
-    assert (found["dns"].packets, found["x"].packets) == (7, 0)
+    assert claim(store, "host1", 1) == (0, None)
+    assert packets(store)["a"] == 10
 
 
-def test_what_is_not_the_tenants_is_passed_over(store: Store) -> None:
-    cookies, _ = scene(store)
-    rows = [
-        (0, 1, 1, 0),
-        (cookies["a"] & ((1 << 56) - 1), 5, 5, 0),
-        (cookies["a"], UNKNOWN, UNKNOWN, 0),
-        (cookies["b"], UNKNOWN, 64, 0),
-        (cookie(Kind.RULE, 1, Tier.EDGE), 9, 9, 0),
-        (cookie(Kind.STAMP, 1), 9, 9, 0),
-    ]
-    found = report(store, "host1", *rows)
-    assert found.rules["a"] == found.rules["b"] == RuleHits()
-    assert report(store, "host1").rules["a"] == RuleHits()
+def test_cookies_that_are_not_ours_are_noted_and_unknown_numbers_harm_nobody(store: Store) -> None:
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    rows = ((0x1234, 9), (cookies["a"], 1), (cookie(Kind.RULE, 1 << 39), 4))
     with store.write() as unit:
-        with pytest.raises(NotFound):
-            unit.hits.record("pop", "host9", counters())
-        with pytest.raises(NotFound):
-            unit.hits.totals("red")
-    with pytest.raises(BadInput):
-        HostCounters(np.zeros(2, np.uint64), np.zeros(1, np.uint64), np.zeros(2, np.uint64), np.zeros(2, np.uint32))
+        taken = unit.counting.take("pop", 1, [frame("host1", 1, *rows)])
+    assert (taken.refused, taken.unknown) == ((), 1)
+    assert packets(store) == {"a": 1, "b": 0}
 
 
-def test_a_rule_that_comes_back_counts_from_zero(store: Store) -> None:
-    cookies, _ = scene(store)
-    report(store, "host1", (cookies["a"], 10, 10, 0))
+def test_losses_are_told_with_the_watch(store: Store, wall: FakeWall) -> None:
+    cookies = scene(store)
+    with store.read() as unit:
+        assert unit.hits.watch("pop").since is None
+        assert unit.hits.watched("blue") == ()
+    claim(store, "host1", 1)
+    note = Note(Loss.RENEWED, 7, 2.5)
+    take(store, 1, CountFrame("host1", 1, counts((cookies["b"], 1)), (note,), b"", True))
+    wall.move(seconds=30)
+    claim(store, "host1", 2)
+    with store.read() as unit:
+        watch = unit.hits.watch("pop")
+        told = [(lapse.kind, lapse.entries) for lapse in watch.lapses]
+        assert told == [("claimed", 0), ("renewed", 7)]
+        assert watch.lapses[0].within_s > 20
+        assert watch.lapses[1].within_s == 2.5
+        rules = {each.rule: each for each in unit.hits.watched("blue")}
+    assert rules["a"].hits == RuleHits()
+    assert rules["b"].hits.packets == 1
+    assert rules["a"].since == watch.since  # the rule is older than the counting
+
+
+def test_a_rule_is_watched_from_when_it_came_into_the_list(store: Store, wall: FakeWall) -> None:
+    scene(store)
+    claim(store, "host1", 1)
+    wall.move(hours=5)
     with store.write() as unit:
-        unit.acls.delete_rule("blue", "a", author="ann")
-        unit.acls.put_rule("blue", rule("a"), author="ann")
-        assert unit.hits.totals("blue").rules["a"] == RuleHits()
+        unit.acls.replace("blue", acl(rule("a"), rule("late"), rule("b")), author="ann")
+        now = unit.now
+    with store.read() as unit:
+        since = {each.rule: each.since for each in unit.hits.watched("blue")}
+    assert since["late"] >= now - dt.timedelta(seconds=1)
+    assert since["a"] <= now - dt.timedelta(hours=4)
 
 
-def test_counters_go_with_their_tenant(store: Store) -> None:
-    cookies, number = scene(store)
-    with store.write() as unit:
-        unit.tenants.create("red", name="Red", domain="pop")
-        unit.acls.put_rule("red", Rule(RuleId("keep"), Action.PERMIT), author="ann")
-        kept = cookie(Kind.RULE, unit.acls.current("red").numbers["keep"])
-    report(store, "host1", (cookies["a"], 1, 1, 0), (cookie(Kind.INGRESS_DEFAULT, number), 1, 1, 0), (kept, 3, 3, 0))
+def test_what_a_tenant_counted_goes_with_it(store: Store) -> None:
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    take(store, 1, frame("host1", 1, (cookies["a"], 10), (cookie(Kind.INGRESS_DEFAULT, 1), 4)))
     with store.write() as unit:
         unit.tenants.delete("blue")
-        assert unit.hits.totals("red").rules["keep"].packets == 3
-    with store.engine.connect() as connection:
-        for table in ("hits", "hit_baselines"):
-            assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one() == 1
-
-
-def test_many_counters_at_once(store: Store) -> None:
-    populate(store)
-    rules = acl(*(rule(f"r{index}") for index in range(2000)))
-    with store.write() as unit:
-        unit.domains.add_host("pop", HostRecord("host1", 1, "eth0"))
-        unit.acls.replace("blue", rules, author="ann")
-        numbers = unit.acls.current("blue").numbers
-    for factor in (1, 2, 2):
-        report(
-            store, "host1", *((cookie(Kind.RULE, number), number * factor, number, 0) for number in numbers.values())
-        )
+        assert len(HitHistory(unit._tx, "pop").totals()) == 0
+    take(store, 1, frame("host1", 2, (cookies["b"], 5)))
     with store.read() as unit:
-        found = unit.hits.totals("blue").rules
-    assert {name: hits.packets for name, hits in found.items()} == {
-        name: 2 * number for name, number in numbers.items()
-    }
+        assert unit.hits.rates("pop").packets.tolist() == [5]
 
 
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("grow"), st.integers(0, 3), st.integers(0, 1000)),
-        st.tuples(st.just("reset"), st.integers(0, 3), st.integers(0, 5)),
-        st.tuples(st.just("report"), st.integers(0, 3), st.just(0)),
-    ),
-    max_size=40,
-)
+def test_history_falls_in_resolution_and_adds_up(store: Store, wall: FakeWall) -> None:
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    began = wall.now
+    for sequence in range(1, 41):
+        take(store, 1, frame("host1", sequence, (cookies["a"], sequence)))
+        wall.move(minutes=4)
+    every = {resolution: stretches(store, resolution, began) for resolution in Resolution}
+    assert sum(every[Resolution.MINUTES].values()) == sum(every[Resolution.HOURS].values()) == sum(range(41))
+    assert len(every[Resolution.MINUTES]) == 40
+    assert len(every[Resolution.HOURS]) in {3, 4}
+    assert len(every[Resolution.MOMENTS]) <= 5  # a quarter of an hour is kept
+    assert packets(store)["a"] == sum(range(41))
+    with store.read() as unit:
+        recent = unit.hits.rates("pop", since=unit.now - dt.timedelta(minutes=9))
+        assert recent.packets.tolist() == [40 + 39]
+        older = unit.hits.rates("pop", since=began)
+        assert older.packets.tolist() == [sum(range(41))]
+        assert older.since <= began + dt.timedelta(minutes=1)
 
 
-@settings(max_examples=200)
-@given(steps=steps)
-def test_sums_are_all_that_was_seen(steps: list[tuple[str, int, int]]) -> None:
-    """A device counts and resets; the sums must be what every report showed for the first time, never less."""
-    device = dict.fromkeys(range(4), 0)
-    shown = dict(device)  # the counter at the last report
-    expected, sums = dict(device), dict(device)
-    baseline: dict[int, int] = {}
-    for kind, which, amount in [*steps, ("report", 0, 0)]:
-        if kind == "grow":
-            device[which] += amount
-        elif kind == "reset":
-            device[which] = amount
-        else:
-            for one, count in device.items():
-                expected[one] += count - shown[one] if count >= shown[one] else count
-            shown = dict(device)
-            before = np.array([(one, count, count) for one, count in sorted(baseline.items())], np.int64).reshape(-1, 3)
-            rows = counters(*((cookie(Kind.RULE, one), count, count, 0) for one, count in reversed(device.items())))
-            growth = grown(rows, before, now=1_000_000_000)
-            for one, count, more, octets in zip(
-                growth.cookie, growth.packets, growth.more_packets, growth.more_bytes, strict=True
-            ):
-                baseline[int(one)] = int(count)
-                sums[int(one) & 0xFF] += int(more)
-                assert more == octets >= 0
-    assert sums == expected
+def stretches(store: Store, resolution: Resolution, since: dt.datetime) -> dict[dt.datetime, int]:
+    with store.read() as unit:
+        found = unit.hits.history("blue", resolution, since)
+        return {each.start: each.counts["a"][0] for each in found}
 
 
-def test_a_cookie_reported_twice_is_summed() -> None:
-    one = cookie(Kind.RULE, 5)
-    growth = grown(counters((one, 3, 30, 9), (one, 4, 40, 2)), np.zeros((0, 3), np.int64), now=10_000_000)
-    assert growth.packets.tolist() == [7]
-    assert growth.more_bytes.tolist() == [70]
-    assert growth.last_hit.tolist() == [8_000_000]
+def test_history_is_bounded_in_octets(open_another: Callable[..., Store], wall: FakeWall) -> None:
+    limit = 40 * 30
+    store = open_another(settings=StoreSettings(history=HistorySettings(limit_bytes=limit)))
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    for sequence in range(1, 200):
+        take(store, 1, frame("host1", sequence, (cookies["a"], 1)))
+        wall.move(seconds=45)
+    with store.read() as unit:
+        history = HitHistory(unit._tx, "pop")
+        kept = [history._stretches(each, 0, None) for each in Resolution]
+        octets = sum(len(stretch.counts.to_bytes()) for stretches in kept for stretch in stretches)
+        assert octets <= limit + 3 * 40  # what came since the last minute, and what is not folded yet
+        assert unit.hits.rates("pop", since=wall.now - dt.timedelta(days=9)).since > wall.now - dt.timedelta(days=9)
+    assert packets(store)["a"] == 199
+
+
+def test_a_clock_that_is_set_back_adds_nothing_twice(
+    store: Store, open_another: Callable[..., Store], wall: FakeWall
+) -> None:
+    cookies = scene(store)
+    claim(store, "host1", 1)
+    for sequence in range(1, 10):
+        take(store, 1, frame("host1", sequence, (cookies["a"], 1)))
+        wall.move(minutes=20)
+    wall.move(days=-2)
+    after = open_another()  # a process that starts now goes by the wall
+    for sequence in range(10, 20):
+        take(after, 1, frame("host1", sequence, (cookies["a"], 1)))
+        wall.move(minutes=20)
+        assert packets(after)["a"] == sequence
+    with after.read() as unit:
+        assert unit.hits.rates("pop").packets.tolist() == [19]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"x", lambda data: data[:40]])
+def test_frames_that_are_cut_off_are_refused(damage: Callable[[bytes], bytes]) -> None:
+    data = encode_frames([frame("host1", 1, (cookie(Kind.RULE, 1), 5), chunk=b"abc")], 7)
+    with pytest.raises(BadInput):
+        list(decode_frames(damage(data), 0))
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50)), max_size=6)
+
+
+@settings(max_examples=60)
+@given(st.lists(ROWS, max_size=6))
+def test_sums_of_counts_do_not_depend_on_order_or_grouping(parts: list[list[tuple[int, int]]]) -> None:
+    several = [counts(*rows) for rows in parts]
+    wanted = Counter[int]()
+    for number, count in (row for rows in parts for row in rows):
+        wanted[number] += count
+    whole = joined(several)
+    assert dict(zip(whole.cookie.tolist(), whole.packets.tolist(), strict=True)) == dict(wanted)
+    assert joined([joined(several[:2]), joined(several[2:])]).to_bytes() == whole.to_bytes()
+    assert counts_of(whole.to_bytes()).to_bytes() == whole.to_bytes()
+
+
+def test_a_sum_that_is_full_stays_full() -> None:
+    most = summed(np.array([1, 1], np.uint64), *(np.array([MOST, 5], np.int64) for _ in range(4)))
+    assert most.packets.tolist() == [MOST]

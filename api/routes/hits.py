@@ -1,0 +1,180 @@
+"""What rules decided: for tenants their own, for operators a whole domain's."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Query, Response
+
+from api.answers import answer
+from api.auth import DomainOwner, TenantReader
+from api.context import Limit, NameMarker, NamePath, ServicesDep
+from api.paging import page_after
+from api.schemas.hits import (
+    DomainHits,
+    DomainRuleHits,
+    HitsBody,
+    HitsPage,
+    LapseBody,
+    ResolutionWord,
+    RuleHitsBody,
+    SortWord,
+    StretchBody,
+    TierWord,
+    UnusedBody,
+    UnusedRule,
+)
+from orchestrator.program.program import Tier
+from orchestrator.store.hithistory import Resolution
+from orchestrator.store.hitrecords import HitStretch, RuleWatch
+from orchestrator.store.records import RuleHits
+from orchestrator.store.unit import Unit
+
+Item = TypeVar("Item")
+
+OfTier = Annotated[TierWord, Query(description="where packets were counted; tiers are never added up")]
+Sort = Annotated[SortWord, Query(description="in the list's order, or most first")]
+In = Annotated[ResolutionWord | None, Query(description="give the history too, in stretches of this length")]
+Since = Annotated[dt.datetime | None, Query(description="how far the history goes back; an hour by default")]
+IdleSeconds = Annotated[float, Query(ge=0, le=3e9, description="how long nothing may have met a rule that is unused")]
+Contains = Annotated[str, Query(max_length=64, description="only tenants and rules whose names contain this")]
+
+_HISTORY = dt.timedelta(hours=1)
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+_MONTH_S = 30 * 86400.0
+
+router = APIRouter(prefix="/v1", tags=["hits"])
+
+
+@router.get("/tenants/{tenant}/acl/hits", response_model=HitsPage)
+def get_hits(
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    tier: OfTier = "host",
+    sort: Sort = "list",
+    resolution: In = None,
+    since: Since = None,
+    limit: Limit = 100,
+    marker: NameMarker = None,
+) -> Response:
+    """What each rule of the current list decided so far.
+
+    Where the order is by what changes all the time, pages are of different moments.
+    """
+
+    def work(unit: Unit) -> HitsPage:
+        found = unit.hits.totals(tenant, Tier(tier))
+        lifted = unit.placements.lifted_of(tenant)
+        ranked = [rule for rule, _ in _ranked(found.rules.items(), lambda item: item[1], sort)]
+        names, following = page_after(ranked, limit, marker)
+        history: Sequence[HitStretch] | None = None
+        if resolution is not None:
+            history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit), Tier(tier))
+        return HitsPage(
+            tier=tier,
+            items=[
+                RuleHitsBody.of_rule(name, found.rules[name], lifted=name in lifted, history=_history_of(name, history))
+                for name in names
+            ],
+            next=following,
+            ingress_default=HitsBody.of(found.ingress_default),
+            egress_default=HitsBody.of(found.egress_default),
+            ingress_return=HitsBody.of(found.ingress_return),
+            egress_return=HitsBody.of(found.egress_return),
+        )
+
+    return answer(services.control.read(work))
+
+
+@router.get("/tenants/{tenant}/acl/unused", response_model=UnusedBody)
+def get_unused(
+    _: TenantReader, services: ServicesDep, tenant: NamePath, tier: OfTier = "host", idle_s: IdleSeconds = _MONTH_S
+) -> Response:
+    """The rules that nothing met within `idle_s`, of those watched for so long; and what may have been missed."""
+
+    def work(unit: Unit) -> UnusedBody:
+        watch = unit.hits.watch(unit.tenants.get(tenant).domain)
+        rules = unit.hits.watched(tenant, Tier(tier))
+        old = [rule for rule in rules if (unit.now - rule.since).total_seconds() >= idle_s]
+        unused = [rule for rule in old if _idle_s(rule, unit.now) >= idle_s]
+        return UnusedBody(
+            tier=tier,
+            idle_s=idle_s,
+            watched_since=watch.since,
+            rules=len(rules),
+            never=_share([rule for rule in rules if rule.hits.last_hit is None], rules),
+            idle=_share([rule for rule in rules if _idle_s(rule, unit.now) >= idle_s], rules),
+            too_young=len(rules) - len(old),
+            items=[UnusedRule.of(rule, unit.now) for rule in unused],
+            lapses=[LapseBody.of(lapse) for lapse in watch.lapses],
+        )
+
+    return answer(services.control.read(work))
+
+
+@router.get("/domains/{domain}/hits", response_model=DomainHits)
+def get_domain_hits(
+    _: DomainOwner,
+    services: ServicesDep,
+    domain: NamePath,
+    tier: OfTier = "host",
+    sort: Sort = "rate",
+    contains: Contains = "",
+    limit: Limit = 100,
+) -> Response:
+    """The rules of all tenants of a domain that come first: by rate, packets, bytes or time."""
+
+    def work(unit: Unit) -> DomainHits:
+        listed = unit.hits.listed(domain, Tier(tier))
+        wanted = [each for each in listed if contains in each.tenant or contains in each.rule]
+        first = _ranked(wanted, lambda each: each.hits, sort)[:limit]
+        lifted = {name: unit.placements.lifted_of(name) for name in {each.tenant for each in first}}
+        return DomainHits(
+            tier=tier,
+            items=[DomainRuleHits.of_listed(each, lifted=each.rule in lifted[each.tenant]) for each in first],
+            rules=len(listed),
+            packets_per_s=sum(each.hits.rate_pps for each in listed),
+            bits_per_s=sum(each.hits.rate_bps for each in listed),
+        )
+
+    return answer(services.control.read(work))
+
+
+def _ranked(items: Iterable[Item], hits: Callable[[Item], RuleHits], sort: str) -> list[Item]:
+    """Items by what they decided, most first; those that are alike, and all of them by `list`, as they come."""
+    keys: dict[str, Callable[[RuleHits], float | dt.datetime]] = {
+        "rate": lambda each: each.rate_pps,
+        "packets": lambda each: each.packets,
+        "bytes": lambda each: each.bytes,
+        "last_hit": lambda each: each.last_hit or _NEVER,
+    }
+    key = keys.get(sort)
+    return list(items) if key is None else sorted(items, key=lambda item: key(hits(item)), reverse=True)
+
+
+def _start(since: dt.datetime | None, unit: Unit) -> dt.datetime:
+    if since is None:
+        return unit.now - _HISTORY
+    return since if since.tzinfo is not None else since.replace(tzinfo=dt.UTC)
+
+
+def _history_of(rule: str, history: Sequence[HitStretch] | None) -> list[StretchBody] | None:
+    if history is None:
+        return None
+    return [
+        StretchBody(start=stretch.start, packets=stretch.counts[rule][0], bytes=stretch.counts[rule][1])
+        for stretch in history
+        if rule in stretch.counts
+    ]
+
+
+def _idle_s(rule: RuleWatch, now: dt.datetime) -> float:
+    """For how long nothing met a rule, as far as anybody looked."""
+    return (now - (rule.hits.last_hit or rule.since)).total_seconds()
+
+
+def _share(some: Sequence[RuleWatch], rules: Sequence[RuleWatch]) -> float:
+    return len(some) / len(rules) if rules else 0.0

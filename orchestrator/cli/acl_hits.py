@@ -1,0 +1,175 @@
+"""`aclflow acl hits` and `unused`: what a tenant's rules decided, and which decided nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import TenantName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import remark, say, say_json, say_table
+from orchestrator.client import RuleHits, Unused
+
+_END_NAMES = {
+    "ingress_default": "(ingress default)",
+    "egress_default": "(egress default)",
+    "ingress_return": "(ingress return traffic)",
+    "egress_return": "(egress return traffic)",
+}
+_DAY_S = 86400.0
+_ANSWER_IS_NO = 1
+
+
+class SortBy(Enum):
+    """What comes first."""
+
+    LIST = "list"
+    RATE = "rate"
+    PACKETS = "packets"
+    BYTES = "bytes"
+    LAST_HIT = "last_hit"
+
+
+class TierName(Enum):
+    """Where packets are counted."""
+
+    HOST = "host"
+    SERVER = "server"
+    EDGE = "edge"
+
+
+class In(Enum):
+    """The length of a stretch of history."""
+
+    MOMENTS = "moments"
+    MINUTES = "minutes"
+    HOURS = "hours"
+
+
+OfTier = Annotated[TierName, typer.Option("--tier", help="Where they were counted.")]
+
+
+@taking
+def hits(
+    tenant: TenantName,
+    sort: Annotated[SortBy, typer.Option("--sort", help="What comes first.")] = SortBy.LIST,
+    history: Annotated[In | None, typer.Option("--history", help="How each rule fared, in such stretches.")] = None,
+    hours: Annotated[float, typer.Option("--hours", min=0, help="How far the history goes back.")] = 1.0,
+    tier: OfTier = TierName.HOST,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how often each rule of a tenant decided, and how often none did."""
+    with service(url) as client:
+        if history is not None:
+            since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
+            _say_history(client.hit_history(tenant, history.value, since=since, tier=tier.value), as_json=as_json)
+            return
+        found = client.hits(tenant, sort=sort.value, tier=tier.value)
+    ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
+    counted = (*found.rules, *ends)
+    if as_json:
+        say_json([hits_json(one) for one in counted])
+        return
+    say_table(
+        ("rule", "packets", "bytes", "packets/s", "last hit", "resets"),
+        (
+            (
+                _END_NAMES.get(one.rule, one.rule),
+                one.packets,
+                one.bytes,
+                f"{one.packets_per_s:.1f}",
+                one.last_hit or "never",
+                one.resets,
+            )
+            for one in counted
+        ),
+    )
+
+
+@taking
+def unused(
+    tenant: TenantName,
+    days: Annotated[float, typer.Option("--days", min=0, help="For how long nothing met the rule.")] = 30.0,
+    tier: OfTier = TierName.HOST,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rules of a tenant that nothing met, and for how long anybody looked.
+
+    A rule that was not watched for so long is not called unused. Ends with 1 if there are unused rules.
+    """
+    with service(url) as client:
+        found = client.unused(tenant, idle_s=days * _DAY_S, tier=tier.value)
+    if as_json:
+        say_json(_unused_json(found))
+    else:
+        _say_unused(found, days)
+    if found.items:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def hits_json(one: RuleHits) -> dict[str, object]:
+    """A rule's counts for programs; what is empty is left out."""
+    members = asdict(one)
+    members["last_hit"] = one.last_hit.isoformat() if one.last_hit else None
+    members["history"] = [{**asdict(each), "start": each.start.isoformat()} for each in one.history]
+    return {name: value for name, value in members.items() if name not in ("tenant", "history") or value}
+
+
+def _say_history(rules: tuple[RuleHits, ...], *, as_json: bool) -> None:
+    if as_json:
+        say_json([hits_json(one) for one in rules])
+        return
+    say_table(
+        ("rule", "from", "packets", "bytes"),
+        (
+            (one.rule, f"{each.start:%Y-%m-%d %H:%M:%S}", each.packets, each.bytes)
+            for one in rules
+            for each in one.history
+        ),
+    )
+
+
+def _say_unused(found: Unused, days: float) -> None:
+    if found.watched_since is None:
+        say("no host is counted yet: nothing can be said")
+        return
+    say_table(
+        ("rule", "watched since", "days", "last hit", "resets"),
+        (
+            (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}", one.last_hit or "never",
+             one.resets)
+            for one in found.items
+        ),
+    )  # fmt: skip
+    say(f"of {found.rules} rules {found.never:.1%} were never met, {found.idle:.1%} not for {days:g} days")
+    if found.too_young:
+        remark(f"{found.too_young} rules are watched for less than {days:g} days, and so are not listed")
+    for lapse in found.lapses:
+        what = f"{lapse.entries} entries" if lapse.entries else "counting"
+        remark(f"{lapse.at:%Y-%m-%d %H:%M:%S}: {what} {lapse.kind}, packets of {lapse.within_s:.1f} s may be missing")
+
+
+def _unused_json(found: Unused) -> dict[str, object]:
+    return {
+        "watched_since": found.watched_since.isoformat() if found.watched_since else None,
+        "rules": found.rules,
+        "never": found.never,
+        "idle": found.idle,
+        "too_young": found.too_young,
+        "unused": [
+            {
+                **asdict(one),
+                "watched_since": one.watched_since.isoformat(),
+                "last_hit": one.last_hit.isoformat() if one.last_hit else None,
+            }
+            for one in found.items
+        ],
+        "lapses": [{**asdict(each), "at": each.at.isoformat()} for each in found.lapses],
+    }

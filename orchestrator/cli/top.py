@@ -1,0 +1,206 @@
+"""`aclflow top`: the rules that decide most, live."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import complete
+from orchestrator.cli.acl_hits import OfTier, SortBy, TierName, hits_json
+from orchestrator.cli.connection import service
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import printable, say_table
+from orchestrator.client import Client, RuleHits
+from orchestrator.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_COLUMNS = ("tenant", "rule", "packets/s", "bits/s", "share", "packets", "last hit", "lifted")
+_KEYS = {"r": SortBy.RATE, "p": SortBy.PACKETS, "b": SortBy.BYTES, "l": SortBy.LAST_HIT}
+_QUIT = frozenset({"q", "\x03", "\x04"})
+_UNITS = ("", "k", "M", "G", "T")
+_THOUSAND = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is looked at, and how: a domain's rules or one tenant's."""
+
+    domain: Annotated[
+        str | None, typer.Option("--domain", "-d", help="All rules of a domain.", autocompletion=complete.domains)
+    ] = None
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", "-t", help="One tenant's rules.", autocompletion=complete.tenants)
+    ] = None
+    tier: OfTier = TierName.HOST
+    sort: Annotated[SortBy, typer.Option("--sort", "-s", help="What comes first.")] = SortBy.RATE
+    contains: Annotated[str, typer.Option("--filter", help="Only names that contain this.")] = ""
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many rules at most.")] = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen at a moment: the rules that come first, of how many, and what all of them do together."""
+
+    rules: Sequence[RuleHits]
+    total: int
+    packets_per_s: float
+    bits_per_s: float
+
+
+@taking
+def top(
+    view: View,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between looks.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rules that decide most, live, like top.
+
+    On a terminal: r, p, b, l sort by rate, packets, bytes, last hit; q ends. Elsewhere, and with --json, one look after
+    the other is printed; --once looks once. Operators see whole domains, tenants their own rules.
+    """
+    with service(url) as client:
+        view = _placed(client, view)
+        if as_json or once or not sys.stdout.isatty():
+            _print(client, view, interval, once=once, as_json=as_json)
+        else:
+            _live(client, view, interval)
+
+
+def _placed(client: Client, view: View) -> View:
+    """The view of what a caller sees, where neither a domain nor a tenant is named. Raises BadInput."""
+    if view.domain is not None and view.tenant is not None:
+        raise BadInput("name a domain or a tenant, not both", place="--tenant")
+    if view.domain is not None or view.tenant is not None:
+        return view
+    seen = list(client.tenants())
+    if len({each.domain for each in seen}) != 1:
+        raise BadInput("name a domain or a tenant", place="--domain")
+    only = seen[0]
+    return replace(view, tenant=only.id) if len(seen) == 1 else replace(view, domain=only.domain)
+
+
+def look(client: Client, view: View) -> Seen:
+    """Ask the service."""
+    if view.domain is not None:
+        found = client.domain_hits(
+            view.domain, tier=view.tier.value, sort=view.sort.value, contains=view.contains, limit=view.limit
+        )
+        return Seen(found.items, found.rules, found.packets_per_s, found.bits_per_s)
+    assert view.tenant is not None
+    rules = [replace(rule, tenant=view.tenant) for rule in _rules_of(client, view.tenant, view)]
+    wanted = [rule for rule in rules if view.contains in rule.rule]
+    rates = sum(rule.packets_per_s for rule in rules), sum(rule.bits_per_s for rule in rules)
+    return Seen(wanted[: view.limit], len(rules), *rates)
+
+
+def _rules_of(client: Client, tenant: str, view: View) -> Sequence[RuleHits]:
+    return client.hits(tenant, tier=view.tier.value, sort=view.sort.value).rules
+
+
+def _print(client: Client, view: View, interval_s: float, *, once: bool, as_json: bool) -> None:
+    """One look after the other, each a table or a line of JSON."""
+    while True:
+        seen = look(client, view)
+        if as_json:
+            typer.echo(json.dumps(_json(seen), ensure_ascii=False))
+        else:
+            say_table(_COLUMNS, _rows(seen, dt.datetime.now(dt.UTC)))
+        sys.stdout.flush()
+        if once:
+            return
+        time.sleep(interval_s)
+
+
+def _live(client: Client, view: View, interval_s: float) -> None:
+    """A table that stays where it is, until q."""
+    from rich.live import Live  # noqa: PLC0415 - only for people who look
+
+    with _keys() as pressed, Live(screen=True, auto_refresh=False) as screen:
+        key = ""
+        while key not in _QUIT:
+            view = replace(view, sort=_KEYS.get(key, view.sort))
+            screen.update(_picture(look(client, view), view), refresh=True)
+            key = pressed(interval_s)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """A way to wait for a key, for so many seconds at most ("": none came); the terminal gives keys one by one."""
+    import select  # noqa: PLC0415 - only where there is a terminal
+    import termios  # noqa: PLC0415
+    import tty  # noqa: PLC0415
+
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+    try:
+        yield lambda seconds: sys.stdin.read(1) if select.select([sys.stdin], [], [], seconds)[0] else ""
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _no_key(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _picture(seen: Seen, view: View) -> RenderableType:
+    from rich.table import Table  # noqa: PLC0415 - only for people who look
+    from rich.text import Text  # noqa: PLC0415
+
+    of = view.domain or view.tenant
+    table = Table(
+        *_COLUMNS,
+        title=f"{of}: {seen.total} rules, {scaled(seen.packets_per_s)} packets/s, {scaled(seen.bits_per_s)} bits/s",
+        caption=f"by {view.sort.value}   r rate  p packets  b bytes  l last hit  q end",
+        expand=True,
+    )
+    for row in _rows(seen, dt.datetime.now(dt.UTC)):
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
+
+
+def _rows(seen: Seen, now: dt.datetime) -> Iterator[tuple[str, ...]]:
+    for rule in seen.rules:
+        yield (
+            rule.tenant,
+            rule.rule,
+            scaled(rule.packets_per_s),
+            scaled(rule.bits_per_s),
+            f"{rule.packets_per_s / seen.packets_per_s:.1%}" if seen.packets_per_s else "-",
+            str(rule.packets),
+            f"{max(0.0, (now - rule.last_hit).total_seconds()):.0f} s ago" if rule.last_hit else "never",
+            "lifted" if rule.lifted else "",
+        )
+
+
+def _json(seen: Seen) -> dict[str, object]:
+    return {
+        "rules": seen.total,
+        "packets_per_s": seen.packets_per_s,
+        "bits_per_s": seen.bits_per_s,
+        "items": [{"tenant": rule.tenant, **hits_json(rule)} for rule in seen.rules],
+    }
+
+
+def scaled(number: float) -> str:
+    """A number with three digits and a unit: 12.3k."""
+    unit = 0
+    while number >= _THOUSAND and unit < len(_UNITS) - 1:
+        number, unit = number / _THOUSAND, unit + 1
+    return f"{number:.3g}{_UNITS[unit]}"

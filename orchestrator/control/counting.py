@@ -1,0 +1,33 @@
+"""Takes what enforcement points counted; `store/counting.py` says what makes each count once."""
+
+from __future__ import annotations
+
+import structlog
+
+from orchestrator.program.countframes import CountClaim, decode_frames
+from orchestrator.store import Store
+from orchestrator.store.keys import to_micros
+
+log = structlog.get_logger()
+
+
+class CountDesk:
+    """Claims and reports of counts, each in a transaction of its own: no change of policy waits for them or is made."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def claim(self, domain: str, enforcer: int, host: str, epoch: int) -> CountClaim:
+        """Make an enforcement point the one who counts a host. Raises NotFound, Conflict."""
+        with self._store.write() as unit:
+            unit.enforcers.check_epoch(enforcer, epoch)
+            return unit.counting.claim(domain, host, epoch)
+
+    def take(self, domain: str, enforcer: int, epoch: int, data: bytes) -> tuple[str, ...]:
+        """Add frames of counts to the sums; the hosts to be claimed anew. Raises BadInput, NotFound, Conflict."""
+        with self._store.write() as unit:
+            unit.enforcers.check_epoch(enforcer, epoch)
+            taken = unit.counting.take(domain, epoch, decode_frames(data, to_micros(unit.now)))
+        if taken.unknown:
+            log.warning("counts.unknown", domain=domain, enforcer=enforcer, rows=taken.unknown)
+        return taken.refused

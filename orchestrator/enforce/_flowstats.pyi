@@ -1,0 +1,3 @@
+def counters(
+    replies: list[bytes], skip: int
+) -> tuple[bytearray, bytearray, bytearray, bytearray, bytearray, bytearray]: ...

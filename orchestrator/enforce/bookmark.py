@@ -1,0 +1,78 @@
+"""Bookmarks: how far the counters of one device have been counted, kept by the service for whoever counts next.
+
+The service stores a bookmark beside the sums, in the same transaction, and does not look into it. So they never
+disagree: an enforcement point that starts anew, or takes a device over from another one, reads the bookmark and goes on
+from exactly what is in the sums.
+
+A bookmark is a few chunks, in order. A chunk names counters that moved and counters that are gone; the first is of all
+counters that are not zero. Octets: packed columns (`program/packing.py`) of keys, packets, bytes and ages in
+milliseconds, then one of the keys that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.errors import BadInput
+from orchestrator.program.flows import U64
+from orchestrator.program.packing import pack, unpack
+
+_COLUMNS = ("key", "packets", "bytes", "age_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Counters as they were last counted, as columns of equal length, ascending by key.
+
+    `age_ms` is how long a counter had been there at least; 0 where nobody knows. Bookmarks do not keep the cookie: it
+    is 0 there.
+    """
+
+    key: U64
+    cookie: U64
+    packets: U64
+    bytes: U64
+    age_ms: U64
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def take(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Marks:
+        """Some rows, by mask."""
+        return Marks(self.key[rows], self.cookie[rows], self.packets[rows], self.bytes[rows], self.age_ms[rows])
+
+    def without(self, keys: U64) -> Marks:
+        """The rows of all other keys."""
+        return self.take(~np.isin(self.key, keys)) if len(keys) and len(self) else self
+
+
+NO_MARKS = Marks(*(np.empty(0, np.uint64) for _ in range(5)))
+
+
+def encode_chunk(moved: Marks, gone: U64) -> bytes:
+    """The octets of a chunk."""
+    return pack([getattr(moved, name) for name in _COLUMNS]) + pack([gone])
+
+
+def replayed(chunks: Iterable[bytes]) -> Marks:
+    """What the chunks of a bookmark come to. Raises BadInput for octets that are none."""
+    found = NO_MARKS
+    for chunk in chunks:
+        moved, gone = _decode_chunk(chunk)
+        rest = found.without(gone).without(moved.key)
+        columns = [np.concatenate((getattr(rest, name), getattr(moved, name))) for name in _COLUMNS]
+        order = np.argsort(columns[0], kind="stable")
+        key, packets, octets, age_ms = (column[order] for column in columns)
+        found = Marks(key, np.zeros(len(key), np.uint64), packets, octets, age_ms)
+    return found
+
+
+def _decode_chunk(chunk: bytes) -> tuple[Marks, U64]:
+    (key, packets, octets, age_ms), size = unpack(chunk, len(_COLUMNS))
+    (gone,), rest = unpack(chunk[size:], 1)
+    if size + rest != len(chunk):
+        raise BadInput("a chunk is too long", place="bookmark")
+    return Marks(key, np.zeros(len(key), np.uint64), packets, octets, age_ms), gone

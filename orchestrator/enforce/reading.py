@@ -1,0 +1,109 @@
+"""Counters as a device lists them, brought into order: ascending by key, and their growth added up by cookie.
+
+A switch lists thousands of entries, in the same order as long as none comes or goes. So the order that one poll was
+brought into serves the next (`Arrangement`), and a poll of entries that are still the same sorts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.cookies import MARK, Kind
+from orchestrator.enforce.bookmark import Marks
+from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits
+from orchestrator.program.counts import I64, Counts
+from orchestrator.program.flows import U64
+
+HIGHEST_COUNT = 1 << 62
+"""A counter above this is no count: devices give all ones for what they do not know."""
+
+_COUNTED = np.array(
+    [Kind.RULE, Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN],
+    np.uint64,
+)
+
+Rows = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the rows of a listing are brought into order, for listings of the same keys and cookies.
+
+    `rows` are those that count for a rule or for a list's end, ascending by key; where a key comes several times, they
+    are one counter that begins at `starts`. `by_cookie` are the counters in the order of their cookies, of which each
+    begins at one of `cookie_starts`.
+    """
+
+    listed_key: U64
+    listed_cookie: U64
+    rows: Places
+    starts: Places
+    key: U64
+    cookie: U64
+    by_cookie: Places
+    cookie_starts: Places
+
+    @classmethod
+    def of(cls, hits: Hits) -> Arrangement:
+        """The order of a listing."""
+        kind = hits.cookie >> np.uint64(48) & np.uint64(0xF)
+        rows = np.flatnonzero((hits.cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED))
+        rows = rows[np.argsort(hits.key[rows], kind="stable")]
+        starts = _beginnings(hits.key[rows])
+        cookie = hits.cookie[rows[starts]]
+        by_cookie = np.argsort(cookie, kind="stable")
+        cookie_starts = _beginnings(cookie[by_cookie])
+        return cls(hits.key, hits.cookie, rows, starts, hits.key[rows[starts]], cookie, by_cookie, cookie_starts)
+
+    def fits(self, hits: Hits) -> bool:
+        """Whether a listing is of the same entries in the same order."""
+        return np.array_equal(self.listed_key, hits.key) and np.array_equal(self.listed_cookie, hits.cookie)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Counters as read, ascending by key, each key once; and how long ago each counted last, in seconds."""
+
+    marks: Marks
+    idle_s: I64
+    arrangement: Arrangement
+
+    @classmethod
+    def of(cls, hits: Hits, like: Arrangement | None = None) -> Reading:
+        """A listing brought into order: that of an earlier one, if it fits."""
+        order = like if like is not None and like.fits(hits) else Arrangement.of(hits)
+        packets, octets = hits.packets[order.rows], hits.bytes[order.rows]
+        age_ms = np.nan_to_num(np.maximum(hits.age_s * 1000, 1)).astype(np.uint64)[order.rows]
+        idle_s = np.where(hits.idle_s == UNKNOWN_IDLE_S, 0, hits.idle_s).astype(np.int64)[order.rows]
+        if len(order.starts) < len(order.rows):  # two counters of one name are one to us
+            packets, octets = (np.add.reduceat(column, order.starts) for column in (packets, octets))
+            age_ms, idle_s = (np.minimum.reduceat(column, order.starts) for column in (age_ms, idle_s))
+        return cls(Marks(order.key, order.cookie, packets, octets, age_ms), idle_s, order)
+
+    def completed(self, before: U64, before_bytes: U64) -> Reading:
+        """The same where the device knows its counts; where it does not, they are what they were before."""
+        unknown = (self.marks.packets >= HIGHEST_COUNT) | (self.marks.bytes >= HIGHEST_COUNT)
+        if not unknown.any():
+            return self
+        packets = np.where(unknown, before, self.marks.packets)
+        octets = np.where(unknown, before_bytes, self.marks.bytes)
+        return replace(self, marks=replace(self.marks, packets=packets, bytes=octets))
+
+    def summed(self, packets: I64, octets: I64, resets: I64, last_hit: I64) -> Counts:
+        """What the counters have grown by, added up by cookie; those that did not move are left out."""
+        order, starts = self.arrangement.by_cookie, self.arrangement.cookie_starts
+        if not len(starts):
+            return Counts(self.marks.cookie, packets, octets, resets, last_hit)
+        cookie = self.arrangement.cookie[order[starts]]
+        sums = [np.add.reduceat(column[order], starts) for column in (packets, octets, resets)]
+        whole = Counts(cookie, sums[0], sums[1], sums[2], np.maximum.reduceat(last_hit[order], starts))
+        return whole.take((whole.packets > 0) | (whole.octets > 0) | (whole.resets > 0))
+
+
+def _beginnings(ordered: U64) -> Places:
+    """Where each value of an ordered column comes first."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, np.intp)

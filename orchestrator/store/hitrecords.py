@@ -1,0 +1,80 @@
+"""What the repository of hits gives back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.program.counts import I64
+from orchestrator.store.records import RuleHits
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCounts:
+    """What the rules of a domain decided, as columns of equal length, ascending by rule number: all that ever counted.
+
+    `packets` and `bytes` are those between `since` and `until` (or all there ever were), `rate_pps` is packets a second
+    of that time; `idle_s` is how long ago the last packet was (inf: there was none).
+    """
+
+    since: dt.datetime
+    until: dt.datetime
+    number: I64
+    packets: I64
+    bytes: I64
+    idle_s: F64
+    rate_pps: F64
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A rule of a tenant's list with what it decided, for tables over a whole domain."""
+
+    tenant: str
+    rule: str
+    hits: RuleHits
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """A gap in counting on one host: packets of `within_s` seconds may not have been counted."""
+
+    at: dt.datetime
+    host: str
+    kind: str
+    entries: int
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Since when a domain's hosts are counted (None: no host is), and what may be missing since."""
+
+    since: dt.datetime | None
+    lapses: tuple[Lapse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWatch:
+    """How long a rule was watched, and what it decided meanwhile."""
+
+    rule: str
+    since: dt.datetime
+    hits: RuleHits
+
+
+@dataclass(frozen=True, slots=True)
+class HitStretch:
+    """What rules decided in a stretch of time: packets and bytes by rule id, of those that decided anything."""
+
+    start: dt.datetime
+    counts: Mapping[str, tuple[int, int]]

@@ -1,0 +1,234 @@
+"""What rules decided, over HTTP: counts come in once; tenants see their own, operators a domain's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from command_line import Ended, aclflow
+from served import Served
+
+from orchestrator.client import Client, Host
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.program.countframes import CountFrame, Loss, Note, encode_frames
+from orchestrator.program.counts import summed
+from orchestrator.program.program import Program, Tier
+from orchestrator.store.records import Role
+
+_numbers = itertools.count(200)
+
+
+@dataclass
+class Site:
+    """A domain with two hosts and a tenant, whose two rules an enforcer counts."""
+
+    domain: str
+    tenant: str
+    enforcer: Client
+    id: int
+    cookies: list[int] = field(default_factory=list)
+    sequences: dict[str, int] = field(default_factory=dict)
+
+    def claim(self, *hosts: str) -> None:
+        for host in hosts:
+            self.sequences[host] = self.enforcer.claim_counts(self.domain, self.id, host).sequence
+
+    def count(self, host: str, *packets: int, notes: tuple[Note, ...] = (), again: bool = False) -> list[str]:
+        """Tell what the rules decided on a host since the last time; `again`: the report of the last time."""
+        self.sequences[host] += 0 if again else 1
+        column = np.array(packets, np.int64)
+        hit = np.where(column > 0, 1, 0)
+        counts = summed(np.array(self.cookies[: len(packets)], np.uint64), column, column * 100, hit * 0, hit)
+        frame = CountFrame(host, self.sequences[host], counts, notes, b"chunk", False)
+        return list(self.enforcer.report_counts(self.domain, self.id, encode_frames([frame], 2_000_000)))
+
+
+@pytest.fixture
+def site(service: Served, admin: Client) -> Iterator[Site]:
+    number = next(_numbers)
+    domain, tenant = f"hits{number}", f"h{number}"
+    admin.create_domain(domain)
+    admin.create_tenant(tenant, domain=domain, prefixes=[Prefix.parse(f"10.{number}.0.0/16")])
+    for index in (1, 2):
+        admin.add_host(domain, Host(f"host{index}", number << 8 | index, "up0"))
+    rules = [{"id": f"p{port}", "action": "permit", "protocol": "tcp", "destination_ports": port} for port in (80, 443)]
+    admin.put_acl(tenant, acl_from_json({"rules": rules}))
+    with service.client("") as anybody:
+        enrolment = anybody.enrol(admin.invite_enforcer(domain), name="controller-1", kind="openflow")
+    with service.client(enrolment.token) as enforcer:
+        enforcer.new_epoch(domain, enrolment.enforcer)
+        program = enforcer.watch_program(domain)
+        assert isinstance(program, Program)
+        cookies = sorted({row.cookie for row in program.flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE.value})
+        yield Site(domain, tenant, enforcer, enrolment.enforcer, cookies)
+
+
+def seen(admin: Client, site: Site, **asked: str) -> list[tuple[str, int, int]]:
+    return [(each.rule, each.packets, each.bytes) for each in admin.hits(site.tenant, **asked).rules]
+
+
+def test_counts_add_up_over_hosts_each_once(site: Site, admin: Client) -> None:
+    site.claim("host1", "host2")
+    assert site.count("host1", 10, 0) == site.count("host2", 5, 1) == []
+    assert seen(admin, site) == [("p80", 15, 1500), ("p443", 1, 100)]
+    assert site.count("host1", 10, 0, again=True) == []
+    assert seen(admin, site) == [("p80", 15, 1500), ("p443", 1, 100)]
+    site.sequences["host1"] += 1  # a report was lost
+    assert site.count("host1", 7, 0) == ["host1"]
+    site.claim("host1")
+    assert site.count("host1", 2, 0) == []
+    assert seen(admin, site) == [("p80", 17, 1700), ("p443", 1, 100)]
+    first = admin.hits(site.tenant).rules[0]
+    assert first.last_hit is not None
+    assert first.packets_per_s > 0
+    assert first.bits_per_s == pytest.approx(800 * first.packets_per_s, rel=0.01)
+    assert not first.lifted
+
+
+def test_somebody_who_was_replaced_counts_no_more(service: Served, admin: Client, site: Site) -> None:
+    site.claim("host1")
+    site.count("host1", 1, 0)
+    with service.client("") as anybody:
+        later = anybody.enrol(admin.invite_enforcer(site.domain), name="controller-2", kind="openflow")
+    with service.client(later.token) as second:
+        second.new_epoch(site.domain, later.enforcer)
+        claim = second.claim_counts(site.domain, later.enforcer, "host1")
+        assert (claim.sequence, claim.chunks) == (1, (b"chunk",))
+    assert site.count("host1", 50, 0) == ["host1"]
+    with pytest.raises(Conflict):
+        site.claim("host1")
+    assert seen(admin, site)[0] == ("p80", 1, 100)
+
+
+def test_only_the_enforcer_itself_counts(service: Served, admin: Client, site: Site) -> None:
+    site.claim("host1")
+    with service.client("") as anybody:
+        other = anybody.enrol(admin.invite_enforcer(site.domain), name="other", kind="openflow")
+    with service.client(other.token) as second:
+        second.new_epoch(site.domain, other.enforcer)
+        with pytest.raises(NotFound):
+            second.report_counts(site.domain, site.id, b"")
+    with pytest.raises(NotFound):
+        site.claim("host9")
+
+
+@pytest.mark.parametrize("octets", [b"x", b"\0" * 40, b"\xff" * 200])
+def test_counts_that_are_none_are_refused(site: Site, octets: bytes) -> None:
+    with pytest.raises(BadInput):
+        site.enforcer.report_counts(site.domain, site.id, octets)
+
+
+def test_lists_are_sorted_and_paged(service: Served, site: Site, admin: Client) -> None:
+    site.claim("host1")
+    site.count("host1", 1, 9)
+    assert [rule for rule, _, _ in seen(admin, site)] == ["p80", "p443"]
+    for sort in ("rate", "packets", "bytes"):
+        assert [rule for rule, _, _ in seen(admin, site, sort=sort)] == ["p443", "p80"]
+    with service.http() as http:
+        path = f"/v1/tenants/{site.tenant}/acl/hits"
+        first = http.get(path, params={"sort": "packets", "limit": 1}).json()
+        assert ([item["rule"] for item in first["items"]], first["next"]) == (["p443"], "p443")
+        rest = http.get(path, params={"sort": "packets", "limit": 1, "marker": first["next"]}).json()
+        assert ([item["rule"] for item in rest["items"]], rest["next"]) == (["p80"], None)
+        assert http.get(path, params={"sort": "colour"}).status_code == 400
+        assert http.get(path, params={"resolution": "weeks"}).status_code == 400
+
+
+def test_history_tells_when(site: Site, admin: Client, service: Served) -> None:
+    site.claim("host1")
+    site.count("host1", 3, 0)
+    for resolution in ("moments", "minutes", "hours"):
+        first, second = admin.hit_history(site.tenant, resolution)
+        assert [each.packets for each in first.history] == [3]
+        assert second.history == ()
+    later = service.clock() + dt.timedelta(hours=1)
+    assert admin.hit_history(site.tenant, "moments", since=later)[0].history == ()
+
+
+def test_tenants_see_their_own_and_operators_all(service: Served, site: Site, admin: Client) -> None:
+    site.claim("host1")
+    site.count("host1", 3, 1)
+    listed = admin.domain_hits(site.domain)
+    assert [(each.tenant, each.rule, each.packets) for each in listed.items] == [
+        (site.tenant, "p80", 3), (site.tenant, "p443", 1)
+    ]  # fmt: skip
+    assert listed.rules == 2
+    assert listed.packets_per_s == pytest.approx(sum(each.packets_per_s for each in listed.items), abs=0.01)
+    assert [each.rule for each in admin.domain_hits(site.domain, contains="443").items] == ["p443"]
+    with service.client(service.make_token(Role.READER, tenant=site.tenant)) as tenant:
+        assert tenant.hits(site.tenant).rules[0].packets == 3
+        with pytest.raises(NotFound):
+            tenant.domain_hits(site.domain)
+
+
+def test_a_rule_is_unused_only_when_it_was_watched_long_enough(service: Served, site: Site, admin: Client) -> None:
+    assert admin.unused(site.tenant, idle_s=0).watched_since is None
+    site.claim("host1")
+    site.count("host1", 0, 5, notes=(Note(Loss.UNREAD, 7, 1.5),))
+    found = admin.unused(site.tenant, idle_s=3600)
+    assert (found.items, found.too_young, found.rules) == ((), 2, 2)
+    service.clock.ahead += dt.timedelta(hours=2)
+    found = admin.unused(site.tenant, idle_s=3600)
+    assert {each.rule: each.last_hit is None for each in found.items} == {"p80": True, "p443": False}
+    assert (found.never, found.idle, found.too_young) == (0.5, 1.0, 0)
+    assert all(each.watched_s >= 7200 for each in found.items)
+    assert [(each.kind, each.entries, each.within_s) for each in found.lapses] == [("unread", 7, 1.5)]
+
+
+def test_tiers_are_told_apart(site: Site, admin: Client) -> None:
+    site.claim("host1")
+    site.count("host1", 3, 1)
+    of_server = [Cookie(Tier.SERVER, Kind.RULE, cookie & (1 << 40) - 1).pack() for cookie in site.cookies]
+    site.cookies = of_server
+    site.count("host1", 40, 0)
+    assert seen(admin, site)[0] == ("p80", 3, 300)
+    assert seen(admin, site, tier="server")[0] == ("p80", 40, 4000)
+
+
+# ---------------------------------------------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def busy(site: Site) -> Site:
+    site.claim("host1")
+    site.count("host1", 3, 9)
+    return site
+
+
+def called(service: Served, *arguments: str, token: str | None = None) -> Ended:
+    environment = {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": token or service.token}
+    return aclflow(*arguments, environment=environment)
+
+
+def test_top_looks_at_a_domain_or_a_tenant(service: Served, busy: Site) -> None:
+    seen = called(service, "top", "--domain", busy.domain, "--once")
+    assert seen.code == 0
+    rows = [line.split("\t") for line in seen.out.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [[busy.tenant, "p443"], [busy.tenant, "p80"]]
+    assert [row[4] for row in rows[1:]] == ["75.0%", "25.0%"]
+    by_name = called(service, "top", "--tenant", busy.tenant, "--once", "--filter", "80", "--sort", "packets", "--json")
+    assert [item["rule"] for item in by_name.json()["items"]] == ["p80"]
+    assert by_name.json()["rules"] == 2
+    alone = called(service, "top", "--once", "--json", token=service.make_token(Role.READER, tenant=busy.tenant))
+    assert [item["rule"] for item in alone.json()["items"]] == ["p443", "p80"]
+    assert called(service, "top", "--once", "--tenant", "a", "--domain", "b").code == 2
+
+
+def test_hits_and_unused_rules_are_shown(service: Served, busy: Site) -> None:
+    shown = called(service, "acl", "hits", busy.tenant, "--sort", "rate")
+    assert [line.split("\t")[:2] for line in shown.out.splitlines()[1:3]] == [["p443", "9"], ["p80", "3"]]
+    history = called(service, "acl", "hits", busy.tenant, "--history", "minutes", "--json").json()
+    assert [item["history"][0]["packets"] for item in history] == [3, 9]
+    young = called(service, "acl", "unused", busy.tenant)
+    assert young.code == 0
+    assert "2 rules are watched for less than 30 days" in young.err
+    now = called(service, "acl", "unused", busy.tenant, "--days", "0", "--json")
+    assert now.code == 1
+    assert {item["rule"] for item in now.json()["unused"]} == {"p80", "p443"}
