@@ -11,45 +11,41 @@ stands by. When it stops, switches go on as they were last programmed.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 import structlog
 
-from orchestrator.client import Client, Enrolment, Host
-from orchestrator.enforce import gap
+from orchestrator.client import Client, Host
+from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.enforce.enrolment import Membership, Office, enrolled
 from orchestrator.enforce.fleet import Fleet
+from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
-from orchestrator.enforce.standing import Goal, Timing, same
+from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
-from orchestrator.enforce.watch import Patience, ProgramSource, Watch
-from orchestrator.errors import AclflowError, Missing, TryAgain
+from orchestrator.enforce.watch import ProgramSource, Watch
+from orchestrator.errors import Missing, TryAgain
 
 log = structlog.get_logger()
 
 KIND = "openflow"
 
-KEEP_AGAIN_S = 60.0
-"""When to try again to write a program to the disk that was full; a new one is written at once."""
-
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes."""
 
 
-class Service(ProgramSource, ReportSink, Protocol):
+class Service(Office, ProgramSource, ReportSink, CountSink, Protocol):
     """What the controller asks of the service: `orchestrator.client.Client` has it."""
-
-    def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
-        """Use up an enrolment token."""
-        ...
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
         """A higher epoch than any in the domain."""
@@ -66,59 +62,13 @@ class Service(ProgramSource, ReportSink, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """How a controller is started. `token` is needed once; afterwards the credentials in `state_dir` serve."""
+    """How a controller is started."""
 
-    url: str
-    state_dir: Path
-    name: str
+    membership: Membership
     listen: Listen
-    token: str = field(default="", repr=False)
-    authority: Path | None = None
-    """Whose certificate (PEM) the service's must be signed by; None: one that the machine believes."""
     timing: Timing = field(default_factory=Timing)
-    patience: Patience = field(default_factory=Patience)
     hosts_every_s: float = 10.0
     """How often the list of hosts is read again; also at once when a switch comes that belongs to none."""
-
-
-class Chore:
-    """Something done now and then in a thread of its own: every so often, and soon after `poke`."""
-
-    def __init__(self, name: str, work: Callable[[], None], every_s: float) -> None:
-        self._name = name
-        self._work = work
-        self._every_s = every_s
-        self._poked = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Begin, with the work itself."""
-        self._poked.set()
-        self._thread.start()
-
-    def poke(self) -> None:
-        """Do it soon."""
-        self._poked.set()
-
-    def stop(self, timeout_s: float = 1.0) -> None:
-        """No more. Work under way may go on; it does not keep the process."""
-        self._stopping = True
-        self._poked.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while True:
-            self._poked.wait(self._every_s)
-            self._poked.clear()
-            if self._stopping:
-                return
-            try:
-                self._work()
-            except AclflowError as error:
-                log.warning("chore.failed", chore=self._name, error=str(error))
-            except Exception:
-                log.exception("chore.fault", chore=self._name)  # of ours; the chore must go on all the same
 
 
 class Controller:
@@ -132,14 +82,17 @@ class Controller:
         self._service = service
         self._taking_over = threading.Lock()
         self._leads = False
-        self._goal: Goal | None = None
-        self._kept = state.program()
+        kept = state.program()
+        self._keeper = Keeper(state, kept)
         domain = credentials.domain
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over, self._is_busy)
+        self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._hosts = Chore("hosts", self._read_hosts, settings.hosts_every_s)
-        self._keeping = Chore("keep-program", self._keep_program, KEEP_AGAIN_S)
-        self._fleet = Fleet(self._reporter.point, self._reporter.hits, self._hosts.poke, settings.timing)
-        self._watch = Watch(service, domain, self._aim, known=self._kept, patience=settings.patience)
+        self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
+        self._fleet = Fleet(
+            self._reporter.point, self._counts, self._hosts.poke, settings.timing, self._reporter.together
+        )
+        self._watch = Watch(service, domain, self._aim, known=kept, patience=settings.membership.patience)
         self._launcher = Launcher(settings.listen, self._fleet)
 
     @property
@@ -156,7 +109,7 @@ class Controller:
         except TryAgain as error:
             log.warning("controller.alone", error=str(error), epoch=self._credentials.epoch)
         self._fleet.set_hosts(self._state.hosts())
-        for part in (self._reporter, self._watch, self._launcher, self._hosts, self._keeping):
+        for part in (self._reporter, self._counts, self._watch, self._launcher, self._hosts, self._keeping):
             part.start()
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
@@ -170,8 +123,9 @@ class Controller:
         self._fleet.stop()
         self._launcher.stop()
         self._reporter.stop()
+        self._counts.stop()
         self._keeping.stop()
-        _grudgingly(self._keep_program)
+        _grudgingly(self._keeper.keep)
         self._service.close()
         log.info("controller.stopped")
 
@@ -193,7 +147,7 @@ class Controller:
         return self._fleet.is_busy()
 
     def _aim(self, goal: Goal) -> None:
-        self._goal = goal
+        self._keeper.goal = goal
         self._fleet.aim(goal)
         self._keeping.poke()
 
@@ -203,15 +157,6 @@ class Controller:
         if hosts != self._state.hosts():
             self._state.keep_hosts(hosts)
 
-    def _keep_program(self) -> None:
-        goal, kept = self._goal, self._kept
-        if goal is None or (kept is not None and same(kept, goal.program)):
-            return
-        deltas = gap.since(kept.digest, goal.program.digest, goal.trail) if kept is not None else ()
-        if not deltas or not self._state.keep_deltas(deltas):
-            self._state.keep_program(goal.program)
-        self._kept = goal.program
-
 
 def _grudgingly(keep: Callable[[], None]) -> None:
     """Keep something if the disk allows it."""
@@ -219,36 +164,6 @@ def _grudgingly(keep: Callable[[], None]) -> None:
         keep()
     except Missing as error:
         log.warning("state.not_kept", error=str(error))
-
-
-def enrolled(
-    settings: ControllerSettings, state: StateDir, connect: Callable[[str], Service], stopping: threading.Event
-) -> Credentials | None:
-    """Who we are: from the disk, else by enrolling, for which the service is waited for. None when told to stop.
-
-    Raises Missing without credentials and token, Unauthenticated when the token is wrong or was used.
-    """
-    credentials = state.credentials()
-    if credentials is not None:
-        return credentials
-    if not settings.token:
-        raise Missing("there are no credentials yet, so a one-time enrolment token is needed", place="token")
-    state.check()  # the token is good for one time: better to know now that its fruit cannot be kept
-    service = connect(settings.url)
-    failures = 0
-    while not stopping.is_set():
-        try:
-            found = service.enrol(settings.token, name=settings.name, kind=KIND)
-        except TryAgain as error:
-            failures += 1
-            log.warning("controller.waits", error=str(error), url=settings.url)
-            stopping.wait(settings.patience.delay_s(failures))
-        else:
-            credentials = Credentials(found.domain, found.enforcer, found.token, found.epoch)
-            state.keep_credentials(credentials)
-            log.info("controller.enrolled", domain=found.domain, enforcer=found.enforcer, epoch=found.epoch)
-            return credentials
-    return None
 
 
 def run_controller(settings: ControllerSettings) -> None:
@@ -264,12 +179,14 @@ def run_controller(settings: ControllerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    state = StateDir(settings.state_dir)
-    credentials = enrolled(settings, state, partial(Client, authority=settings.authority), stopping)
+    membership = settings.membership
+    state = StateDir(membership.state_dir)
+    credentials = enrolled(membership, KIND, state, partial(Client, authority=membership.authority), stopping)
     if credentials is None:
         return
-    service = Client(settings.url, credentials.token, authority=settings.authority)
+    service = Client(membership.url, credentials.token, authority=membership.authority)
     controller = Controller(settings, state, credentials, service)
+    gc.freeze()  # what was imported stays; looking through it would hold a change up for tens of milliseconds
     controller.start()
     stopping.wait()
     controller.stop()

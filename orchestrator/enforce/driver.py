@@ -10,8 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U32, U64, FlowTable
+
+F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,37 @@ class Observed:
     stamp: Stamp | None
 
 
+UNKNOWN_IDLE_S = (1 << 32) - 1
+"""What a device that does not say when it last saw a packet is taken to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Counters by cookie, summed over the flow entries that share it; `idle_s` is the smallest. Columns of one size."""
+    """Counters as a device keeps them, as columns of one size: one row a counter, of which a rule may have many.
 
+    `key` names the counter: under one key it only grows, unless the device itself begins anew. `idle_s` is how long ago
+    its last packet was, or `UNKNOWN_IDLE_S`; `age_s` how long the counter has been there, nan where nobody knows.
+    """
+
+    key: U64
     cookie: U64
     packets: U64
     bytes: U64
     idle_s: U32
+    age_s: F64
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @classmethod
+    def by_cookie(cls, cookie: U64, packets: U64, octets: U64, idle_s: U32) -> Hits:
+        """Of a device that keeps one counter a cookie."""
+        return cls(cookie, cookie, packets, octets, idle_s, np.full(len(cookie), np.nan))
+
+    def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Hits:
+        """Some rows, by mask or index."""
+        counts = self.packets[rows], self.bytes[rows]
+        return Hits(self.key[rows], self.cookie[rows], *counts, self.idle_s[rows], self.age_s[rows])
 
 
 class Driver(Protocol):
@@ -52,5 +80,5 @@ class Driver(Protocol):
         ...
 
     def hits(self) -> Hits:
-        """Read the counters of every rule."""
+        """Read the counters of every rule: a row for each that the device keeps."""
         ...

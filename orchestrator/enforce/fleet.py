@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import structlog
 
 from orchestrator.client.records import Host
-from orchestrator.enforce.driver import Hits
+from orchestrator.enforce import convoy
+from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.loop import Loop
@@ -31,19 +33,24 @@ class _Member:
 
 
 class Fleet:
-    """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`)."""
+    """Loops for the hosts of a domain; an observer of switches (`app.SwitchObserver`).
+
+    What is reported within a block of `together` may go out at its end.
+    """
 
     def __init__(
         self,
         report: Callable[[Point], None],
-        count: Callable[[str, Hits], None],
+        counting: Counting,
         on_stranger: Callable[[], None],
         timing: Timing,
+        together: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._report = report
-        self._count = count
+        self._counting = counting
         self._on_stranger = on_stranger
         self._timing = timing
+        self._together = together
         self._lock = threading.Lock()
         self._members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
@@ -54,13 +61,14 @@ class Fleet:
     # -------------------------------------------------------------------------------------------- what is to be held
 
     def aim(self, goal: Goal) -> None:
-        """Every switch is to hold this."""
+        """Every switch is to hold this; those that it is a few rows away from do when this returns."""
         with self._lock:
             self._goal = goal
             members = tuple(self._members.values())
             strangers = self._channels.keys() - self._members.keys()
-        for member in members:
-            member.loop.aim(goal)
+        with self._together():
+            works = [(member.loop, work) for member in members if (work := member.loop.take(goal)) is not None]
+            convoy.advance(convoy.Member(work, loop.take_over) for loop, work in works)
         if strangers:
             self._on_stranger()
 
@@ -84,6 +92,7 @@ class Fleet:
         for member in left:
             log.info("host.left", host=member.host.name)
             member.loop.stop()
+            self._counting.forget(member.host.name)
 
     def is_busy(self) -> bool:
         """Whether some switch is about to reach its goal."""
@@ -140,7 +149,7 @@ class Fleet:
 
     def _join(self, host: Host) -> None:
         log.info("host.joined", host=host.name, datapath=f"{host.datapath_id:016x}")
-        member = _Member(host, Loop(host.name, self._report, self._count, timing=self._timing))
+        member = _Member(host, Loop(host.name, self._report, self._counting, timing=self._timing))
         self._members[host.datapath_id] = member
         member.loop.lead(self._epoch)
         if self._goal is not None:

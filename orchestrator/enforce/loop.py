@@ -2,7 +2,8 @@
 
 `standing.next_step` decides, `gap` compares; this is the thread around them. The latest goal wins: goals in between may
 never reach a device. Every step runs against the device and the goal of the moment when it began, and what it found out
-is dropped if that device is gone by then.
+is dropped if that device is gone by then. One step is done at a time, by the loop's own thread or, for a change of a
+few rows, by whoever brings the goal (`take`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import replace
 
 import structlog
 
-from orchestrator.enforce import gap
-from orchestrator.enforce.driver import Hits
+from orchestrator.enforce import gap, writing
+from orchestrator.enforce.changing import Work, finish
+from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.standing import (
     NEVER,
     Act,
@@ -39,7 +41,6 @@ log = structlog.get_logger()
 TAKES_A_WHILE = 2000
 """A change of more rows than this is announced as being applied; a smaller one is over before anybody could read it."""
 
-
 MOST_OF_THE_TIME = 0.05
 """Looking and counting may take this part of the time, for a new goal has to wait while they do."""
 
@@ -51,14 +52,14 @@ class Loop:
         self,
         host: str,
         report: Callable[[Point], None],
-        count: Callable[[str, Hits], None],
+        counting: Counting,
         *,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._report = report
-        self._count = count
+        self._counting = counting
         self._timing = timing or Timing()
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
@@ -67,6 +68,9 @@ class Loop:
         self._point = Point(host, PointState.DISCONNECTED)
         self._told: Point | None = None
         self._log = log.bind(host=host)
+        self._acting = False
+        self._held_up = False  # our own thread rests only because somebody else acts
+        self._handed: Work | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"loop-{host}", daemon=True)
 
@@ -97,6 +101,25 @@ class Loop:
     def aim(self, goal: Goal) -> None:
         """The device is to hold this from now on."""
         self._happen(goal=goal, retry_at=0.0, failures=0)
+
+    def take(self, goal: Goal) -> Work | None:
+        """As `aim`; when the goal is a few rows away and nothing stands against it, the step that leads there.
+
+        The caller must carry that on at once, or hand it over (`take_over`). Else it is the loop's own business.
+        """
+        with self._changed:
+            self._standing = standing = replace(self._standing, goal=goal, retry_at=0.0, failures=0)
+            is_near = gap.small_step(standing.held, goal.program, goal.trail) is not None
+            if is_near and not self._acting and self._next() is Act.ADVANCE:
+                return self._begun(Act.ADVANCE)
+            self._changed.notify()
+            return None
+
+    def take_over(self, work: Work) -> None:
+        """Go on with a step that somebody else began."""
+        with self._changed:
+            self._handed = work
+            self._changed.notify()
 
     def lead(self, epoch: int) -> None:
         """Claim devices with this epoch from now on; a standby tries again with it."""
@@ -143,25 +166,35 @@ class Loop:
     # ------------------------------------------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                step = self._next()
-                while isinstance(step, Rest) and not self._stopping:
-                    self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
-                    step = self._next()
-                if self._stopping:
-                    return
-                standing = self._standing
-            if isinstance(step, Act):
-                self._act(step, standing)
+        while (work := self._next_work()) is not None:
+            finish(work)
+
+    def _next_work(self) -> Work | None:
+        """What to do, once there is something; None when it is time to stop."""
+        with self._changed:
+            while not self._stopping:
+                if self._handed is not None:
+                    work, self._handed = self._handed, None
+                    return work
+                step = Rest() if self._acting else self._next()
+                if isinstance(step, Act):
+                    return self._begun(step)
+                self._held_up = self._acting
+                self._changed.wait(None if step.until == NEVER else max(0.0, step.until - self._clock()))
+        return None
 
     def _next(self) -> Act | Rest:
         return next_step(self._standing, self._clock())
 
-    def _act(self, act: Act, standing: Standing) -> None:
+    def _begun(self, act: Act) -> Work:
+        """One step, from the standing of now; nobody else begins one before it is done. To be called with the lock."""
+        self._acting = True
+        return self._act(act, self._standing)
+
+    def _act(self, act: Act, standing: Standing) -> Work:
         """Do one step, and turn whatever goes wrong into a standing and a report."""
         try:
-            self._do(act, standing)
+            yield from self._do(act, standing)
         except Unreachable as error:
             self._fail(standing, PointState.DISCONNECTED, error, role=Role.UNCLAIMED)
         except Refused as error:
@@ -174,8 +207,14 @@ class Loop:
             # A fault of ours must not end the loop: say so, and begin again from what the device really holds.
             self._log.exception("loop.fault")
             self._fail(standing, PointState.REFUSED, error)
+        finally:
+            with self._changed:
+                self._acting = False
+                if self._held_up or isinstance(self._next(), Act):
+                    self._held_up = False
+                    self._changed.notify()
 
-    def _do(self, act: Act, standing: Standing) -> None:
+    def _do(self, act: Act, standing: Standing) -> Work:
         device, goal = standing.device, standing.goal
         if device is None:
             self._happen(absent_at=NEVER)
@@ -183,17 +222,33 @@ class Loop:
         elif act is Act.CLAIM:
             self._claim(standing, device)
         elif act is Act.COUNT:
-            began = self._clock()
-            self._count(self._host, device.hits())
-            self._settle(standing, count_at=self._later(began, self._timing.count_every_s))
+            self._poll(standing, device)
         elif act is Act.ADVANCE and standing.held is not None and goal is not None:
-            clock = self._stage_clock(goal)
-            change = gap.step(standing.held, goal.program, goal.trail, device.resolve)
+            yield from self._advance(standing, goal, standing.held, device)
+        elif goal is not None:
+            self._observe(standing, goal, device)
+
+    def _advance(self, standing: Standing, goal: Goal, held: Program, device: Device) -> Work:
+        """From what the device is known to hold to the goal."""
+        clock = self._stage_clock(goal)
+        small = gap.small_step(held, goal.program, goal.trail)
+        if small is not None:
+            changed = yield from writing.changed(device, small, goal.program, clock)
+            self._reached(standing, goal.program, clock)
+            self._counting.changed(self._host, lambda: writing.recounted(device, small, changed.last))
+        else:
+            change = gap.step(held, goal.program, goal.trail, device.resolve)
             clock.lap("plan")
             self._write(change, goal.program, device, clock)
             self._reached(standing, goal.program, clock)
-        elif goal is not None:
-            self._observe(standing, goal, device)
+
+    def _poll(self, standing: Standing, device: Device) -> None:
+        """Read the counters. What was read is worth nothing if somebody else leads the device by now: they count it."""
+        began = self._clock()
+        hits = device.hits()
+        took_s = self._clock() - began
+        if self._settle(standing, count_at=self._later(began, self._timing.count_every_s)):
+            self._counting.polled(self._host, hits, took_s)
 
     def _claim(self, standing: Standing, device: Device) -> None:
         """Nothing has been written on this connection before, and nothing will be if this fails."""
@@ -251,15 +306,8 @@ class Loop:
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
-        stamp = gap.stamp_of(program)
-        device.apply(change, stamp)
-        clock.lap("wire")
-        cookies = gap.touched(change)
-        observed = device.observe(cookies)
-        trouble = gap.mismatch(observed, gap.expected(program, cookies, device.resolve), stamp)
-        if trouble is not None:
-            raise Drifted(trouble.text)
-        clock.lap("readback")
+        writing.applied(device, change, program, clock)
+        self._counting.changed(self._host, lambda: writing.recounted(device, change, None))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
     def _reached(self, standing: Standing, program: Program, clock: StageClock, **changes: object) -> None:

@@ -1,21 +1,20 @@
-"""Tells the service what was read back and what was counted.
+"""Tells the service what was read back.
 
 Points go out the moment they change: somebody waits for them. A point is the latest word about its host, so one that
-could not be sent yet is replaced by the next. Counters go another way, so that thousands of them never delay a point;
-they are the device's own sums, of which only those that moved are sent, and a report lost costs nothing but time.
+could not be sent yet is replaced by the next. Counts go another way (`countreport.py`), so that thousands of them never
+delay a point.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
 import structlog
 
-from orchestrator.client.records import HitsReport, PointReport
-from orchestrator.enforce.driver import Hits
+from orchestrator.client.records import PointReport
 from orchestrator.enforce.standing import Point
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
@@ -43,22 +42,10 @@ class ReportSink(Protocol):
         enforcer: int,
         *,
         points: Sequence[PointReport] = (),
-        hits: Sequence[HitsReport] = (),
         sequence: int | None = None,
     ) -> None:
         """Tell what was read back."""
         ...
-
-
-def moved(before: Hits | None, now: Hits) -> Hits:
-    """The counters that are not what they were; all of them when nothing was said before. Cookies must be sorted."""
-    if before is None or not len(before.cookie):
-        return now
-    place = np.minimum(np.searchsorted(before.cookie, now.cookie), len(before.cookie) - 1)
-    known = before.cookie[place] == now.cookie
-    still = known & (before.packets[place] == now.packets) & (before.bytes[place] == now.bytes)
-    rows = np.flatnonzero(~still)
-    return Hits(now.cookie[rows], now.packets[rows], now.bytes[rows], now.idle_s[rows])
 
 
 def point_report(point: Point) -> PointReport:
@@ -66,11 +53,6 @@ def point_report(point: Point) -> PointReport:
     return PointReport(
         point.host, point.generation, point.digest, point.state.value, point.error, point.flows, point.took
     )
-
-
-def hits_report(host: str, hits: Hits) -> HitsReport:
-    """Counters as the service is told them."""
-    return HitsReport(host, hits.cookie.tolist(), hits.packets.tolist(), hits.bytes.tolist(), hits.idle_s.tolist())
 
 
 class Mailbox(Generic[Letter]):
@@ -93,6 +75,7 @@ class Mailbox(Generic[Letter]):
         self._idle_s = idle_s
         self._more_coming = more_coming
         self._due: dict[str, Letter] = {}
+        self._gathering = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -112,7 +95,20 @@ class Mailbox(Generic[Letter]):
         """Have a letter sent; it replaces an earlier one about the same host."""
         with self._changed:
             self._due[host] = letter
-            self._changed.notify()
+            if not self._gathering:
+                self._changed.notify()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is put within the block goes out at its end."""
+        with self._changed:
+            self._gathering += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._gathering -= 1
+                self._changed.notify()
 
     def _run(self) -> None:
         failures = 0
@@ -141,7 +137,7 @@ class Mailbox(Generic[Letter]):
             return letters
 
     def _is_awake(self) -> bool:
-        return bool(self._due) or self._stopping
+        return (bool(self._due) and not self._gathering) or self._stopping
 
     def _is_complete(self) -> bool:
         return self._stopping or not self._due or not self._more_coming()
@@ -176,39 +172,28 @@ class Reporter:
         self._enforcer = enforcer
         self._take_over = take_over
         self._sequence = 0
-        self._said: dict[str, Hits] = {}
         self._points: Mailbox[Point] = Mailbox(
             "report-points", self._send_points, idle_s=SIGN_OF_LIFE_S, more_coming=more_coming
         )
-        self._hits: Mailbox[Hits] = Mailbox("report-hits", self._send_hits)
 
     def start(self) -> None:
         """Begin to send."""
         self._points.start()
-        self._hits.start()
 
     def stop(self) -> None:
         """Send what is due, if that succeeds at once, and end."""
         self._points.stop()
-        self._hits.stop()
 
     def point(self, point: Point) -> None:
         """Tell what is known of a device; returns at once."""
         self._points.put(point.host, point)
 
-    def hits(self, host: str, hits: Hits) -> None:
-        """Tell a device's counters; returns at once."""
-        self._hits.put(host, hits)
+    def together(self) -> AbstractContextManager[None]:
+        """Points told within the block go out at its end, in one report."""
+        return self._points.together()
 
     def _send_points(self, points: Mapping[str, Point]) -> None:
         self._take_over()
         self._sequence += 1
         reports = tuple(map(point_report, points.values()))
         self._sink.report(self._domain, self._enforcer, points=reports, sequence=self._sequence)
-
-    def _send_hits(self, hits: Mapping[str, Hits]) -> None:
-        fresh = {host: moved(self._said.get(host), now) for host, now in hits.items()}
-        reports = tuple(hits_report(host, each) for host, each in fresh.items() if len(each.cookie))
-        if reports:
-            self._sink.report(self._domain, self._enforcer, hits=reports)
-        self._said.update(hits)

@@ -104,6 +104,19 @@ class StateDir:
         (self._path / "deltas").unlink(missing_ok=True)
         self._journal_room = max(LEAST_JOURNAL, len(whole))
 
+    @property
+    def has_program(self) -> bool:
+        """Whether there is something where a program is kept, sound or not."""
+        return (self._path / "program").exists()
+
+    def drop_program(self) -> None:
+        """Forget the program. It needs no room, so it can be done on a full disk."""
+        for name in ("program", "deltas"):
+            try:
+                (self._path / name).unlink(missing_ok=True)
+            except OSError as error:
+                raise Missing(f"cannot be removed: {error.strerror}", place=str(self._path / name)) from None
+
     def keep_deltas(self, deltas: Iterable[Delta]) -> bool:
         """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one."""
         frames = [encode_delta(delta) for delta in deltas]

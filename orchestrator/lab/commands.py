@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.errors import Missing
 from orchestrator.lab import pop, scenes, spec
 from orchestrator.lab.demo import run
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
+from orchestrator.lab.namespaces import need_root
 from orchestrator.lab.screen import Screen
 from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.status import Status, look
@@ -118,12 +118,6 @@ def _wide_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _FILE_WIDTH
     return console
-
-
-def need_root() -> None:
-    """Raises Missing for anybody else: namespaces and switches are root's."""
-    if os.geteuid():
-        raise Missing("the lab makes network namespaces and switches: run it as root")
 
 
 def _show(seen: Status, console: Console) -> None:

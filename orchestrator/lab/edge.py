@@ -3,6 +3,7 @@
     priority   what
     3000       from a client, with a tenant's address as its source: dropped, for only the edge can tell
     2000       ARP requests and neighbour solicitations of clients: answered, whatever address they ask for
+    1500 + n   from a client to an endpoint's prefix (n bits), and from a host: to the firewall VNF, if there is one
     1000 + n   to the gateway's MAC address: by longest prefix (n bits), to the endpoint's host or to the client
     0          the rest: dropped
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.compile.pipeline import GATEWAY_MAC
-from orchestrator.lab.spec import ClientSpec, EndpointSpec, PopSpec, format_mac
+from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec, format_mac
 from orchestrator.policy.addresses import Family, Prefix
 
 GATEWAY_IPV4 = "169.254.1.1"
@@ -22,13 +23,15 @@ GATEWAY_IPV6 = "fe80::1"
 
 _ADVERTISE = 1
 _PREFIX_PRIORITY = 1000
+_FIREWALL_PRIORITY = 1500
 _NEIGHBOUR_PRIORITY = 2000
 _SPOOFED_PRIORITY = 3000
 
 
 def flows(spec: PopSpec) -> str:
     """The whole table of the edge bridge, one flow a line."""
-    lines = [*_spoofed(spec), *_neighbours(spec), *_destinations(spec), "priority=0,actions=drop"]
+    steered = [flow for firewall in spec.firewalls for flow in _through(spec, firewall)]
+    lines = [*_spoofed(spec), *_neighbours(spec), *steered, *_destinations(spec), "priority=0,actions=drop"]
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +66,30 @@ def _neighbours(spec: PopSpec) -> Iterator[str]:
     )
 
 
+def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
+    """What has not been through the firewall yet goes there; what comes from it goes on by its destination."""
+    left, right = firewall.ports
+    for client in spec.clients:
+        for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
+            yield _enter(left, client.port, _to(prefix), _FIREWALL_PRIORITY + prefix.length)
+    for host in spec.hosts:
+        for family in ("ip", "ipv6"):
+            yield _enter(right, host.edge_port, family, _FIREWALL_PRIORITY)
+
+
+def _enter(side: tuple[str, str, int], from_port: str, match: str, priority: int) -> str:
+    port, _, mac = side
+    gateway = format_mac(GATEWAY_MAC)
+    return (
+        f'priority={priority},in_port="{from_port}",{match},eth_dst={gateway},actions='
+        f'set_field:{gateway}->eth_src,set_field:{format_mac(mac)}->eth_dst,output:"{port}"'
+    )
+
+
+def _to(prefix: Prefix) -> str:
+    return f"ip,nw_dst={prefix}" if prefix.family is Family.IPV4 else f"ipv6,ipv6_dst={prefix}"
+
+
 def _destinations(spec: PopSpec) -> Iterator[str]:
     for node in spec.nodes:
         for prefix in node.addresses:
@@ -74,9 +101,8 @@ def _towards(spec: PopSpec, node: ClientSpec | EndpointSpec, prefix: Prefix) -> 
         port, mac = node.port, node.mac
     else:
         port, mac = spec.host(node.host).edge_port, GATEWAY_MAC
-    match = f"ip,nw_dst={prefix}" if prefix.family is Family.IPV4 else f"ipv6,ipv6_dst={prefix}"
     return (
-        f"priority={_PREFIX_PRIORITY + prefix.length},{match},eth_dst={format_mac(GATEWAY_MAC)},actions="
+        f"priority={_PREFIX_PRIORITY + prefix.length},{_to(prefix)},eth_dst={format_mac(GATEWAY_MAC)},actions="
         f"set_field:{format_mac(GATEWAY_MAC)}->eth_src,set_field:{format_mac(mac)}->eth_dst,"
         f'output:"{port}"'
     )

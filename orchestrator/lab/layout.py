@@ -49,6 +49,11 @@ class Layout:
         return f"{self.prefix}mgmt"
 
     @property
+    def firewall_link(self) -> str:
+        """The root namespace's end of the link over which a firewall's agent reaches the service."""
+        return f"{self.prefix}fw"
+
+    @property
     def state_file(self) -> Path:
         return self.run_dir / "lab.json"
 

@@ -7,6 +7,7 @@ with it. A socket or a process made there stays there.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,12 +16,18 @@ from typing import TypeVar
 
 from pyroute2 import netns
 
-from orchestrator.errors import NotFound
+from orchestrator.errors import Missing, NotFound
 
 Result = TypeVar("Result")
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
+
+
+def need_root() -> None:
+    """Raises Missing for anybody else: namespaces and switches are root's."""
+    if os.geteuid():
+        raise Missing("the lab makes network namespaces and switches: run it as root")
 
 
 def create(name: str) -> None:

@@ -66,19 +66,18 @@ def create_namespaces(layout: Layout, spec: PopSpec) -> None:
     )
 
 
-def create_management(layout: Layout) -> Management:
-    """Join the switches' namespace with the root namespace by the first free pair of addresses."""
-    with IPRoute() as root, _descriptor(layout.ovs_namespace) as namespace:
+def create_management(name: str, link: str) -> Management:
+    """Join a namespace with the root namespace by the first free pair of addresses; `link` is the root's end."""
+    with IPRoute() as root, descriptor(name) as namespace:
         management = _free_block(root)
-        peer = {"ifname": _MANAGEMENT, "net_ns_fd": namespace}
-        root.link("add", ifname=layout.management_link, kind="veth", peer=peer)
-        _set_up(root, layout.management_link, management.controller)
+        root.link("add", ifname=link, kind="veth", peer={"ifname": _MANAGEMENT, "net_ns_fd": namespace})
+        _set_up(root, link, management.controller)
 
     def other_end() -> None:
-        with IPRoute() as switches:
-            _set_up(switches, _MANAGEMENT, management.switches)
+        with IPRoute() as inner:
+            _set_up(inner, _MANAGEMENT, management.switches)
 
-    namespaces.inside(layout.ovs_namespace, other_end)
+    namespaces.inside(name, other_end)
     return management
 
 
@@ -89,16 +88,21 @@ def _set_up(handle: IPRoute, name: str, address: str) -> None:
 
 
 def remove_management(layout: Layout) -> None:
-    """Remove the root namespace's end at once; otherwise it would go a moment after the other end's namespace."""
+    """Remove the root namespace's ends at once; otherwise they would go a moment after the other ends' namespaces."""
     with IPRoute() as root:
-        for index in root.link_lookup(ifname=layout.management_link):
+        for index in _management_links(root, layout):
             root.link("del", index=index)
 
 
 def has_management(layout: Layout) -> bool:
     """Whether the root namespace holds this lab's end of a management link."""
     with IPRoute() as root:
-        return bool(root.link_lookup(ifname=layout.management_link))
+        return bool(_management_links(root, layout))
+
+
+def _management_links(root: IPRoute, layout: Layout) -> list[int]:
+    names = (layout.management_link, layout.firewall_link)
+    return [index for name in names for index in root.link_lookup(ifname=name)]
 
 
 def create_links(layout: Layout, spec: PopSpec) -> None:
@@ -114,13 +118,13 @@ def _create_ports(layout: Layout, spec: PopSpec) -> None:
         for host in spec.hosts:
             switches.link("add", ifname=host.edge_port, kind="veth", peer={"ifname": host.uplink})
         for node in spec.nodes:
-            with _descriptor(layout.namespace(node.name)) as namespace:
+            with descriptor(layout.namespace(node.name)) as namespace:
                 peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": format_mac(node.mac)}
                 switches.link("add", ifname=node.port, kind="veth", peer=peer)
         ports = tuple(_ports(spec))
         for name in ports:
             switches.link("set", index=_index(switches, name), state="up")
-    _without_offloads(*ports)
+    without_offloads(*ports)
 
 
 def _ports(spec: PopSpec) -> Iterator[str]:
@@ -134,7 +138,7 @@ def _configure(node: ClientSpec | EndpointSpec) -> None:
     """Loopback, addresses and default routes. Called inside a node's namespace."""
     namespaces.set_kernel({f"net/ipv6/conf/{INTERFACE}/{name}": value for name, value in _QUIET_IPV6.items()})
     namespaces.set_kernel({"net/ipv4/ping_group_range": "0 0"})
-    _without_offloads(INTERFACE)
+    without_offloads(INTERFACE)
     with IPRoute() as inner:
         inner.link("set", index=_index(inner, "lo"), state="up")
         index = _index(inner, INTERFACE)
@@ -147,7 +151,7 @@ def _configure(node: ClientSpec | EndpointSpec) -> None:
         inner.route("add", dst="::/0", gateway=GATEWAY_IPV6, oif=index, family=socket.AF_INET6)
 
 
-def _without_offloads(*interfaces: str) -> None:
+def without_offloads(*interfaces: str) -> None:
     """Switch off what a user-space datapath cannot finish. Called inside the interfaces' namespace."""
     with closing(IoctlEthtool()) as device:
         for interface in interfaces:
@@ -157,7 +161,7 @@ def _without_offloads(*interfaces: str) -> None:
 
 
 @contextmanager
-def _descriptor(namespace: str) -> Iterator[int]:
+def descriptor(namespace: str) -> Iterator[int]:
     """An open descriptor of a namespace, for netlink messages that name one."""
     descriptor = netns.getnsfd(namespace)
     try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from orchestrator.errors import Conflict, Missing
-from orchestrator.lab import edge, namespaces, network, processes
+from orchestrator.lab import edge, namespaces, network, processes, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
 from orchestrator.lab.ovs import DATABASE, OpenVSwitch
 from orchestrator.lab.processes import Process
@@ -78,8 +78,11 @@ class Lab:
         return namespaces.inside(self.namespace(node), call)
 
     def namespace(self, node: str) -> str:
-        """Where a node lives; ``ovs`` is where the switches do. Raises NotFound."""
-        return self.layout.ovs_namespace if node == "ovs" else self.layout.namespace(self.spec.node(node).name)
+        """Where a node or a firewall lives; ``ovs`` is where the switches do. Raises NotFound."""
+        if node == "ovs":
+            return self.layout.ovs_namespace
+        is_firewall = node in (firewall.name for firewall in self.spec.firewalls)
+        return self.layout.namespace(node if is_firewall else self.spec.node(node).name)
 
     def start(
         self,
@@ -195,9 +198,10 @@ def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     layout.logs.mkdir()
     progress("namespaces and links")
     network.create_namespaces(layout, spec)
-    lab = Lab(layout, State(spec, network.create_management(layout)))
+    lab = Lab(layout, State(spec, network.create_management(layout.ovs_namespace, layout.management_link)))
     create(layout, lab.state)
     network.create_links(layout, spec)
+    vnf.create(layout, spec, lab.state.management)
     progress("Open vSwitch")
     lab.ovs.create()
     lab.start_database()
@@ -209,7 +213,8 @@ def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
 def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
     """`ovs-vsctl` commands for the edge and every host's bridge, with their ports."""
     commands = _bridge(EDGE_BRIDGE, _EDGE_DATAPATH)
-    for port in (*(host.edge_port for host in spec.hosts), *(client.port for client in spec.clients)):
+    firewalls = (port for firewall in spec.firewalls for port, _, _ in firewall.ports)
+    for port in (*(host.edge_port for host in spec.hosts), *(client.port for client in spec.clients), *firewalls):
         commands += ["--", "add-port", EDGE_BRIDGE, port]
     for host in spec.hosts:
         commands += ["--", *_bridge(host.name, host.datapath_id)]

@@ -4,6 +4,7 @@
       service     `aclflow serve` with SQLite in the lab's run directory, on a free port of 127.0.0.1
       onboarding  domain, hosts, tenants, endpoints, lists: over REST, as anybody would
       controller  `aclflow controller`, listening on the root namespace's end of the management link
+      agents      `aclflow agent`, one in each firewall VNF
       console     `aclflow console` on a free port of 127.0.0.1, where somebody will look at it
 
 Each can be killed and started again: ports, tokens and credentials are in the run directory.
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from orchestrator.client import Client, Enforced, Host
@@ -24,6 +26,7 @@ from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import DATABASE, SWITCH
 from orchestrator.lab.pop import Lab, Progress
 from orchestrator.lab.processes import Process
+from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
 from orchestrator.store.records import Role
@@ -39,6 +42,11 @@ _PATIENCE_S = 30.0
 _LOG_LINES = 15
 _LISTEN = "0A"
 """How /proc/net/tcp writes the state of a listening socket."""
+
+
+def agent_of(firewall: FirewallSpec) -> str:
+    """What a firewall's agent is called among the lab's processes."""
+    return f"agent-{firewall.name}"
 
 
 class ControlPlane:
@@ -82,6 +90,9 @@ class ControlPlane:
             self.start_controller(client.invite_enforcer(self._lab.spec.domain))
             progress("tenants and their access lists")
             generation = self._onboard(client, acls)
+            for firewall in self._lab.spec.firewalls:
+                progress(f"agent of {firewall.name}")
+                self.start_agent(firewall, client.invite_enforcer(self._lab.spec.domain))
             progress("waiting until it is enforced")
             self.wait_enforced(client, generation)
 
@@ -89,11 +100,14 @@ class ControlPlane:
         """Start the service (again), and wait until it is ready. The first start makes the administrator's token."""
         if self._lab.state.api is None:
             self._make_token()
-            self._lab.serving_at(f"http://127.0.0.1:{_free_port()}")
+            # where a firewall's agent must reach it: still on this machine alone
+            host = self._lab.state.management.controller if self._lab.spec.firewalls else "127.0.0.1"
+            self._lab.serving_at(f"http://{host}:{_free_port()}")
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
         settings = {
             "ACLFLOW_STATE_DIR": str(self._service_dir),
-            "ACLFLOW_LISTEN_HOST": "127.0.0.1",
-            "ACLFLOW_LISTEN_PORT": self.url.rpartition(":")[2],
+            "ACLFLOW_LISTEN_HOST": host,
+            "ACLFLOW_LISTEN_PORT": port,
         }
         process = self._lab.start(SERVICE, [*self._command, "serve"], settings=settings)
         with self.client() as client:
@@ -121,14 +135,27 @@ class ControlPlane:
         self._wait_for(process, lambda: _is_listening("127.0.0.1", port))
         return f"http://127.0.0.1:{port}/login#token={self.token}"
 
+    def start_agent(self, firewall: FirewallSpec, invitation: str = "") -> None:
+        """Start the agent of a firewall (again), inside it; the first start needs an invitation."""
+        settings = {
+            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / agent_of(firewall)),
+            "ACLFLOW_URL": self.url,
+            "ACLFLOW_TOKEN": invitation,
+        }
+        interfaces = [word for name in (LEFT, RIGHT) for word in ("--interface", name)]
+        arguments = ["agent", "--driver", firewall.plane.value, "--name", firewall.name, *interfaces]
+        namespace = self._lab.layout.namespace(firewall.name)
+        self._lab.start(agent_of(firewall), [*self._command, *arguments], namespace=namespace, settings=settings)
+
     def supervise(self) -> tuple[str, ...]:
         """Start again what has ended; the names of what had."""
-        restart = {
+        restart: dict[str, Callable[[], object]] = {
             DATABASE: self._lab.start_database,
             SWITCH: self._lab.start_switch,
             SERVICE: self.start_service,
             CONTROLLER: self.start_controller,
             CONSOLE: self.start_console,
+            **{agent_of(each): partial(self.start_agent, each) for each in self._lab.spec.firewalls},
         }
         ended = {process.name for process in self._lab.state.processes if not processes.alive(process)}
         for name, start in restart.items():
@@ -154,6 +181,8 @@ class ControlPlane:
             generation = client.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
         for tenant in spec.tenants:
             client.create_tenant(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
+        for firewall in spec.firewalls:
+            generation = client.add_firewall(spec.domain, firewall.name, firewall.plane.value)
         for endpoint in spec.endpoints:
             generation = client.put_endpoint(spec.domain, endpoint_of(endpoint)).generation
         for tenant_id, acl in acls.items():

@@ -5,6 +5,7 @@
     hosts:     [{name, datapath_id?}]                         a machine with a VNF-ACL bridge
     tenants:   [{id, prefixes}]
     endpoints: [{name, tenant, host, addresses, port?, mac?, silent?}]
+    firewalls: [{name, plane?}]                               a VNF between the edge and the hosts; one at most
 
 Addresses may be prefixes: a node then is sent everything inside them, but its own network stack holds single addresses
 only; that of a `silent` node holds none, so that it answers nothing. Left out, `port` is the endpoint's name; MAC
@@ -13,15 +14,16 @@ addresses and datapath ids are numbered in order.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import yaml
 
+from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing, NotFound
+from orchestrator.lab.fields import DATAPATH, MAC, NODE, PORT, Fields
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import TenantId
 
@@ -29,14 +31,11 @@ DEFAULT_FILE = Path(__file__).with_name("pop.yaml")
 
 ENDPOINT_MACS = 0x0AAC1F010000
 CLIENT_MACS = 0x0AAC1F020000
+FIREWALL_MACS = 0x0AAC1F030000
 HOST_DATAPATHS = 0x0000AC1F00000100
 """Locally administered MAC addresses and datapath ids are these plus the item's position, from 1."""
 
 RESERVED_NAMES = frozenset({"edge", "ovs", "mgmt", "ovs-netdev", "lo"})
-_NODE = re.compile(r"[a-z][a-z0-9-]{0,11}\Z")
-_PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z")
-_DATAPATH = re.compile(r"[0-9a-f]{16}\Z")
 
 Item = TypeVar("Item")
 
@@ -95,6 +94,23 @@ class EndpointSpec:
     silent: bool = False
 
 
+LEFT, RIGHT = "left", "right"
+"""What a firewall's interfaces are called inside it: towards clients, towards tenants."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirewallSpec:
+    """A firewall VNF between the edge and the hosts, and what it filters with."""
+
+    name: str
+    plane: Plane = Plane.NFTABLES
+
+    @property
+    def ports(self) -> tuple[tuple[str, str, int], ...]:
+        """Interface on the edge bridge, interface inside, MAC address inside: left, then right."""
+        return (f"fl-{self.name}", LEFT, FIREWALL_MACS + 1), (f"fr-{self.name}", RIGHT, FIREWALL_MACS + 2)
+
+
 @dataclass(frozen=True, slots=True)
 class PopSpec:
     """A point of presence. Raises BadInput or BadPolicy, with the place, for one that could not be built."""
@@ -104,6 +120,7 @@ class PopSpec:
     hosts: tuple[HostSpec, ...]
     tenants: tuple[TenantSpec, ...]
     endpoints: tuple[EndpointSpec, ...]
+    firewalls: tuple[FirewallSpec, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -127,6 +144,12 @@ class PopSpec:
         for index, endpoint in enumerate(self.endpoints):
             _claim(nodes, endpoint.name, f"endpoints[{index}].name")
             _claim(interfaces, endpoint.port, f"endpoints[{index}].port")
+        if len(self.firewalls) > 1:
+            raise BadInput("a lab has one firewall in its path at most", place="firewalls[1]")
+        for index, firewall in enumerate(self.firewalls):
+            _claim(nodes, firewall.name, f"firewalls[{index}].name")
+            for port, _, _ in firewall.ports:
+                _claim(interfaces, port, f"firewalls[{index}].name")
 
     def _check_tenants(self) -> None:
         owned: list[tuple[Prefix, TenantId]] = []
@@ -221,13 +244,14 @@ def parse(text: str) -> PopSpec:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else None
         raise BadInput(f"not YAML: {getattr(error, 'problem', None) or error}", place=place) from None
-    top = _Fields(document, "")
+    top = Fields(document, "")
     spec = PopSpec(
         domain=top.text("domain", default="pop1"),
         clients=tuple(_client(fields, index) for index, fields in enumerate(top.items("clients"))),
         hosts=tuple(_host(fields, index) for index, fields in enumerate(top.items("hosts"))),
         tenants=tuple(_tenant(fields) for fields in top.items("tenants")),
         endpoints=tuple(_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
+        firewalls=tuple(_firewall(fields) for fields in top.items("firewalls")),
     )
     top.no_more()
     return spec
@@ -252,13 +276,14 @@ def dump(spec: PopSpec) -> str:
             }
             for endpoint in spec.endpoints
         ],
+        "firewalls": [{"name": firewall.name, "plane": firewall.plane.value} for firewall in spec.firewalls],
     }
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _client(fields: _Fields, index: int) -> ClientSpec:
+def _client(fields: Fields, index: int) -> ClientSpec:
     client = ClientSpec(
-        name=fields.text("name", _NODE),
+        name=fields.text("name", NODE),
         mac=CLIENT_MACS + index + 1,
         addresses=fields.prefixes("addresses"),
         silent=fields.truth("silent"),
@@ -267,27 +292,27 @@ def _client(fields: _Fields, index: int) -> ClientSpec:
     return client
 
 
-def _host(fields: _Fields, index: int) -> HostSpec:
+def _host(fields: Fields, index: int) -> HostSpec:
     numbered = f"{HOST_DATAPATHS + index + 1:016x}"
-    host = HostSpec(fields.text("name", _NODE), fields.text("datapath_id", _DATAPATH, default=numbered))
+    host = HostSpec(fields.text("name", NODE), fields.text("datapath_id", DATAPATH, default=numbered))
     fields.no_more()
     return host
 
 
-def _tenant(fields: _Fields) -> TenantSpec:
-    tenant = TenantSpec(TenantId(fields.text("id", _NODE)), fields.prefixes("prefixes"))
+def _tenant(fields: Fields) -> TenantSpec:
+    tenant = TenantSpec(TenantId(fields.text("id", NODE)), fields.prefixes("prefixes"))
     fields.no_more()
     return tenant
 
 
-def _endpoint(fields: _Fields, index: int) -> EndpointSpec:
-    name = fields.text("name", _NODE)
+def _endpoint(fields: Fields, index: int) -> EndpointSpec:
+    name = fields.text("name", NODE)
     endpoint = EndpointSpec(
         name=name,
-        tenant=TenantId(fields.text("tenant", _NODE)),
-        host=fields.text("host", _NODE),
-        port=fields.text("port", _PORT, default=name),
-        mac=int(fields.text("mac", _MAC, default=format_mac(ENDPOINT_MACS + index + 1)).replace(":", ""), 16),
+        tenant=TenantId(fields.text("tenant", NODE)),
+        host=fields.text("host", NODE),
+        port=fields.text("port", PORT, default=name),
+        mac=int(fields.text("mac", MAC, default=format_mac(ENDPOINT_MACS + index + 1)).replace(":", ""), 16),
         addresses=fields.prefixes("addresses"),
         silent=fields.truth("silent"),
     )
@@ -295,74 +320,15 @@ def _endpoint(fields: _Fields, index: int) -> EndpointSpec:
     return endpoint
 
 
+def _firewall(fields: Fields) -> FirewallSpec:
+    plane = fields.text("plane", default=Plane.NFTABLES.value)
+    if plane not in {each.value for each in Plane}:
+        raise BadInput(f"'{plane}' is none of {', '.join(each.value for each in Plane)}", place=fields.at("plane"))
+    firewall = FirewallSpec(fields.text("name", NODE), Plane(plane))
+    fields.no_more()
+    return firewall
+
+
 def format_mac(mac: int) -> str:
     """The usual text of a MAC address."""
     return mac.to_bytes(6, "big").hex(":")
-
-
-class _Fields:
-    """One mapping of the document, taken field by field, so that an unknown field is noticed and named."""
-
-    def __init__(self, value: object, place: str) -> None:
-        if not isinstance(value, Mapping):
-            raise BadInput(f"expected fields with names, found {_shown(value)}", place=place or None)
-        self._values: dict[object, object] = dict(value)
-        self._place = place
-
-    def _at(self, key: str) -> str:
-        return f"{self._place}.{key}" if self._place else key
-
-    def text(self, key: str, pattern: re.Pattern[str] = _NODE, default: str | None = None) -> str:
-        value = self._values.pop(key, default)
-        if value is None:
-            raise BadInput("is missing", place=self._at(key))
-        if not isinstance(value, str) or not pattern.match(value):
-            raise BadInput(f"{_shown(value)} does not look like {_WORDS[pattern]}", place=self._at(key))
-        return value
-
-    def prefixes(self, key: str) -> tuple[Prefix, ...]:
-        values = self._values.pop(key, None)
-        if not isinstance(values, list) or not values:
-            raise BadInput(f"expected a list of addresses, found {_shown(values)}", place=self._at(key))
-        return tuple(self._prefix(value, f"{self._at(key)}[{index}]") for index, value in enumerate(values))
-
-    @staticmethod
-    def _prefix(value: object, place: str) -> Prefix:
-        if not isinstance(value, str):
-            raise BadInput(f"{_shown(value)} is not an address: write it in quotes", place=place)
-        try:
-            return Prefix.parse(value)
-        except AclflowError as error:
-            raise error.within(place) from None
-
-    def truth(self, key: str) -> bool:
-        value = self._values.pop(key, False)
-        if not isinstance(value, bool):
-            raise BadInput(f"expected true or false, found {_shown(value)}", place=self._at(key))
-        return value
-
-    def items(self, key: str) -> Iterator[_Fields]:
-        values = self._values.pop(key, [])
-        if not isinstance(values, list):
-            raise BadInput(f"expected a list, found {_shown(values)}", place=self._at(key))
-        for index, value in enumerate(values):
-            yield _Fields(value, f"{self._at(key)}[{index}]")
-
-    def no_more(self) -> None:
-        for key in self._values:
-            raise BadInput("no such field here", place=self._at(str(key)))
-
-
-_WORDS = {
-    _NODE: "a name: up to 12 small letters, digits and dashes, starting with a letter",
-    _PORT: "an interface name of up to 15 characters",
-    _MAC: "a MAC address such as 0a:ac:1f:01:00:01",
-    _DATAPATH: "a datapath id: 16 hexadecimal digits in quotes",
-}
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

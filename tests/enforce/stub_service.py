@@ -9,6 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from orchestrator.program.countframes import CountClaim
 from orchestrator.program.delta import between
 from orchestrator.program.program import Program
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, encode_delta, encode_program, framed
@@ -23,7 +24,8 @@ class StubService:
         self.enrolments: list[dict[str, str]] = []
         self.points: dict[str, dict[str, object]] = {}
         self.history: list[dict[str, object]] = []
-        self.hits: dict[str, dict[str, list[int]]] = {}
+        self.counted: set[str] = set()
+        self.loads: list[dict[str, object]] = []
         self.published: list[Program] = []
         self.spoil: Callable[[bytes], bytes] = lambda body: body
         self.changed = threading.Condition()
@@ -105,7 +107,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"{}")
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "/counts" in self.path:
+            self._counts()
+            return
+        body = json.loads(raw or b"{}")
         stub = self.stub
         with stub.changed:
             if self.path == "/v1/enrol":
@@ -125,10 +131,26 @@ class _Handler(BaseHTTPRequestHandler):
                 for point in body["points"]:
                     stub.points[point["host"]] = point
                     stub.history.append(point)
-                for each in body["hits"]:
-                    stub.hits.setdefault(each["host"], {}).update(zip(each["cookies"], each["packets"], strict=True))
                 self._answer(204, b"")
             stub.changed.notify_all()
+
+    def _counts(self) -> None:
+        """Nobody counted any host before, and whatever is counted is taken."""
+        with self.stub.changed:
+            if self.path.endswith("/claim"):
+                self.stub.counted.add(self.path.split("/")[-2])
+                self._answer(200, CountClaim(0, 0.0, None).to_bytes())
+            else:
+                self._answer(200, b'{"refused": []}')
+            self.stub.changed.notify_all()
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        with self.stub.changed:
+            assert self.path.endswith("/load")
+            self.stub.loads.append(body)
+            self._answer(204, b"")
+            self.stub.changed.notify_all()
 
     def _program(self, query: dict[str, str]) -> None:
         stub, held = self.stub, (query.get("have"), int(query.get("generation", 0)))

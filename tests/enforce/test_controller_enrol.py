@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from orchestrator.client import Enrolment
-from orchestrator.enforce.controller import ControllerSettings, Service, enrolled
-from orchestrator.enforce.drivers.openflow.launcher import Listen
+from orchestrator.enforce.controller import Service
+from orchestrator.enforce.enrolment import Membership, enrolled
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import Missing, Unauthenticated, Unreachable
@@ -37,13 +37,13 @@ class Office:
         return Enrolment(3, "pop1", "bearer", 7)
 
 
-def settings(folder: Path, token: str = "once") -> ControllerSettings:
+def membership(folder: Path, token: str = "once") -> Membership:
     patience = Patience(retry_s=0.001, longest_retry_s=0.001)
-    return ControllerSettings("http://service", folder, "c1", Listen("127.0.0.1", 0), token=token, patience=patience)
+    return Membership("http://service", folder, "c1", token=token, patience=patience)
 
 
 def enrol(office: Office, folder: Path, token: str = "once") -> Credentials | None:
-    return enrolled(settings(folder, token), StateDir(folder), office.connect, threading.Event())
+    return enrolled(membership(folder, token), "openflow", StateDir(folder), office.connect, threading.Event())
 
 
 def test_it_enrols_once_in_its_life(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_it_waits_for_a_service_that_is_still_away(tmp_path: Path) -> None:
 def test_waiting_ends_when_it_is_told_to(tmp_path: Path) -> None:
     stopping = threading.Event()
     stopping.set()
-    assert enrolled(settings(tmp_path), StateDir(tmp_path), Office().connect, stopping) is None
+    assert enrolled(membership(tmp_path), "openflow", StateDir(tmp_path), Office().connect, stopping) is None
 
 
 def test_without_credentials_it_needs_a_token(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_program_and_what_follows_reach_every_switch(site: Site) -> None:
     assert site.rules("host1") == site.rules("host2") == {2, 3}
     point = site.service.points["host1"]
     assert (point["digest"], point["error"]) == (THREE.digest.hex(), None)
-    site.service.wait(lambda: rule(3).cookie in site.service.hits.get("host1", {}))
+    site.service.wait(lambda: site.service.counted == {"host1", "host2"})
     assert site.end(number=signal.SIGTERM) == 0
     assert site.rules("host1") == {2, 3}, "switches go on as they were last programmed"
     states = [point["state"] for point in site.service.history]

@@ -1,4 +1,4 @@
-"""Reports: the latest word about each host goes out, and counters never stand in its way."""
+"""Reports: the latest word about each host goes out."""
 
 from __future__ import annotations
 
@@ -6,40 +6,12 @@ import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from orchestrator.client.records import HitsReport, PointReport
-from orchestrator.enforce.driver import Hits
-from orchestrator.enforce.report import Mailbox, Reporter, moved
+from orchestrator.client.records import PointReport
+from orchestrator.enforce.report import Mailbox, Reporter
 from orchestrator.enforce.standing import Point, PointState
 from orchestrator.errors import NotFound, Unreachable
-
-counters = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=8)
-
-
-def hits(of: Mapping[int, tuple[int, int]]) -> Hits:
-    """Counters by cookie."""
-    cookies = sorted(of)
-    packets, volume = ([of[cookie][column] for cookie in cookies] for column in (0, 1))
-    return Hits(
-        np.array(cookies, np.uint64),
-        np.array(packets, np.uint64),
-        np.array(volume, np.uint64),
-        np.zeros(len(cookies), np.uint32),
-    )
-
-
-@given(st.none() | counters, counters)
-def test_counters_that_moved_are_those_that_are_not_what_they_were(
-    before: dict[int, tuple[int, int]] | None, now: dict[int, tuple[int, int]]
-) -> None:
-    found = moved(hits(before) if before is not None else None, hits(now))
-    expected = {cookie: counts for cookie, counts in now.items() if (before or {}).get(cookie) != counts}
-    counts = zip(found.packets.tolist(), found.bytes.tolist(), strict=True)
-    assert dict(zip(found.cookie.tolist(), counts, strict=True)) == expected
 
 
 class Sink:
@@ -47,10 +19,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.points: queue.Queue[tuple[int | None, tuple[PointReport, ...]]] = queue.Queue()
-        self.hits: queue.Queue[tuple[HitsReport, ...]] = queue.Queue()
         self.failures: list[Exception] = []
-        self.held = threading.Event()
-        self.held.set()
 
     def report(
         self,
@@ -58,14 +27,9 @@ class Sink:
         enforcer: int,
         *,
         points: Sequence[PointReport] = (),
-        hits: Sequence[HitsReport] = (),
         sequence: int | None = None,
     ) -> None:
         assert (domain, enforcer) == ("pop1", 3)
-        if hits:
-            assert self.held.wait(5)
-            self.hits.put(tuple(hits))
-            return
         if self.failures:
             raise self.failures.pop(0)
         self.points.put((sequence, tuple(points)))
@@ -142,23 +106,6 @@ def test_what_the_service_will_never_take_is_dropped(sink: Sink, reporter: Repor
     reporter.point(point("host2", 1))
     _, reports = sink.points.get(timeout=5)
     assert [each.host for each in reports] == ["host2"]
-
-
-def test_only_counters_that_moved_are_sent(sink: Sink, reporter: Reporter) -> None:
-    reporter.hits("host1", hits({1: (5, 50), 2: (0, 0)}))
-    assert sink.hits.get(timeout=5)[0].cookies == [1, 2]
-    reporter.hits("host1", hits({1: (6, 60), 2: (0, 0)}))
-    (second,) = sink.hits.get(timeout=5)
-    assert (second.cookies, second.packets, second.bytes, second.idle_s) == ([1], [6], [60], [0])
-
-
-def test_counters_do_not_delay_points(sink: Sink, reporter: Reporter) -> None:
-    sink.held.clear()
-    reporter.hits("host1", hits({1: (5, 50)}))
-    reporter.point(point("host1", 1))
-    assert sink.points.get(timeout=5)[0] == 1
-    sink.held.set()
-    sink.hits.get(timeout=5)
 
 
 def test_without_news_there_is_a_sign_of_life() -> None:

@@ -1,0 +1,80 @@
+"""Firewall VNFs of a domain: hosts that filter packets with iptables or nftables, each with an agent inside."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import DomainOwner, DomainReader, TheEnforcer
+from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, logged
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.common import Gone, Page
+from api.schemas.firewalls import FirewallBody, Load, NewFirewall, WrittenFirewall
+from orchestrator.errors import NotFound
+from orchestrator.store.records import FirewallSeen, Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/domains/{domain}", tags=["firewalls"], route_class=SmallBody)
+
+
+@router.get("/firewalls", response_model=Page[FirewallBody])
+def list_firewalls(
+    _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """The domain's firewall VNFs by name, with the latest word of their load."""
+    found = {seen.firewall.name: seen for seen in services.control.read(lambda unit: unit.firewalls.list(domain))}
+    names, following = page_after(list(found), limit, marker)
+    return answer(Page[FirewallBody](items=[FirewallBody.of(found[name]) for name in names], next=following))
+
+
+@router.post("/firewalls", status_code=201, response_model=WrittenFirewall)
+def add_firewall(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewFirewall, once: OnceDep
+) -> Response:
+    """Onboard a firewall VNF. Refused where it cannot carry what the domain's lists say, with the place of the rule."""
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.firewalls.add(domain, body.record())
+        logged(unit, caller, "firewall.added", domain, body.model_dump())
+        written = WrittenFirewall(name=body.name, plane=body.plane, generation=generation)
+        location = f"/v1/domains/{domain}/firewalls/{body.name}"
+        return reply(written, generation=generation, tag=etag(body.plane), location=location)
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/firewalls/{firewall}", response_model=FirewallBody)
+def get_firewall(_: DomainReader, services: ServicesDep, domain: NamePath, firewall: NamePath) -> Response:
+    """One firewall VNF. Its ETag does not change with its load."""
+    seen = services.control.read(lambda unit: _firewall(unit, domain, firewall))
+    return answer(FirewallBody.of(seen), tag=etag(seen.firewall.plane.value))
+
+
+@router.delete("/firewalls/{firewall}", response_model=Gone)
+def remove_firewall(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, firewall: NamePath, condition: ConditionDep
+) -> Response:
+    """Take a firewall VNF out of the domain: nobody waits for it any more. It goes on as it was last programmed."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(_firewall(unit, domain, firewall).firewall.plane.value))
+        generation = unit.firewalls.remove(domain, firewall)
+        logged(unit, caller, "firewall.removed", domain, {"name": firewall})
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.put("/enforcers/{enforcer}/load", status_code=204)
+def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:  # noqa: ARG001
+    """What an agent says of the firewall that bears its name."""
+    services.control.write(lambda unit: unit.firewalls.report_load(enforcer, body.record()))
+    return Response(status_code=204)
+
+
+def _firewall(unit: Unit, domain: str, name: str) -> FirewallSeen:
+    found = next((seen for seen in unit.firewalls.list(domain) if seen.firewall.name == name), None)
+    if found is None:
+        raise NotFound(f"the domain has no firewall '{name}'")
+    return found

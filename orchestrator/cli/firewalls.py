@@ -1,0 +1,69 @@
+"""`aclflow firewall`: a domain's firewall VNFs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client.firewalls import Firewall
+from orchestrator.compile.filterrows import Plane
+
+FirewallName = Annotated[str, typer.Argument(metavar="FIREWALL", help="The firewall's name, which its agent bears.")]
+
+
+@taking
+def add(
+    domain: DomainName,
+    firewall: FirewallName,
+    plane: Annotated[Plane, typer.Option("--plane", help="What it filters with.")] = Plane.NFTABLES,
+    url: Url = None,
+) -> None:
+    """Bring a firewall VNF into a domain. Refused where it cannot carry what the domain's lists say."""
+    with service(url) as client:
+        generation = client.add_firewall(domain, firewall, plane.value)
+    say(f"firewall {firewall} belongs to {domain} from generation {generation} on")
+
+
+@taking
+def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """List a domain's firewall VNFs with what they say of their load."""
+    with service(url) as client:
+        found = list(client.firewalls(domain))
+    if as_json:
+        say_json([*map(_json, found)])
+    else:
+        say_table(
+            ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble"), map(_row, found)
+        )
+
+
+@taking
+def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
+    """Take a firewall VNF out of a domain. It goes on as it was last programmed."""
+    with service(url) as client:
+        client.remove_firewall(domain, firewall)
+    say(f"firewall {firewall} does not belong to {domain} any more")
+
+
+def _row(one: Firewall) -> tuple[str, ...]:
+    if one.load is None or one.reported is None:
+        return (one.name, one.plane, "", "", "", "", "never", "")
+    load = one.load
+    cpu = f"{load.cpu_permille / 10:.1f} %"
+    numbers = f"{load.packets_pps:,}", f"{load.bits_bps:,}", cpu, f"{load.connections:,}"
+    return (one.name, one.plane, *numbers, one.reported.isoformat(timespec="seconds"), load.trouble or "")
+
+
+def _json(one: Firewall) -> dict[str, object]:
+    load = one.load
+    return {
+        "name": one.name,
+        "plane": one.plane,
+        "reported": one.reported.isoformat() if one.reported else None,
+        "load": None if load is None else {name: getattr(load, name) for name in load.__slots__},
+    }

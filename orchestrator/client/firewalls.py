@@ -1,0 +1,66 @@
+"""Calls of the client about firewall VNFs; `client.py` has all others."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted
+from orchestrator.client.records import Json
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a firewall says of itself: rates over its last period, the share of its processors that is busy
+    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
+
+    packets_pps: int
+    bits_bps: int
+    cpu_permille: int
+    connections: int
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Firewall:
+    """A firewall VNF: what it filters with, its latest load and when that was told (None: never)."""
+
+    name: str
+    plane: str
+    load: Load | None = None
+    reported: dt.datetime | None = None
+
+    @classmethod
+    def of(cls, body: Json) -> Firewall:
+        told = body["load"]
+        if told is None:
+            return cls(body["name"], body["plane"])
+        reported = dt.datetime.fromisoformat(told.pop("reported"))
+        return cls(body["name"], body["plane"], Load(**told), reported)
+
+
+class FirewallCalls:
+    """Firewall VNFs of domains."""
+
+    _service: Transport
+
+    def firewalls(self, domain: str) -> Iterator[Firewall]:
+        """The firewalls of a domain, by name."""
+        return map(Firewall.of, self._service.pages(f"{domain_path(domain)}/firewalls"))
+
+    def add_firewall(self, domain: str, name: str, plane: str, *, key: str | None = None) -> int:
+        """Onboard a firewall; returns the generation it must reach. Raises Conflict, and NotExpressible or TooLarge
+        where it cannot carry what the domain's lists say."""
+        path, body = f"{domain_path(domain)}/firewalls", {"name": name, "plane": plane}
+        return int(json_of(self._service.write("POST", path, body=body, headers=once_header(key)))["generation"])
+
+    def remove_firewall(self, domain: str, name: str) -> int:
+        """Returns the new generation. Raises NotFound."""
+        path = f"{domain_path(domain)}/firewalls/{quoted(name)}"
+        return int(json_of(self._service.write("DELETE", path, etag=ANY_VERSION))["generation"])
+
+    def report_load(self, domain: str, enforcer: int, load: Load) -> None:
+        """Tell the load of the firewall that bears the enforcer's name."""
+        self._service.ask("PUT", f"{enforcer_path(domain, enforcer)}/load", body=asdict(load))

@@ -1,0 +1,73 @@
+"""The tier of firewall VNFs: each domain's policy compiled for what its firewalls filter with, and published beside
+the switches' program, under the same generation.
+
+A firewall holds the whole policy and changes at one moment, so a mix of old and new firewalls lets nothing through that
+neither policy permits: where a packet passes several, each must permit it by itself. It needs no intersection first.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from orchestrator.compile.filterrows import Plane, filter_program
+from orchestrator.control.publisher import Publisher
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.model import Policy
+from orchestrator.program.program import Program, Tier
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What was compiled last of a domain."""
+
+    policy: Policy
+    planes: frozenset[Plane]
+    lifted: tuple[LiftedRule, ...]
+    program: Program
+
+    def is_of(self, snapshot: PolicySnapshot, planes: frozenset[Plane]) -> bool:
+        """Whether the program would be the same."""
+        return self.policy is snapshot.policy and (self.planes, self.lifted) == (planes, snapshot.lifted)
+
+
+class FirewallTier:
+    """Compiles and publishes. Safe between threads."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self._lock = threading.Lock()
+        self._last: dict[str, _Last] = {}
+
+    def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
+        """The program of a domain's firewalls; None where it has none.
+
+        Raises TooLarge, BadPolicy and NotExpressible with the place of the rule that the firewalls cannot carry.
+        """
+        planes = unit.firewalls.planes(domain)
+        if not planes:
+            return None
+        with self._lock:
+            last = self._last.get(domain)
+        if last is not None and last.is_of(snapshot, planes):
+            return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
+        policy, lifted = snapshot.policy, snapshot.lifted
+        program = filter_program(policy, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
+        with self._lock:
+            self._last[domain] = _Last(policy, planes, lifted, program)
+        return program
+
+    def publish(self, domain: str, program: Program | None) -> None:
+        """Make a program current. None: the domain has no firewalls (any more)."""
+        if program is not None:
+            self.publisher.publish(program)
+        elif self.publisher.program(domain) is not None:
+            self.forget(domain)
+
+    def forget(self, domain: str) -> None:
+        """Drop what is kept for a domain."""
+        with self._lock:
+            self._last.pop(domain, None)
+        self.publisher.drop(domain)

@@ -1,0 +1,266 @@
+"""The agent of a firewall VNF, as a process inside it: enrols once, follows its program, keeps the packet filter at it.
+
+    service ──▶ Watch ──goal──▶ Loop ◀──▶ driver ◀──▶ nftables or iptables of this network namespace
+       ▲                          │
+       └──────── Reporter ◀───────┘  point, hits;  load and health beside
+
+The order of a start is what makes it safe: the filter is made to drop everything that is forwarded, unless it already
+holds a program of ours, then forwarding is switched on, then the copy of the program on the disk is loaded, then the
+service is asked. A rebooted VNF so enforces its last program before anybody can reach anybody through it, and drops
+everything while it has none: because it never got one, because the disk was full, because the copy is damaged. Where
+there is no program, the goal is the empty one of generation 0, which is kept like any other.
+
+When the agent stops, however it stops, the filter stays as it is.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import structlog
+
+from orchestrator.client import Client
+from orchestrator.client.firewalls import Load
+from orchestrator.client.records import Held
+from orchestrator.enforce import load
+from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.countreport import CountReporter, CountSink
+from orchestrator.enforce.enrolment import Membership, Office, enrolled
+from orchestrator.enforce.gap import stamp_of
+from orchestrator.enforce.keeping import KEEP_AGAIN_S, Keeper
+from orchestrator.enforce.loop import Loop
+from orchestrator.enforce.report import Reporter, ReportSink
+from orchestrator.enforce.standing import Device, Goal, Point, Timing
+from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.watch import Copy, Watch
+from orchestrator.errors import Drifted, Missing, TryAgain
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import FlowTable
+from orchestrator.program.program import Program, Tier
+
+log = structlog.get_logger()
+
+NOTHING_YET = "there is no program yet: everything that is forwarded is dropped"
+DAMAGED = "the program on the disk is damaged"
+_FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
+
+
+class Service(Office, ReportSink, CountSink, Protocol):
+    """What the agent asks of the service: `orchestrator.client.Client` has it."""
+
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """What is newer than what is held, as it comes."""
+        ...
+
+    def new_epoch(self, domain: str, enforcer: int) -> int:
+        """A higher epoch than any in the domain."""
+        ...
+
+    def report_load(self, domain: str, enforcer: int, load: Load) -> None:
+        """Tell what is carried, and what is wrong."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How an agent is started. `kind` is what it enrols as; `device` makes the driver of this network namespace."""
+
+    membership: Membership
+    kind: str
+    device: Callable[[], Device]
+    interfaces: tuple[str, ...] = ()
+    """Between which packets are forwarded; none: all but the loopback."""
+    timing: Timing = field(default_factory=Timing)
+    load_every_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """The programs of firewall VNFs, from a service that has those of every tier."""
+
+    service: Service
+
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        return self.service.follow_program(domain, held, tier=Tier.SERVER, lasts_s=lasts_s)
+
+
+class Agent:
+    """A firewall's agent in this process, for an enforcement point that has enrolled."""
+
+    def __init__(self, settings: AgentSettings, state: StateDir, credentials: Credentials, service: Service) -> None:
+        self._settings = settings
+        self._state = state
+        self._credentials = credentials
+        self._service = service
+        self._taking_over = threading.Lock()
+        self._leads = False
+        self._trouble: dict[str, str] = {}
+        self._device = settings.device()
+        kept = self._remembered()
+        self._keeper = Keeper(state, kept)
+        domain, name = credentials.domain, settings.membership.name
+        self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over)
+        self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
+        self._loop = Loop(name, self._point, self._counts, timing=settings.timing)
+        self._watch = Watch(_Programs(service), domain, self._aim, known=kept, patience=settings.membership.patience)
+        self._first = kept or Program.of(domain, Tier.SERVER, 0, FlowTable.of(()), ())
+        self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S)
+        self._telling = Chore("load", self._tell_load, settings.load_every_s)
+        self._reading = load.read(time.monotonic(), settings.interfaces)
+
+    def start(self) -> None:
+        """Begin, alone if the service is away. Raises NotFound or Unauthenticated if it does not know us any more,
+        Missing, Refused or Unreachable if the filter cannot be read or written: then nothing is forwarded by our doing.
+        """
+        close_if_bare(self._device, self._first.domain)
+        switch_forwarding_on()
+        self._loop.attach(self._device)
+        self._loop.aim(Goal(self._first, remembered=True))
+        self._loop.start()
+        try:
+            self._take_over()
+        except TryAgain as error:
+            log.warning("agent.alone", error=str(error), generation=self._first.generation)
+        for part in (self._reporter, self._counts, self._watch, self._keeping, self._telling):
+            part.start()
+        log.info("agent.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
+
+    def stop(self) -> None:
+        """End in order: no new goals, no loop, the last reports, the program on the disk. The filter stays."""
+        self._watch.stop()
+        self._loop.stop()
+        self._telling.stop()
+        self._reporter.stop()
+        self._counts.stop()
+        self._keeping.stop()
+        try:
+            self._keep()
+        except Missing as error:
+            log.warning("state.not_kept", error=str(error))
+        self._service.close()
+        log.info("agent.stopped")
+
+    # -------------------------------------------------------------------------------------------------------- steps
+
+    def _remembered(self) -> Program | None:
+        """The program on the disk, if it is sound and ours."""
+        program = self._state.program()
+        if program is None:
+            self._trouble["program"] = DAMAGED if self._state.has_program else NOTHING_YET
+            return None
+        try:
+            if program.domain == self._credentials.domain:
+                return Copy.of(program).program
+            self._trouble["program"] = NOTHING_YET
+        except Drifted as error:
+            log.warning("program.damaged", error=str(error))
+            self._trouble["program"] = DAMAGED
+        return None
+
+    def _take_over(self) -> None:
+        """Get an epoch of our own, once in this life: reports of an earlier one count no more. Raises TryAgain."""
+        with self._taking_over:
+            if self._leads:
+                return
+            known = self._credentials
+            self._credentials = replace(known, epoch=self._service.new_epoch(known.domain, known.enforcer))
+            self._leads = True
+        try:
+            self._state.keep_credentials(self._credentials)
+        except Missing as error:  # a full disk costs the next start this epoch, which gets a later one anyway
+            log.warning("state.not_kept", error=str(error))
+
+    def _aim(self, goal: Goal) -> None:
+        self._trouble.pop("program", None)
+        self._keeper.goal = goal
+        self._loop.aim(goal)
+        self._keeping.poke()
+
+    def _point(self, point: Point) -> None:
+        self._say("filter", point.error)
+        self._reporter.point(point)
+
+    def _keep(self) -> None:
+        """Keep the program. Where that cannot be, the older one must not be what a reboot begins with."""
+        try:
+            self._keeper.keep()
+        except Missing as error:
+            self._say("disk", f"the program cannot be kept, and would be missing after a restart: {error}")
+            self._keeper.drop()
+            raise
+        self._say("disk", None)
+
+    def _say(self, about: str, trouble: str | None) -> None:
+        """Note what is wrong about something, or that nothing is."""
+        if trouble:
+            self._trouble[about] = trouble
+        else:
+            self._trouble.pop(about, None)
+
+    def _tell_load(self) -> None:
+        before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
+        self._reading = now
+        trouble = "; ".join(self._trouble.copy().values()) or None
+        known = self._credentials
+        self._service.report_load(known.domain, known.enforcer, load.load_between(before, now, trouble))
+
+
+def close_if_bare(device: Device, domain: str) -> None:
+    """Unless the filter holds a program of ours as a whole, make it drop everything that is forwarded."""
+    observed = device.observe()
+    if observed.stamp is None:
+        nothing = Program.of(domain, Tier.SERVER, 0, FlowTable.of(()), ())
+        stamp = stamp_of(nothing)
+        device.apply(Delta(b"", stamp.digest, stamp.generation, observed.flows, FlowTable.of(()), ()), stamp)
+        log.info("filter.closed")
+
+
+def switch_forwarding_on() -> None:
+    """Let the kernel forward packets. Raises Missing where that is not allowed."""
+    for name in _FORWARDING:
+        try:
+            Path("/proc/sys", name).write_text("1")
+        except FileNotFoundError:  # a kernel without that IP version forwards nothing of it
+            continue
+        except OSError as error:
+            raise Missing(f"forwarding cannot be switched on: {error.strerror}", place=name) from None
+
+
+def run_agent(settings: AgentSettings) -> None:
+    """The whole life of an agent process, until SIGTERM or SIGINT. To be called in the main thread.
+
+    Raises what `enrolled` and `Agent.start` raise, and Missing for a directory that cannot be used.
+    """
+    stopping = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    membership = settings.membership
+    state = StateDir(membership.state_dir)
+    credentials = enrolled(membership, settings.kind, state, partial(Client, authority=membership.authority), stopping)
+    if credentials is None:
+        return
+    service = Client(membership.url, credentials.token, authority=membership.authority)
+    agent = Agent(settings, state, credentials, service)
+    agent.start()
+    stopping.wait()
+    agent.stop()

@@ -1,0 +1,64 @@
+"""What a firewall VNF carries: packets and bits a second on its interfaces, processors, tracked connections.
+
+Read from /proc of this network namespace; rates are between two readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.client.firewalls import Load
+
+_DEVICES, _PROCESSORS = Path("/proc/net/dev"), Path("/proc/stat")
+_CONNECTIONS = Path("/proc/sys/net/netfilter/nf_conntrack_count")
+_PERMILLE = 1000
+_HIGHEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Counters at one moment (seconds of some clock): packets and octets received on the interfaces, ticks of all
+    processors, how many of these were idle, and connections tracked."""
+
+    at_s: float
+    packets: int
+    octets: int
+    ticks: int
+    idle_ticks: int
+    connections: int
+
+
+def read(now_s: float, interfaces: Collection[str], text: Callable[[Path], str] = Path.read_text) -> Reading:
+    """The counters of now. No interfaces: all but the loopback."""
+    packets = octets = 0
+    for line in text(_DEVICES).splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        fields = numbers.split()
+        if name.strip() in interfaces or (not interfaces and name.strip() != "lo"):
+            octets, packets = octets + int(fields[0]), packets + int(fields[1])
+    ticks = [int(word) for word in text(_PROCESSORS).splitlines()[0].split()[1:9]]
+    try:
+        connections = int(text(_CONNECTIONS))
+    except OSError:  # the kernel tracks none here
+        connections = 0
+    return Reading(now_s, packets, octets, sum(ticks), ticks[3] + ticks[4], connections)
+
+
+def load_between(before: Reading, now: Reading, trouble: str | None) -> Load:
+    """The load of the time between two readings. Counters that began anew (an interface was replaced) count as 0."""
+    seconds = max(now.at_s - before.at_s, 1e-3)
+    ticks = max(now.ticks - before.ticks, 1)
+    busy = ticks - max(now.idle_ticks - before.idle_ticks, 0)
+    return Load(
+        packets_pps=_rate(now.packets - before.packets, seconds),
+        bits_bps=_rate(8 * (now.octets - before.octets), seconds),
+        cpu_permille=min(max(busy * _PERMILLE // ticks, 0), _PERMILLE),
+        connections=now.connections,
+        trouble=trouble,
+    )
+
+
+def _rate(moved: int, seconds: float) -> int:
+    return min(max(round(moved / seconds), 0), _HIGHEST)

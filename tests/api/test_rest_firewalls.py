@@ -1,0 +1,139 @@
+"""Firewall VNFs over REST: onboarded like hosts, programs of their own, waited for like hosts, and their load."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from served import Served
+
+from orchestrator.client import Client, Host
+from orchestrator.client.firewalls import Firewall, Load
+from orchestrator.client.records import Held, PointReport
+from orchestrator.compile.filterrows import Filter, Plane, filter_program
+from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Action, FlagMatch, Rule, RuleId
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.delta import Delta, apply
+from orchestrator.program.program import Program, Tier
+
+WEB = Rule(RuleId("web"), Action.PERMIT, protocol=TCP)
+ECE = Rule(RuleId("ece"), Action.PERMIT, protocol=TCP, tcp_flags=FlagMatch(0x40, 0x40))
+
+
+@pytest.fixture(scope="module")
+def domain(admin: Client) -> str:
+    admin.create_domain("vnfs")
+    admin.create_tenant("vnf-shop", domain="vnfs", prefixes=[Prefix.parse("203.0.113.0/26")])
+    admin.put_acl("vnf-shop", Acl((WEB,)))
+    return "vnfs"
+
+
+def program(client: Client, domain: str, held: Held | None = None) -> Program | Delta | None:
+    return client.watch_program(domain, held, tier=Tier.SERVER, wait_s=0)
+
+
+def test_a_domain_without_firewalls_has_no_program_for_them(admin: Client) -> None:
+    admin.create_domain("bare")
+    with pytest.raises(NotFound, match="no firewall"):
+        program(admin, "bare")
+
+
+def test_onboarding_gives_the_plane_its_program(admin: Client, domain: str, service: Served) -> None:
+    generation = admin.add_firewall(domain, "fw1", "nftables")
+    found = program(admin, domain)
+    assert isinstance(found, Program)
+    assert (found.tier, found.generation) == (Tier.SERVER, generation)
+    with service.service.parts.store.read() as unit:
+        policy = unit.domains.policy(domain).policy
+    assert found.digest == filter_program(policy, [Plane.NFTABLES], domain=domain, generation=0).digest
+    admin.add_firewall(domain, "fw2", "iptables")
+    both = program(admin, domain)
+    assert isinstance(both, Program)
+    assert set(both.flows.table.tolist()) == set(Filter)
+    assert [*admin.firewalls(domain)] == [Firewall("fw1", "nftables"), Firewall("fw2", "iptables")]
+    admin.remove_firewall(domain, "fw2")
+    again = program(admin, domain)
+    assert isinstance(again, Program)
+    assert again.digest == found.digest
+    assert again.generation > both.generation
+
+
+def test_a_changed_list_comes_as_a_delta(admin: Client, domain: str) -> None:
+    before = program(admin, domain)
+    assert isinstance(before, Program)
+    written = admin.put_acl("vnf-shop", Acl((WEB, Rule(RuleId("more"), Action.DENY))))
+    change = program(admin, domain, Held(before.digest, before.generation))
+    assert isinstance(change, Delta)
+    after = apply(before, change)
+    assert after.generation == written.generation
+    assert after.blocks.digest(()) == after.digest
+    assert len(change.added) < len(after.blocks)
+    assert program(admin, domain, Held(after.digest, after.generation)) is None
+
+
+def test_what_a_plane_cannot_carry_is_refused_with_its_place(admin: Client, domain: str) -> None:
+    admin.create_tenant("vnf-six", domain=domain, prefixes=[Prefix.parse("2001:db8:f::/48")])
+    admin.put_acl("vnf-six", Acl((ECE,)))
+    before = admin.domain(domain).generation
+    with pytest.raises(NotExpressible, match="ECE and CWR"):
+        admin.add_firewall(domain, "old", "iptables")
+    assert [each.name for each in admin.firewalls(domain)] == ["fw1"]
+    assert admin.domain(domain).generation == before
+    admin.put_acl("vnf-six", Acl())
+    admin.add_firewall(domain, "old", "iptables")
+    with pytest.raises(NotExpressible, match="ECE and CWR"):
+        admin.put_acl("vnf-six", Acl((ECE,)))
+    assert admin.acl("vnf-six").acl == Acl()
+    admin.remove_firewall(domain, "old")
+
+
+def test_names_are_shared_with_hosts(admin: Client, domain: str) -> None:
+    admin.add_host(domain, Host("host1", 0xF1, "up"))
+    with pytest.raises(Conflict, match="already has a host or firewall"):
+        admin.add_firewall(domain, "host1", "nftables")
+    with pytest.raises(Conflict, match="already has a host"):
+        admin.add_host(domain, Host("fw1", 0xF2, "up"))
+    assert [host.name for host in admin.hosts(domain)] == ["host1"]
+    with pytest.raises(NotFound):
+        admin.remove_host(domain, "fw1")
+    with pytest.raises(NotFound):
+        admin.remove_firewall(domain, "host1")
+    admin.remove_host(domain, "host1")
+
+
+def test_a_generation_is_enforced_when_the_firewall_holds_it(admin: Client, service: Served, domain: str) -> None:
+    joined = admin.enrol(admin.invite_enforcer(domain), name="fw1", kind="nftables")
+    generation = admin.domain(domain).generation
+    assert [each.host for each in admin.generation(domain, generation).laggards] == ["fw1"]
+    with service.client(joined.token) as agent:
+        agent.report(
+            domain, joined.enforcer, points=[PointReport("fw1", generation, bytes(16), "enforced", None, 0, {})]
+        )
+        assert admin.generation(domain, generation).done
+        told = Load(120_000, 960_000_000, 730, 15, "the disk is full")
+        agent.report_load(domain, joined.enforcer, told)
+    (seen,) = admin.firewalls(domain)
+    assert seen.load == told
+    assert seen.reported is not None
+
+
+def test_only_the_agent_itself_tells_its_load(admin: Client, service: Served, domain: str, http: httpx.Client) -> None:
+    other = admin.enrol(admin.invite_enforcer(domain), name="stranger", kind="nftables")
+    load = Load(0, 0, 0, 0)
+    (mine,) = (each.id for each in admin.enforcers(domain) if each.name == "fw1")
+    with service.client(other.token) as agent:
+        with pytest.raises(NotFound, match="no firewall 'stranger'"):
+            agent.report_load(domain, other.enforcer, load)
+        with pytest.raises((NotAllowed, NotFound)):
+            agent.report_load(domain, mine, load)
+    path = f"/v1/domains/{domain}/enforcers/{other.enforcer}/load"
+    assert http.put(path, json={"packets_pps": -1}).status_code in (400, 403, 422)
+
+
+def test_a_firewall_goes_with_its_load_and_nobody_waits_for_it(admin: Client, domain: str) -> None:
+    generation = admin.remove_firewall(domain, "fw1")
+    assert admin.generation(domain, generation).done
+    assert [*admin.firewalls(domain)] == []
+    with pytest.raises(NotFound, match="no firewall"):
+        program(admin, domain)
