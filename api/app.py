@@ -13,7 +13,23 @@ from api import problems, waiting
 from api.context import Services
 from api.limits import BodyLimit
 from api.observe import Observe
-from api.routes import acl, domains, enforcers, events, groups, history, operations, operator, rules, tenants, tokens
+from api.routes import (
+    acl,
+    counts,
+    domains,
+    enforcers,
+    events,
+    firewalls,
+    groups,
+    history,
+    hits,
+    operations,
+    operator,
+    placement,
+    rules,
+    tenants,
+    tokens,
+)
 from api.schemas.acl import AclDocument, GroupDocument, RuleDocument
 from api.schemas.common import problem_responses
 from api.schemas.domains import OperatorRulesDocument
@@ -21,19 +37,24 @@ from api.schemas.enforcers import ReportBody
 from api.schemas.groups import MembersChange
 
 _ROUTERS = (
-    tenants.router,
     rules.router,
+    enforcers.reports,
+    tenants.router,
     groups.router,
     acl.router,
+    hits.router,
     history.router,
     domains.router,
     operator.router,
     enforcers.router,
-    enforcers.reports,
+    counts.router,
+    firewalls.router,
+    placement.router,
     tokens.router,
     events.router,
     operations.router,
 )
+"""A request is compared with one after the other: first with those that every changed rule asks."""
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,8 +22,10 @@ from api.app import create_app
 from api.context import Services
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
+from orchestrator.control.counting import CountDesk
 from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.feed import Feed
+from orchestrator.control.firewalls import FirewallTier
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.timekeeper import Timekeeper
@@ -33,7 +36,7 @@ from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.clock import utc_now
 from orchestrator.store.records import NewToken, Role
-from orchestrator.store.transaction import StoreSettings
+from orchestrator.store.transaction import HistorySettings, StoreSettings
 
 log = structlog.get_logger()
 
@@ -42,6 +45,9 @@ _SQLITE_FILE = "sqlite:///"
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes, and
 what was published must not wait for the thread that published it."""
+COLLECT_EVERY = 10_000
+"""How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
+run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
 _SHARED_RECHECK_S = 1.0
 """How often a wait looks for reports that another replica took. SQLite has exactly one process, and nobody looks."""
 
@@ -51,7 +57,7 @@ class Parts:
     """What a service is made of, below its application."""
 
     control: Control
-    publisher: Publisher
+    publishers: tuple[Publisher, ...]
     enforcement: Enforcement
     workbench: Workbench
     feed: Feed
@@ -59,7 +65,8 @@ class Parts:
 
     def release(self) -> None:
         """Answer everybody who waits, so that the connections can end."""
-        self.publisher.close()
+        for publisher in self.publishers:
+            publisher.close()
         self.enforcement.close()
         self.feed.close()
 
@@ -95,7 +102,8 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     timekeeper = Timekeeper(
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
     )
-    control = Control(store, Compiler(metrics), publisher, timekeeper)
+    firewalls = FirewallTier(Publisher())
+    control = Control(store, Compiler(metrics), publisher, timekeeper, firewalls)
     feed = Feed(store)
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
@@ -103,6 +111,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     services = Services(
         control=control,
         enforcement=enforcement,
+        counts=CountDesk(store),
         metrics=metrics,
         clock=clock,
         workbench=workbench,
@@ -113,15 +122,20 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         heartbeat_s=settings.heartbeat_s,
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
     )
-    parts = Parts(control, publisher, enforcement, workbench, feed, store)
+    parts = Parts(control, (publisher, firewalls.publisher), enforcement, workbench, feed, store)
     return Service(create_app(services, parts.lifespan), parts)
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:
     _make_state_dir(settings)
-    return open_store(
-        settings.database_url, settings=StoreSettings(busy_timeout_s=settings.busy_timeout_s), clock=clock
+    history = HistorySettings(
+        moments_s=settings.history_moments_s,
+        minutes_s=settings.history_minutes_s,
+        hours_s=settings.history_hours_s,
+        limit_bytes=int(settings.history_limit_mb * (1 << 20)),
     )
+    limits = StoreSettings(busy_timeout_s=settings.busy_timeout_s, history=history)
+    return open_store(settings.database_url, settings=limits, clock=clock)
 
 
 def _make_state_dir(settings: Settings) -> None:
@@ -182,6 +196,7 @@ def serve(settings: Settings) -> None:
     """
     configure_logging(settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(COLLECT_EVERY)
     with _alone(settings):
         _serve(settings)
 
@@ -217,6 +232,7 @@ def _serve(settings: Settings) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on a caller's address or scheme
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         ssl_certfile=settings.tls_certificate,
@@ -224,6 +240,7 @@ def _serve(settings: Settings) -> None:
     )
     try:
         config.load()
+        gc.freeze()  # modules, routes and schemas stay for good: the collector need not look at them again
         _Server(config, service).run()
     except SystemExit as error:  # how uvicorn says that it could not listen; it has logged why
         raise Missing(f"cannot listen on {settings.listen_host} port {settings.listen_port}") from error

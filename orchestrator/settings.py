@@ -28,6 +28,10 @@ _ABOVE_ZERO = (
     "expiry_lead_s",
     "enforcer_silence_s",
     "heartbeat_s",
+    "history_moments_s",
+    "history_minutes_s",
+    "history_hours_s",
+    "history_limit_mb",
     "busy_timeout_s",
 )
 _LOG_FORMATS = ("console", "json")
@@ -59,6 +63,14 @@ class Settings:
     """After how long without a report an enforcement point counts as down; they report every 20 s at least."""
     heartbeat_s: float = 15.0
     """How often a stream of events without events says that it is alive."""
+    history_moments_s: float = 900.0
+    """How long every report of what rules decided is kept."""
+    history_minutes_s: float = 2 * 86400.0
+    """How long its sums a minute are kept."""
+    history_hours_s: float = 400 * 86400.0
+    """How long its sums an hour are kept."""
+    history_limit_mb: float = 256.0
+    """What a domain's history may take up in all; the oldest of the finest goes first."""
     busy_timeout_s: float = 5.0
     """How long a writer waits for another one before the answer is 503."""
     url: str = "http://127.0.0.1:8420"
@@ -102,6 +114,10 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,
+        "history_moments_s": float,
+        "history_minutes_s": float,
+        "history_hours_s": float,
+        "history_limit_mb": float,
         "busy_timeout_s": float,
     }
 )

@@ -146,9 +146,7 @@ def remove_host(
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation=generation), generation=generation)
 
-    answered = sent(services.control.write(work))
-    services.enforcement.hosts_changed()
-    return answered
+    return sent(services.control.write(work))
 
 
 def _host(unit: Unit, domain: str, name: str) -> HostRecord:

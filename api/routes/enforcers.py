@@ -26,6 +26,7 @@ from api.context import (
     read_body,
     takes,
 )
+from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import BIGGEST, Gone, Page
@@ -41,12 +42,13 @@ from api.schemas.enforcers import (
 from api.streams import stream
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import NotFound
+from orchestrator.program.program import Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
 from orchestrator.store.records import EnforcerRecord, Principal, Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
-reports = APIRouter(prefix="/v1", tags=["enforcers"])
+reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean)
 
 _CONTENT_TYPES = {AnswerKind.PROGRAM: PROGRAM_MEDIA_TYPE, AnswerKind.DELTA: DELTA_MEDIA_TYPE}
 _PROGRAMS = {
@@ -61,6 +63,7 @@ OfEpoch = Annotated[
     int | None,
     Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller; who took over from it has a higher"),
 ]
+ProgramTier = Annotated[Literal["host", "server"], Query(description="switches, or firewall VNFs")]
 HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
 
 
@@ -138,7 +141,7 @@ async def watch_program(
     caller: DomainReader,
     services: ServicesDep,
     domain: NamePath,
-    tier: Literal["host"] = "host",  # noqa: ARG001  # the one tier that has programs
+    tier: ProgramTier = "host",
     have: Digest = None,
     generation: HeldGeneration = None,
     wait: Seconds = 30.0,
@@ -151,7 +154,8 @@ async def watch_program(
     """
     stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
-    found = await services.control.watch(domain, held, min(wait, services.watch_limit_s), stored_generation=stored)
+    wait_s = min(wait, services.watch_limit_s)
+    found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier))
     if found is None:
         return Response(status_code=204)
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])
@@ -162,7 +166,7 @@ async def follow_program(
     caller: DomainReader,
     services: ServicesDep,
     domain: NamePath,
-    tier: Literal["host"] = "host",  # noqa: ARG001  # the one tier that has programs
+    tier: ProgramTier = "host",
     have: Digest = None,
     generation: HeldGeneration = None,
     wait: Seconds = 60.0,
@@ -177,7 +181,7 @@ async def follow_program(
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
-        domain, held, lasts_s, heartbeat_s=services.heartbeat_s, stored_generation=stored
+        domain, held, lasts_s, heartbeat_s=services.heartbeat_s, stored_generation=stored, tier=Tier(tier)
     )
     return stream((framed(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
 

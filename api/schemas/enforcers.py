@@ -5,16 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
-from orchestrator.control.enforcement import HostHits, Report
+from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
-from orchestrator.store.records import EnforcerRecord, HostCounters, PointReport, PointState
+from orchestrator.store.records import EnforcerRecord, PointReport, PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
-Count = Annotated[int, Field(ge=0, lt=2**64)]
 Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
 
@@ -102,28 +100,13 @@ class Point(Incoming):
         return PointReport(self.host, self.generation, bytes.fromhex(self.digest), state, error, self.flows)
 
 
-class Hits(Incoming):
-    """What the switch of one host counts, as columns of equal length; the device's own counts, not differences."""
-
-    host: Name
-    cookies: list[Count]
-    packets: list[Count]
-    bytes: list[Count]
-    idle_s: list[Annotated[int, Field(ge=0, lt=2**32)]]
-
-    def columns(self) -> HostHits:
-        cookies, packets, octets = (np.array(column, np.uint64) for column in (self.cookies, self.packets, self.bytes))
-        return HostHits(self.host, HostCounters(cookies, packets, octets, np.array(self.idle_s, np.uint32)))
-
-
 class ReportBody(Incoming):
     """What an enforcement point says. `sequence` grows from report to report; one that comes late is passed over."""
 
     sequence: Number | None = None
     points: list[Point] = Field(default=[])
-    hits: list[Hits] = Field(default=[])
 
     def report(self, epoch: int | None = None) -> Report:
         points = tuple(point.report() for point in self.points)
         took = {point.host: point.took for point in self.points if point.took}
-        return Report(points, tuple(each.columns() for each in self.hits), self.sequence, epoch, took)
+        return Report(points, self.sequence, epoch, took)

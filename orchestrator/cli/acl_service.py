@@ -1,4 +1,4 @@
-"""`aclflow acl apply`, `review`, `show`, `versions` and `hits`: a tenant's list at the service."""
+"""`aclflow acl apply`, `review`, `show` and `versions`: a tenant's list at the service."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ from orchestrator.policy.model import Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
-_END_NAMES = {
-    "ingress_default": "(ingress default)",
-    "egress_default": "(egress default)",
-    "ingress_return": "(ingress return traffic)",
-    "egress_return": "(egress return traffic)",
-}
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
 
 
@@ -129,22 +123,6 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
     say_table(
         ("version", "author", "created", "rules"),
         ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules) for one in found),
-    )
-
-
-@taking
-def hits(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
-    """Show how often each rule of a tenant decided, and how often none did."""
-    with service(url) as client:
-        found = client.hits(tenant)
-    ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
-    counted = (*found.rules, *ends)
-    if as_json:
-        say_json([{**asdict(one), "last_hit": one.last_hit.isoformat() if one.last_hit else None} for one in counted])
-        return
-    say_table(
-        ("rule", "packets", "bytes", "last hit"),
-        ((_END_NAMES.get(one.rule, one.rule), one.packets, one.bytes, one.last_hit or "never") for one in counted),
     )
 
 

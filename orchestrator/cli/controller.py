@@ -13,10 +13,11 @@ from orchestrator.cli.options import Url, taking
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
+from orchestrator.enforce.enrolment import Membership
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
 from orchestrator.logs import configure_logging
-from orchestrator.settings import load
+from orchestrator.settings import Settings, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,17 @@ class Listening:
         return Tls(key, certificate, authority)
 
 
+def membership(settings: Settings, name: str | None, url: str | None) -> Membership:
+    """Where an enforcement point of this machine belongs."""
+    return Membership(
+        url=url or settings.url,
+        state_dir=settings.state_dir,
+        name=name or socket.gethostname(),
+        token=settings.token,
+        authority=settings.authority,
+    )
+
+
 @taking
 def controller(
     listening: Listening,
@@ -62,12 +74,8 @@ def controller(
     configure_logging(settings)
     run_controller(
         ControllerSettings(
-            url=url or settings.url,
-            state_dir=settings.state_dir,
-            name=name or socket.gethostname(),
-            listen=listening.address(),
-            token=settings.token,
-            authority=settings.authority,
+            membership(settings, name, url),
+            listening.address(),
             timing=Timing(count_every_s=count_every),
         )
     )

@@ -51,7 +51,8 @@ ACL = Branch(
         Leaf("show", "Show a tenant's list.", f"{_CLI}.acl_service:show"),
         Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl_service:versions"),
         Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl_cost:cost"),
-        Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_service:hits"),
+        Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_hits:hits"),
+        Leaf("unused", "Show which rules decided nothing, and how sure that is.", f"{_CLI}.acl_hits:unused"),
     ),
 )
 
@@ -99,7 +100,29 @@ DOMAIN = Branch(
         Leaf("add-endpoint", "Say where a tenant's network port is.", f"{_CLI}.domains:add_endpoint"),
         Leaf("remove-endpoint", "Forget a tenant's network port.", f"{_CLI}.domains:remove_endpoint"),
         Leaf("invite", "Make a one-time token for an enforcer to enrol with.", f"{_CLI}.domains:invite"),
+        Branch(
+            "placement",
+            "Rules that are decided ahead of their lists.",
+            (
+                Leaf("show", "Show what is lifted, since when, why, and what it saves.", f"{_CLI}.placement:show"),
+                Leaf("set", "Say how rules are chosen.", f"{_CLI}.placement:set_up"),
+                Leaf("try", "Show what a round of choosing would decide now.", f"{_CLI}.placement:try_out"),
+                Leaf("pin", "Lift a rule whatever its counts are.", f"{_CLI}.placement:pin"),
+                Leaf("forbid", "Never lift a rule.", f"{_CLI}.placement:forbid"),
+                Leaf("release", "Leave a rule to the chooser again.", f"{_CLI}.placement:release"),
+            ),
+        ),
         Leaf("wait", "Wait until every host holds a generation.", f"{_CLI}.domains:wait"),
+    ),
+)
+
+FIREWALL = Branch(
+    "firewall",
+    "Firewall VNFs of a domain: machines that filter with nftables or iptables, each with an agent inside.",
+    (
+        Leaf("add", "Bring a firewall into a domain.", f"{_CLI}.firewalls:add"),
+        Leaf("list", "List a domain's firewalls and their load.", f"{_CLI}.firewalls:list_all"),
+        Leaf("remove", "Take a firewall out of a domain.", f"{_CLI}.firewalls:remove"),
     ),
 )
 
@@ -123,11 +146,14 @@ TREE = Branch(
         TENANT,
         GROUP,
         DOMAIN,
+        FIREWALL,
         TOKEN,
+        Leaf("top", "Show the rules that decide most, live.", f"{_CLI}.top:top"),
         Leaf("events", "Show what happened, and what happens.", f"{_CLI}.events:events"),
         Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),
         Leaf("console", "Run the web console, beside the service.", f"{_CLI}.console:console"),
         Leaf("controller", "Run the OpenFlow controller of a domain.", f"{_CLI}.controller:controller"),
+        Leaf("agent", "Run the agent of a firewall VNF, inside it.", f"{_CLI}.agent:agent"),
         DATABASE,
         Leaf("lab", "A point of presence on this machine, in network namespaces.", "orchestrator.lab.commands:app"),
         Leaf("demo", "See real packets meet a real access list, on this machine.", "orchestrator.lab.commands:demo"),

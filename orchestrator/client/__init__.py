@@ -12,6 +12,7 @@ is wise.
 from __future__ import annotations
 
 from orchestrator.client.client import Client
+from orchestrator.client.hits import DomainHits, RuleHits, TenantHits, Unused
 from orchestrator.client.records import (
     AclSeen,
     AclVersion,
@@ -22,20 +23,18 @@ from orchestrator.client.records import (
     Event,
     Finding,
     Held,
-    HitsReport,
     Host,
     Lagging,
     Page,
     PointReport,
     Review,
-    RuleHits,
     RuleSeen,
     Step,
     Token,
     Trace,
     Written,
 )
-from orchestrator.client.tenants import Group, Quota, Spending, Tenant, TenantHits
+from orchestrator.client.tenants import Group, Quota, Spending, Tenant
 from orchestrator.client.transport import ANY_VERSION
 
 __all__ = [
@@ -44,6 +43,7 @@ __all__ = [
     "AclVersion",
     "Client",
     "Domain",
+    "DomainHits",
     "Enforced",
     "Enforcer",
     "Enrolment",
@@ -51,7 +51,6 @@ __all__ = [
     "Finding",
     "Group",
     "Held",
-    "HitsReport",
     "Host",
     "Lagging",
     "Page",
@@ -66,5 +65,6 @@ __all__ = [
     "TenantHits",
     "Token",
     "Trace",
+    "Unused",
     "Written",
 ]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import httpx
 import orjson
 
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
+from orchestrator.client.connections import Answer, Connections
+from orchestrator.client.counts import CountCalls
+from orchestrator.client.firewalls import FirewallCalls
+from orchestrator.client.hits import HitCalls
 from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted, rule_path, tenant_path
+from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.records import (
     AclSeen,
     AclVersion,
@@ -22,7 +27,6 @@ from orchestrator.client.records import (
     Enrolment,
     Event,
     Held,
-    HitsReport,
     Host,
     Page,
     PointReport,
@@ -34,7 +38,7 @@ from orchestrator.client.records import (
     packet_to_json,
 )
 from orchestrator.client.stream import followed
-from orchestrator.client.tenants import Tenant, TenantHits, tenant_hits
+from orchestrator.client.tenants import Tenant
 from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
 from orchestrator.errors import AclflowError, Unreachable
@@ -54,11 +58,11 @@ from orchestrator.program.wire import (
 )
 
 
-class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
+class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, PlacementCalls, CountCalls, HitCalls):
     """A caller of the service. Safe to share between threads.
 
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
-    believes anyhow; `transport` replaces the network in tests.
+    believes anyhow; `connections` replaces the network in tests.
     """
 
     def __init__(
@@ -68,9 +72,9 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
         *,
         timeout_s: float = 30.0,
         authority: Path | None = None,
-        transport: httpx.BaseTransport | None = None,
+        connections: Connections | None = None,
     ) -> None:
-        self._service = Transport(url, token, timeout_s, transport, authority)
+        self._service = Transport(url, token, timeout_s, connections, authority)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +98,7 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
     def is_ready(self) -> bool:
         """Whether the service answers, has its database, and has compiled every domain."""
         try:
-            return self._service.ask("GET", "/readyz").status_code == httpx.codes.OK
+            return self._service.ask("GET", "/readyz").status_code == HTTPStatus.OK
         except AclflowError:
             return False
 
@@ -149,7 +153,7 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
     def acl_since(self, tenant: str, etag: str) -> AclSeen | None:
         """The list as it is; None if it is still the one that was read at `etag`, which costs next to nothing."""
         response = self._service.ask("GET", f"{tenant_path(tenant)}/acl", headers={"If-None-Match": etag})
-        return None if response.status_code == httpx.codes.NOT_MODIFIED else _seen(response)
+        return None if response.status_code == HTTPStatus.NOT_MODIFIED else _seen(response)
 
     def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION) -> Written:
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
@@ -168,10 +172,6 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
         return Trace.of(
             json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=packet_to_json(packet)))
         )
-
-    def hits(self, tenant: str) -> TenantHits:
-        """What each rule of the current list decided so far, in the list's order, and what fell to its ends."""
-        return tenant_hits(self._service.bodies(f"{tenant_path(tenant)}/acl/hits"))
 
     def rules(self, tenant: str) -> Iterator[Rule]:
         """The rules of the list, in order."""
@@ -350,7 +350,7 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
             headers={"Accept": f"{PROGRAM_MEDIA_TYPE}, {DELTA_MEDIA_TYPE}"},
             held_s=wait_s,
         )
-        if response.status_code == httpx.codes.NO_CONTENT:
+        if response.status_code == HTTPStatus.NO_CONTENT:
             return None
         content_type = response.headers.get("Content-Type")
         if content_type == DELTA_MEDIA_TYPE:
@@ -375,8 +375,8 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
         }
         with self._service.stream(
             f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}
-        ) as response:
-            for body in frames(self._service.chunks(response)):
+        ) as chunks:
+            for body in frames(chunks):
                 yield decode(body) if body else None
 
     def report(
@@ -385,13 +385,12 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
         enforcer: int,
         *,
         points: Sequence[PointReport] = (),
-        hits: Sequence[HitsReport] = (),
         sequence: int | None = None,
     ) -> None:
         """Tell what was read back. `sequence` grows from report to report; one that comes late is passed over."""
-        body = {"points": [each.to_json() for each in points], "hits": [each.to_json() for each in hits]}
+        body: dict[str, object] = {"points": [each.to_json() for each in points]}
         if sequence is not None:
-            body["sequence"] = sequence  # type: ignore[assignment]
+            body["sequence"] = sequence
         self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
 
     # ---------------------------------------------------------------------------------------------------------- events
@@ -415,7 +414,7 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls):
         return followed(lambda headers: self._service.stream("/v1/events", {"tenant": tenant}, headers), after)
 
 
-def _seen(response: httpx.Response) -> AclSeen:
+def _seen(response: Answer) -> AclSeen:
     return AclSeen(acl_from_json(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
 
@@ -423,5 +422,5 @@ def _document(acl: Acl | bytes) -> bytes:
     return acl if isinstance(acl, bytes) else orjson.dumps(acl_to_json(acl))
 
 
-def _generation(response: httpx.Response) -> int:
+def _generation(response: Answer) -> int:
     return int(json_of(response)["generation"])

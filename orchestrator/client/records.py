@@ -156,21 +156,6 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleHits:
-    """What a rule decided so far, on all hosts; the sums never go down."""
-
-    rule: str
-    packets: int
-    bytes: int
-    resets: int
-    last_hit: dt.datetime | None
-
-    @classmethod
-    def of(cls, body: Json) -> RuleHits:
-        return cls(body["rule"], body["packets"], body["bytes"], body["resets"], time_of(body["last_hit"]))
-
-
-@dataclass(frozen=True, slots=True)
 class Lagging:
     """A host that does not hold a generation yet; `state` is None when nobody ever reported it.
 
@@ -318,18 +303,3 @@ class PointReport:
             "flows": self.flows,
             **({"took": dict(self.took)} if self.took else {}),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class HitsReport:
-    """What the switch of one host counts, as columns of equal length; counts are the device's own, not differences."""
-
-    host: str
-    cookies: Sequence[int]
-    packets: Sequence[int]
-    bytes: Sequence[int]
-    idle_s: Sequence[int]
-
-    def to_json(self) -> dict[str, object]:
-        columns = {name: getattr(self, name) for name in ("cookies", "packets", "bytes", "idle_s")}
-        return {"host": self.host, **columns}

@@ -1,12 +1,10 @@
-"""Tenants and what is theirs, as the REST API shows them: quotas, address groups, counters, history."""
+"""Tenants and what is theirs, as the REST API shows them: quotas, address groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from orchestrator.client.records import Json, RuleHits
+from orchestrator.client.records import Json
 from orchestrator.policy.addresses import Prefix
 
 
@@ -65,27 +63,3 @@ class Group:
     @classmethod
     def of(cls, body: Json) -> Group:
         return cls(body["name"], body["description"], body["members"], tuple(body["rules"]))
-
-
-@dataclass(frozen=True, slots=True)
-class TenantHits:
-    """What every rule of a list decided, in its order, and what fell to its defaults and its return-traffic rules."""
-
-    rules: tuple[RuleHits, ...]
-    ingress_default: RuleHits
-    egress_default: RuleHits
-    ingress_return: RuleHits
-    egress_return: RuleHits
-
-
-def tenant_hits(pages: Iterable[Mapping[str, Any]]) -> TenantHits:
-    """The counters that pages of the API show; those of the list's ends are on each page."""
-    rules: list[RuleHits] = []
-    ends: dict[str, RuleHits] = {}
-    for page in pages:
-        rules += map(RuleHits.of, page["items"])
-        ends = {name: RuleHits.of({"rule": name, **page[name]}) for name in _ENDS}
-    return TenantHits(tuple(rules), **ends)
-
-
-_ENDS = ("ingress_default", "egress_default", "ingress_return", "egress_return")

@@ -8,6 +8,7 @@ publisher.py    every domain's current program and recent deltas, and who waits 
 enforcement.py  what enforcement points read back, and who waits for that
 feed.py         the log of events as it grows, for those who follow it
 quota.py        what tenants' lists cost, held to their quotas before a commit
+promote.py      rounds of choosing which rules are lifted, and what became of them
 timekeeper.py   what time brings: expiry and its announcement, enforcement points that fell silent
 signals.py      waking coroutines from threads
 workbench.py    pure work that may take long, in a process of its own

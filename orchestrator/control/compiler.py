@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from orchestrator.compile.host import CompileCache, compile_host
+from orchestrator.compile.lifts import Lift
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.proofs import Proofs
 from orchestrator.program.delta import Delta
@@ -16,10 +17,12 @@ from orchestrator.store.records import PolicySnapshot
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program, and how it came from the one that was compiled before (None: there was none)."""
+    """A program, how it came from the one that was compiled before (None: there was none), and what became of the rules
+    that were to be lifted."""
 
     program: Program
     change: Delta | None
+    lifts: tuple[Lift, ...] = ()
 
 
 class Compiler:
@@ -39,10 +42,12 @@ class Compiler:
         with self._lock:
             cache = self._caches.setdefault(domain, CompileCache())
             started = time.perf_counter()
-            program = compile_host(snapshot.policy, domain=domain, generation=snapshot.generation, cache=cache)
+            program = compile_host(
+                snapshot.policy, domain=domain, generation=snapshot.generation, lifted=snapshot.lifted, cache=cache
+            )
             self._metrics.compiled(time.perf_counter() - started)
             self._proofs.check(snapshot.policy, program, cache.change)
-            return Compiled(program, cache.change)
+            return Compiled(program, cache.change, cache.lifts)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""

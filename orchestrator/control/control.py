@@ -13,6 +13,7 @@ went meanwhile are never compiled. It also does what time brings (`timekeeper.py
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,11 +24,15 @@ import structlog
 
 from orchestrator import stages
 from orchestrator.control.compiler import Compiled, Compiler
+from orchestrator.control.firewalls import FirewallTier
+from orchestrator.control.moved import note
+from orchestrator.control.promote import Promoter, settled
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.quota import Usage
 from orchestrator.control.staging import Staging
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.errors import Busy, NotFound, TryAgain
+from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store
 from orchestrator.store.records import Committed, PolicySnapshot, Principal
 from orchestrator.store.unit import Unit
@@ -49,6 +54,8 @@ class _Step:
     target: int
     snapshot: PolicySnapshot
     compiled: Compiled
+    filters: Program | None
+    """The target's program for the domain's firewall VNFs, if it has any."""
 
 
 class _TwoSteps(Exception):
@@ -59,12 +66,20 @@ class Control:
     """The writing side of a service. `write` and `read` may be called from any thread."""
 
     def __init__(
-        self, store: Store, compiler: Compiler, publisher: Publisher, timekeeper: Timekeeper | None = None
+        self,
+        store: Store,
+        compiler: Compiler,
+        publisher: Publisher,
+        timekeeper: Timekeeper | None = None,
+        firewalls: FirewallTier | None = None,
+        promoter: Promoter | None = None,
     ) -> None:
         self._store = store
         self._compiler = compiler
         self._publisher = publisher
+        self._firewalls = firewalls or FirewallTier(Publisher())
         self._timekeeper = timekeeper or Timekeeper()
+        self._promoter = promoter or Promoter()
         self._usage = Usage()
         self._staging = Staging()
         self._mine = threading.local()
@@ -115,10 +130,12 @@ class Control:
                     snapshot = unit.domains.policy(domain)
                     stages.lap("database")
                     compiled = self._compiler.compile(domain, snapshot)
+                    snapshot = settled(unit, domain, snapshot, compiled.lifts)
+                    filters = self._firewalls.compile(unit, domain, snapshot)
                     stages.lap("compile")
                     self._usage.hold(unit, compiled, self._publisher.program(domain))
                     flows = len(compiled.program.blocks)
-                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, stride)
+                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, filters, stride)
                     unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
                     stages.lap("database")
         except TryAgain:  # if it was the commit that failed, the change may be there all the same
@@ -127,18 +144,27 @@ class Control:
             raise
         finally:
             self._mine.prepared = {}
-        with self._wake:  # a rule that expires sooner than any other may have come in
-            self._wake.notify()
+        if unit.sets_times:  # one rule may expire sooner than any other
+            with self._wake:
+                self._wake.notify()
         return answer
 
-    def _first_step(self, unit: Unit, domain: str, newest: PolicySnapshot, compiled: Compiled, stride: int) -> _Step:
+    def _first_step(
+        self,
+        unit: Unit,
+        domain: str,
+        newest: PolicySnapshot,
+        compiled: Compiled,
+        filters: Program | None,
+        stride: int,
+    ) -> _Step:
         """What is published when this is committed. Raises _TwoSteps if that takes a generation that is not free."""
         first = self._staging.next(unit, domain, newest)
         if first is not newest:
             if stride == 1:
                 raise _TwoSteps
             compiled = self._compiler.compile(domain, first)
-        return _Step(newest.generation, first, compiled)
+        return _Step(newest.generation, first, compiled, filters)
 
     def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> T:
         """A write that removes a domain."""
@@ -150,20 +176,46 @@ class Control:
         self._publisher.drop(domain)
         self._compiler.forget(domain)
         self._staging.forget(domain)
+        self._firewalls.forget(domain)
 
-    async def watch(self, domain: str, held: Held | None, wait_s: float, *, stored_generation: int) -> Answer | None:
-        """What is newer than `held` and not older than the store; see `Publisher.watch`."""
+    async def watch(
+        self, domain: str, held: Held | None, wait_s: float, *, stored_generation: int, tier: Tier = Tier.HOST
+    ) -> Answer | None:
+        """What is newer than `held` and not older than the store; see `Publisher.watch`.
+
+        Raises NotFound for the tier of firewalls where the domain has none.
+        """
+        if tier is Tier.SERVER:
+            await asyncio.to_thread(self._check_firewalls, domain, stored_generation)
+            return await self._firewalls.publisher.watch(domain, held, wait_s, at_least=stored_generation)
         program, due = self._publisher.program(domain), self._staging.due(domain, stored_generation)
         if program is None or program.generation < due:
             self._catch_up(domain)
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 
+    def _check_firewalls(self, domain: str, stored_generation: int) -> None:
+        """Have the firewalls' program made where it is behind. Raises NotFound where there are no firewalls."""
+        program = self._firewalls.publisher.program(domain)
+        if program is None and not self.read(lambda unit: unit.firewalls.planes(domain)):
+            raise NotFound(f"the domain '{domain}' has no firewall VNFs")
+        if program is None or program.generation < stored_generation:
+            self._catch_up(domain)
+
     async def follow(
-        self, domain: str, held: Held | None, lasts_s: float, *, heartbeat_s: float, stored_generation: int
+        self,
+        domain: str,
+        held: Held | None,
+        lasts_s: float,
+        *,
+        heartbeat_s: float,
+        stored_generation: int,
+        tier: Tier = Tier.HOST,
     ) -> AsyncIterator[Answer | None]:
-        """What is newer than `held`, as it comes; see `Publisher.follow`. Raises Busy while there is no program yet."""
-        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation)
-        return self._publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
+        """What is newer than `held`, as it comes; see `Publisher.follow`. Raises as `watch`, Busy while there is no
+        program yet."""
+        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier)
+        publisher = self._publisher if tier is Tier.HOST else self._firewalls.publisher
+        return publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
         """How many flow entries of a domain's program a tenant has; None while there is no program."""
@@ -195,6 +247,7 @@ class Control:
     def _heard(self, committed: Committed) -> None:
         """A commit: publish what this thread compiled for it, leave the rest to the loop."""
         stages.lap("commit")
+        note(committed.domains)
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             with self._wake:
                 self._all_behind = True
@@ -231,7 +284,7 @@ class Control:
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=len(self._publisher.programs()))
-                sleep_s = self._timekeeper.tick(self)
+                sleep_s = min(self._timekeeper.tick(self), self._promoter.tick(self))
                 self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
                 self._go_on()
             except TryAgain as error:
@@ -278,11 +331,13 @@ class Control:
             return
         now = self.read(lambda unit: self._staging.next(unit, domain, snapshot))
         if program is None or program.generation < now.generation:
-            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now)))
+            filters = self.read(lambda unit: self._firewalls.compile(unit, domain, snapshot))
+            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now), filters))
 
     def _publish(self, step: _Step) -> None:
         started, program = time.perf_counter(), step.compiled.program
         self._staging.published(step.target, step.snapshot, program)
+        self._firewalls.publish(program.domain, step.filters)
         if self._publisher.publish(program, step.compiled.change):
             log.info(
                 "published",

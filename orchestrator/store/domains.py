@@ -21,6 +21,7 @@ from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, 
 from orchestrator.store import aclrows
 from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
+from orchestrator.store.placements import with_placements
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
 from orchestrator.store.schema import domains, hosts, operator_rules, prefixes, tenants
 from orchestrator.store.sites import Sites
@@ -115,10 +116,12 @@ class Domains(Sites):
         if known is not None and not moved and not self._tx.writing and known.generation == row.generation:
             return known
         if known is not None and moved and domain not in self._tx.reshaped and known.generation == row.generation - 1:
-            policy = self._with_changed_lists(known.policy)
+            found = replace(known, policy=self._with_changed_lists(known.policy), generation=row.generation)
+            if domain in self._tx.placed:
+                found = with_placements(self._tx, domain, found)
         else:
             policy = self._policy_from_rows(domain, row)
-        found = PolicySnapshot(policy, row.generation)
+            found = with_placements(self._tx, domain, PolicySnapshot(policy, row.generation))
         if moved or not self._tx.writing:  # a writer that has not moved the generation may have changed rows already
             self._tx.snapshots[domain] = found
         return found

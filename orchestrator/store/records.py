@@ -12,7 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput
+from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import (
     Acl,
@@ -25,7 +27,6 @@ from orchestrator.policy.model import (
     TenantId,
     check_name,
 )
-from orchestrator.program.flows import U32, U64
 
 _LONGEST_DIGEST = 64
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}\Z")  # what Linux takes: no space, no slash, and here no colon
@@ -169,6 +170,38 @@ class HostRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FirewallRecord:
+    """A firewall VNF of a domain, and what it filters with."""
+
+    name: str
+    plane: Plane
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a firewall's name", place="name")
+
+
+@dataclass(frozen=True, slots=True)
+class FirewallLoad:
+    """What a firewall VNF says of itself: rates over its last period, the share of its processors that is busy
+    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
+
+    packets_pps: int
+    bits_bps: int
+    cpu_permille: int
+    connections: int
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FirewallSeen:
+    """A firewall VNF, with the latest word of its load and when that came; None before the first."""
+
+    firewall: FirewallRecord
+    load: FirewallLoad | None
+    reported: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointRecord:
     """An endpoint as the policy has it, with the version for If-Match."""
 
@@ -178,10 +211,15 @@ class EndpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    """A domain's whole policy and the generation that it belongs to, read in one transaction."""
+    """A domain's whole policy and the generation that it belongs to, read in one transaction.
+
+    `lifted` are the rules that are to stand above their lists, `standing` those that did when it was last compiled.
+    """
 
     policy: Policy
     generation: int
+    lifted: tuple[LiftedRule, ...] = ()
+    standing: frozenset[LiftedRule] = frozenset()
 
 
 class Role(enum.Enum):
@@ -324,30 +362,19 @@ def _enforces(record: PointRecord | None, generation: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class HostCounters:
-    """What the switch of one host counts, as columns of equal length: one row a cookie.
-
-    `idle_s` is how long ago the last packet was, in seconds. The counts are the device's own, not differences.
-    """
-
-    cookie: U64
-    packets: U64
-    bytes: U64
-    idle_s: U32
-
-    def __post_init__(self) -> None:
-        if not len(self.cookie) == len(self.packets) == len(self.bytes) == len(self.idle_s):
-            raise BadInput("the columns cookies, packets, bytes and idle_s must be of equal length")
-
-
-@dataclass(frozen=True, slots=True)
 class RuleHits:
-    """Growing sums over all hosts. `resets` counts the times that a device's counter began anew."""
+    """Growing sums over all hosts of a tier.
+
+    `resets` counts the times that a device's counter went before it was read: each may have cost some packets.
+    `rate_pps` and `rate_bps` (packets, and bits, a second) are of the last minute.
+    """
 
     packets: int = 0
     bytes: int = 0
     resets: int = 0
     last_hit: dt.datetime | None = None
+    rate_pps: float = 0.0
+    rate_bps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,10 +422,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Told to listeners after a commit: the domains whose generation moved, and the newest event's id."""
+    """Told to listeners after a commit: the domains whose generation moved, and the newest event's id.
+
+    `hosts`: hosts came or went. It is told within the process that committed it only.
+    """
 
     domains: Mapping[str, int]
     last_event: int | None
+    hosts: bool = False
 
 
 def check_interface(name: str, *, place: str) -> None:

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import Row, Select, and_, bindparam, null, select, update
+from sqlalchemy.sql import Insert
 
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
-from orchestrator.store.records import EnforcedState, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.prepared import Insertion, Prepared
+from orchestrator.store.records import UNWRITTEN, EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.schema import acl_versions, domains, enforcers, hosts, points, tenants
 from orchestrator.store.transaction import Transaction
 
@@ -26,13 +28,35 @@ _LONGEST_ERROR = 1024
 _BAD = frozenset({PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED})
 
 
-_POINTS = select(points).where(points.c.domain == bindparam("of_domain")).order_by(points.c.host)
-_HOST_NAMES = select(hosts.c.name).where(hosts.c.domain == bindparam("of_domain")).order_by(hosts.c.name)
-_ENFORCER = select(enforcers).where(enforcers.c.id == bindparam("numbered"))
-_SEEN = (
+_STANDING = Prepared(
+    select(hosts.c.name, *points.c)
+    .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+    .where(hosts.c.domain == bindparam("of_domain"))
+    .order_by(hosts.c.name)
+)
+_ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
+_SEEN = Prepared(
     update(enforcers)
     .where(enforcers.c.id == bindparam("numbered"))
-    .values(last_seen=bindparam("at"), sequence=bindparam("latest"), lost=None)
+    .values(last_seen=bindparam("at"), sequence=bindparam("latest"), lost=null())
+)
+
+
+def _newest_word(insertion: Insertion) -> Insert:
+    new = insertion(points)
+    known_by = ("domain", "host")
+    words = {column.name: new.excluded[column.name] for column in points.c if column.name not in known_by}
+    return new.on_conflict_do_update(index_elements=known_by, set_=words)
+
+
+_POINT = Prepared(_newest_word)
+_REACHED = Prepared(update(domains).where(domains.c.id == bindparam("called")).values(enforced=bindparam("reached")))
+_LISTS_REACHED = Prepared(
+    select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
+    .join(tenants, and_(acl_versions.c.tenant == tenants.c.number, acl_versions.c.version <= tenants.c.acl_version))
+    .where(acl_versions.c.generation > bindparam("before"), acl_versions.c.generation <= bindparam("reached"))
+    .where(tenants.c.domain == bindparam("of_domain"), acl_versions.c.version > bindparam("unwritten"))
+    .order_by(acl_versions.c.generation)
 )
 
 
@@ -63,13 +87,11 @@ class Reports:
         if sequence is not None and row.sequence is not None and sequence <= row.sequence:
             return False
         self._seen(row, sequence)
-        known = {each.name: each for each in self._tx.read(_HOSTS, {"of_domain": row.domain})}
+        known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
         latest = {report.host: report for report in reports if report.host in known}
         mine = _unless_replaced(row, latest, known)
         if mine:
-            keys = [(row.domain, host) for host in mine]
-            self._tx.write(delete(points).where(tuple_(points.c.domain, points.c.host).in_(keys)))
-            self._tx.write(insert(points), [self._point(row, report) for report in mine.values()])
+            self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
             self._tell_states(row.domain, mine.values(), known)
             self._tell_enforced(row.domain, mine, known)
             held = max(report.generation for report in mine.values())
@@ -78,9 +100,7 @@ class Reports:
 
     def points(self, domain: str) -> tuple[PointRecord, ...]:
         """The latest report about each host, by host. Raises NotFound."""
-        self._tx.domain(domain)
-        rows = self._tx.read(_POINTS, {"of_domain": domain})
-        return tuple(_point_record(row) for row in rows)
+        return tuple(record for _, record in self.standing(domain).hosts if record is not None)
 
     def enforced(self, domain: str, generation: int) -> EnforcedState:
         """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
@@ -88,9 +108,9 @@ class Reports:
 
     def standing(self, domain: str) -> Standing:
         """Every host of the domain with the latest report about it. Raises NotFound."""
-        by_host = {record.report.host: record for record in self.points(domain)}
-        names = self._tx.read(_HOST_NAMES, {"of_domain": domain}).scalars()
-        return Standing(tuple((name, by_host.get(name)) for name in names))
+        self._tx.domain(domain)
+        rows = self._tx.rows(_STANDING, of_domain=domain)
+        return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
         """Log those that were heard of, but not for so many seconds, as down; their ids."""
@@ -112,14 +132,14 @@ class Reports:
     # ------------------------------------------------------------------------------------------------ steps
 
     def _row(self, enforcer: int) -> Row[Any]:
-        row = self._tx.read(_ENFORCER, {"numbered": enforcer}).one_or_none()
+        row = self._tx.row(_ENFORCER, numbered=enforcer)
         if row is None:
             raise NotFound(f"there is no enforcer {enforcer}")
         return row
 
     def _seen(self, row: Row[Any], sequence: int | None) -> None:
         latest = row.sequence if sequence is None else sequence
-        self._tx.write(_SEEN, {"numbered": row.id, "at": self._tx.micros, "latest": latest})
+        self._tx.rows(_SEEN, numbered=row.id, at=self._tx.micros, latest=latest)
         if row.last_seen is None or row.lost is not None:
             self._events.append("enforcer.up", row.domain, {"name": row.name, "id": row.id})
 
@@ -139,17 +159,10 @@ class Reports:
         before = first.enforced or 0
         if reached is None or not before < reached <= first.generation_now:
             return
-        self._tx.write(update(domains).where(domains.c.id == domain).values(enforced=reached))
+        self._tx.rows(_REACHED, called=domain, reached=reached)
         self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(known)})
-        current = and_(acl_versions.c.tenant == tenants.c.number, acl_versions.c.version <= tenants.c.acl_version)
-        lists = (
-            select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
-            .join(tenants, current)
-            .where(acl_versions.c.generation > before, acl_versions.c.generation <= reached)
-            .where(tenants.c.domain == domain, acl_versions.c.version > 0)
-            .order_by(acl_versions.c.generation)
-        )
-        newest = {row.id: row for row in self._tx.read(lists)}
+        lists = self._tx.rows(_LISTS_REACHED, of_domain=domain, before=before, reached=reached, unwritten=UNWRITTEN)
+        newest = {row.id: row for row in lists}
         for tenant, row in newest.items():
             self._events.append("acl.enforced", tenant, {"version": row.version, "generation": row.generation})
 
@@ -197,7 +210,7 @@ def _hosts_of_a_domain() -> Select[Any]:
     )
 
 
-_HOSTS = _hosts_of_a_domain()
+_HOSTS = Prepared(_hosts_of_a_domain())
 
 
 def _unless_replaced(

@@ -1,8 +1,10 @@
 """The tables, as SQLAlchemy metadata. `migrations/` builds the same ones step by step (a test compares the two).
 
     domains ──┬── hosts ── points (latest report)          counters   the next number to give out
+              │     └──── firewall_loads (latest)
+              ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
-              ├── enforcers ── tokens                      hits, hit_baselines
+              ├── enforcers ── tokens                      hit_* (what rules decided)
               ├── invitations (one-time enrolment tokens)
               └── tenants ──┬── prefixes (exclusive)
                             ├── endpoints ── endpoint_prefixes (exclusive)
@@ -18,6 +20,9 @@ version can still be read.
 
 An event bears the number of the tenant that it is about, if it is about one, and the domain: who may see it is decided
 by these, never by its words, so that a tenant made later under an old name does not inherit a past.
+
+A firewall VNF is a host too: its `plane` says what it filters with (NULL: the host is an Open vSwitch). It has neither
+a datapath nor an uplink; in the place of its datapath id stands ``domain/name``, which no datapath id is.
 
 Times are microseconds since 1970 in UTC. Tenants are joined by their number, which is never reused. Texts that are
 sorted compare byte by byte on both databases.
@@ -46,7 +51,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0002"
+HEAD = "0005"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -213,6 +218,22 @@ hosts = Table(
     Column("name", _NAME, primary_key=True),
     Column("datapath_id", Text, nullable=False, unique=True),
     Column("uplink", Text, nullable=False),
+    Column("plane", Text),
+    sqlite_with_rowid=False,
+)
+
+firewall_loads = Table(
+    "firewall_loads",
+    metadata,
+    Column("domain", _NAME, primary_key=True),
+    Column("host", _NAME, primary_key=True),
+    Column("reported", _TIME, nullable=False),
+    Column("packets_pps", _COUNT, nullable=False),
+    Column("bits_bps", _COUNT, nullable=False),
+    Column("cpu_permille", _COUNT, nullable=False),
+    Column("connections", _COUNT, nullable=False),
+    Column("trouble", Text),
+    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
 
@@ -252,6 +273,32 @@ operator_rules = Table(
     Column("rule_id", _NAME, nullable=False),
     Column("body", Text, nullable=False),
     UniqueConstraint("domain", "rule_id", name="operator_rules_rule_id_unique"),
+    sqlite_with_rowid=False,
+)
+
+placement_settings = Table(
+    "placement_settings",
+    metadata,
+    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", _COUNT, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("looked", _TIME),
+    Column("idle_permille", _COUNT),
+    Column("unused_permille", _COUNT),
+    sqlite_with_rowid=False,
+)
+
+placements = Table(
+    "placements",
+    metadata,
+    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("rule_id", _NAME, primary_key=True),
+    Column("wish", Text),
+    Column("chosen", _TIME),
+    Column("lifted", _TIME),
+    Column("because", Text, nullable=False),
+    Column("saves", _COUNT),
     sqlite_with_rowid=False,
 )
 
@@ -313,25 +360,69 @@ tokens = Table(
     sqlite_autoincrement=True,
 )
 
-hits = Table(
-    "hits",
+hit_feeds = Table(
+    "hit_feeds",
     metadata,
-    Column("cookie", _COUNT, primary_key=True, autoincrement=False),
-    Column("packets", _COUNT, nullable=False),
-    Column("bytes", _COUNT, nullable=False),
-    Column("resets", _COUNT, nullable=False),
-    Column("last_hit", _TIME),
+    Column("domain", _NAME, primary_key=True),
+    Column("host", _NAME, primary_key=True),
+    Column("epoch", _COUNT, nullable=False),
+    Column("sequence", _COUNT, nullable=False),
+    Column("since", _TIME, nullable=False),
+    Column("heard", _TIME, nullable=False),
+    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
 
-hit_baselines = Table(
-    "hit_baselines",
+hit_bookmarks = Table(
+    "hit_bookmarks",
+    metadata,
+    Column("domain", _NAME, primary_key=True),
+    Column("host", _NAME, primary_key=True),
+    Column("sequence", _COUNT, primary_key=True),
+    Column("chunk", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
+)
+
+hit_losses = Table(
+    "hit_losses",
+    metadata,
+    Column("id", _SERIAL, primary_key=True),
+    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False),
+    Column("host", _NAME, nullable=False),
+    Column("at", _TIME, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("entries", _COUNT, nullable=False),
+    Column("within_ms", _COUNT, nullable=False),
+    Index("hit_losses_by_time", "domain", "at"),
+    sqlite_autoincrement=True,
+)
+
+hit_totals = Table(
+    "hit_totals",
     metadata,
     Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    Column("host", _NAME, primary_key=True),
-    Column("cookie", _COUNT, primary_key=True),
-    Column("packets", _COUNT, nullable=False),
-    Column("bytes", _COUNT, nullable=False),
+    Column("chunk", _COUNT, primary_key=True),
+    Column("counts", LargeBinary, nullable=False),
+)
+
+hit_history = Table(
+    "hit_history",
+    metadata,
+    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("resolution", _COUNT, primary_key=True),
+    Column("start", _TIME, primary_key=True),
+    Column("size", _COUNT, nullable=False),
+    Column("counts", LargeBinary, nullable=False),
+)
+
+hit_marks = Table(
+    "hit_marks",
+    metadata,
+    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    *(
+        Column(name, _TIME, nullable=False)
+        for name in ("latest", "minutes_until", "hours_until", "moments_since", "minutes_since", "hours_since")
+    ),
     sqlite_with_rowid=False,
 )
 

@@ -28,9 +28,10 @@ class Sites:
     # ------------------------------------------------------------------------------------------------ hosts
 
     def hosts(self, domain: str) -> tuple[HostRecord, ...]:
-        """The hosts by name. Raises NotFound."""
+        """The hosts with a switch, by name; firewall VNFs are in `firewalls.py`. Raises NotFound."""
         self._tx.domain(domain)
-        rows = self._tx.read(select(hosts).where(hosts.c.domain == domain).order_by(hosts.c.name))
+        switches = (hosts.c.domain == domain) & hosts.c.plane.is_(None)
+        rows = self._tx.read(select(hosts).where(switches).order_by(hosts.c.name))
         return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
 
     def add_host(self, domain: str, host: HostRecord) -> int:
@@ -49,7 +50,8 @@ class Sites:
     def remove_host(self, domain: str, name: str) -> None:
         """Raises NotFound."""
         self._tx.domain(domain)
-        gone = self._tx.write(delete(hosts).where(hosts.c.domain == domain, hosts.c.name == name))
+        switch = (hosts.c.domain == domain) & (hosts.c.name == name) & hosts.c.plane.is_(None)
+        gone = self._tx.write(delete(hosts).where(switch))
         if not gone.rowcount:
             raise NotFound(f"the domain has no host '{name}'")
 

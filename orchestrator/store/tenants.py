@@ -100,7 +100,7 @@ class Tenants:
         endpoint = self._tx.read(left).scalar_one_or_none()
         if endpoint is not None:
             raise Conflict(f"the tenant still has endpoints ('{endpoint}'): remove them first")
-        forget_tenant(self._tx, row.number)
+        forget_tenant(self._tx, row.number, row.domain)
         self._tx.write(delete(tenants).where(tenants.c.number == row.number))
         return self._tx.bump(row.domain)
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orchestrator.store.acls import Acls
+from orchestrator.store.counting import Counting
 from orchestrator.store.domains import Domains
 from orchestrator.store.enforcers import Enforcers
 from orchestrator.store.events import Events
+from orchestrator.store.firewalls import Firewalls
 from orchestrator.store.groups import Groups
 from orchestrator.store.hits import Hits
+from orchestrator.store.placements import Placements
 from orchestrator.store.replies import Replies
 from orchestrator.store.tenants import Tenants
 from orchestrator.store.tokens import Tokens
@@ -26,9 +29,12 @@ class Unit:
         self.acls = Acls(tx)
         self.groups = Groups(tx)
         self.domains = Domains(tx)
+        self.placements = Placements(tx)
         self.enforcers = Enforcers(tx)
+        self.firewalls = Firewalls(tx)
         self.tokens = Tokens(tx)
         self.hits = Hits(tx)
+        self.counting = Counting(tx)
         self.events = Events(tx)
         self.replies = Replies(tx)
         self._tx = tx
@@ -47,3 +53,8 @@ class Unit:
     def changed_lists(self) -> frozenset[str]:
         """The tenants whose access list this unit changed."""
         return frozenset(self._tx.lists)
+
+    @property
+    def sets_times(self) -> bool:
+        """Whether rules that expire may have come in."""
+        return self._tx.sets_times

@@ -1,4 +1,4 @@
-"""Enforcement points over HTTP: enrolment, watching, reports, waiting for a generation, hits."""
+"""Enforcement points over HTTP: enrolment, watching, reports, waiting for a generation."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import httpx
 import pytest
 from served import Served
 
-from orchestrator.client import Client, Held, HitsReport, Host, PointReport
-from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.errors import Forbidden, NotFound, Unauthenticated
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
@@ -319,11 +318,6 @@ def test_only_the_enforcer_itself_reports(service: Served, admin: Client, site: 
             {"points": [{"host": "host1", "generation": -1, "digest": "00" * 16, "state": "enforced"}]},
             "points[0].generation",
         ),
-        (
-            {"hits": [{"host": "host1", "cookies": [2**64], "packets": [1], "bytes": [1], "idle_s": [0]}]},
-            "hits[0].cookies[0]",
-        ),
-        ({"hits": [{"host": "host1", "cookies": [1, 2], "packets": [1], "bytes": [1], "idle_s": [0]}]}, None),
         ({"sequence": "x"}, "sequence"),
     ],
 )
@@ -337,36 +331,8 @@ def test_a_bad_report_is_refused(
     assert (answer.status_code, answer.json().get("place")) == (400, place)
 
 
-# ---------------------------------------------------------------------------------------------------- hits
-
-
 def test_what_is_said_of_unknown_hosts_is_passed_over(site: Site, admin: Client) -> None:
     """The host was taken out while the report was on its way: the rest of the report counts."""
     generation = put_ports(admin, site, 80)
-    hits = HitsReport("gone", [1], [1], [1], [0])
-    site.report(generation, "gone", "host1", "host2", hits=[hits])
+    site.report(generation, "gone", "host1", "host2")
     assert admin.generation(site.domain, generation).done
-
-
-def test_hits_add_up_over_hosts_and_never_go_down(site: Site, admin: Client) -> None:
-    put_ports(admin, site, 80, 443)
-    cookies = sorted({row.cookie for row in whole(site).flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE.value})
-    assert len(cookies) == 2
-    assert all(Cookie.unpack(each).kind is Kind.RULE for each in cookies)
-
-    def count(host: str, *packets: int) -> None:
-        octets = [100 * each for each in packets]
-        hits = HitsReport(host, cookies, list(packets), octets, [3] * len(packets))
-        site.enforcer.report(site.domain, site.id, hits=[hits])
-
-    def seen() -> list[tuple[str, int, int]]:
-        return [(each.rule, each.packets, each.bytes) for each in admin.hits(site.tenant).rules]
-
-    count("host1", 10, 0)
-    count("host2", 5, 1)
-    assert seen() == [("p80", 15, 1500), ("p443", 1, 100)]
-    count("host1", 12, 0)
-    assert seen() == [("p80", 17, 1700), ("p443", 1, 100)]
-    count("host1", 1, 0)  # the switch began anew
-    assert seen() == [("p80", 18, 1800), ("p443", 1, 100)]
-    assert admin.hits(site.tenant).rules[0].last_hit is not None

@@ -20,6 +20,7 @@ OPEN = {"/healthz", "/readyz", "/metrics"}
 
 PACKET = {"source": "192.0.2.9", "destination": "10.2.0.1", "protocol": "tcp"}
 RULE = {"id": "r", "action": "permit"}
+OWN_TOKEN = "/v1/tokens/mine"
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/v1/tenants"): {"id": "new", "domain": "pop"},
     ("PATCH", "/v1/tenants/{tenant}"): {"name": "x"},
@@ -44,6 +45,12 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/domains/{domain}/operator-rules"): {"rules": []},
     ("POST", "/v1/domains/{domain}/enrolment-tokens"): {},
     ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/report"): {},
+    ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/counts"): {},
+    ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/load"): {},
+    ("POST", "/v1/domains/{domain}/firewalls"): {"name": "fw9", "plane": "nftables"},
+    ("PUT", "/v1/domains/{domain}/placement"): {},
+    ("POST", "/v1/domains/{domain}/placement/try"): {},
+    ("PUT", "/v1/domains/{domain}/placement/rules/{tenant}/{rule}"): {"wish": "pinned"},
     ("POST", "/v1/tokens"): {"role": "admin"},
 }  # fmt: skip
 
@@ -56,7 +63,7 @@ class Route:
     def path(self, tenant: str, domain: str) -> str:
         names = {"tenant": tenant, "domain": domain, "rule": "r", "version": "1", "host": "host1", "endpoint": "tap1"}
         names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
-        names |= {"group": "office", "member": "192.0.2.1"}
+        names |= {"group": "office", "member": "192.0.2.1", "firewall": "fw1"}
         return self.pattern.format(**names)
 
     @property
@@ -135,7 +142,7 @@ def test_a_tenant_sees_nothing_of_others(town: Town, role: str) -> None:
     """404 on every route that is about somebody else, in the words that a missing thing gets."""
     http: httpx.Client = getattr(town, role)
     for route in routes(town.admin):
-        if route.pattern in {"/v1/tenants", "/v1/events"}:
+        if route.pattern in {"/v1/tenants", "/v1/events", OWN_TOKEN}:
             continue  # they show what is the caller's own
         if "/generations/" in route.pattern:
             assert ask(http, route, domain="elsewhere").status_code == 404
@@ -147,9 +154,12 @@ def test_a_tenant_sees_nothing_of_others(town: Town, role: str) -> None:
             assert answer.text.replace("blue", "nobody") == missing.text
 
 
-def test_an_enforcer_sees_nothing_but_its_domain(town: Town) -> None:
+def test_an_enforcer_sees_nothing_but_its_domain_and_who_it_is(town: Town) -> None:
     for route in routes(town.admin):
         answer = ask(town.enforcer, route)
+        if route.pattern == OWN_TOKEN:
+            assert (answer.json()["role"], answer.json()["domain"]) == ("enforcer", "elsewhere")
+            continue
         assert answer.status_code == 404, (route, answer.text)
 
 
@@ -174,7 +184,7 @@ def test_a_tenant_sees_events_about_itself_only(town: Town) -> None:
 
 def test_a_reader_reads_and_a_member_writes_lists_only(town: Town) -> None:
     for route in routes(town.admin):
-        if "{tenant}" not in route.pattern:
+        if "{tenant}" not in route.pattern or "{domain}" in route.pattern:
             continue
         looks = route.method == "GET" or route.pattern.endswith(("/check", "/trace", "/blame", "/bisect"))
         of_list = "/acl" in route.pattern

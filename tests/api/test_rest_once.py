@@ -14,16 +14,17 @@ from orchestrator.client import Client
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 
-READS = ("/check", "/trace", "/blame", "/bisect")
+READS = ("/check", "/trace", "/blame", "/bisect", "/try")
 """POSTs that change nothing."""
-OF_ENFORCERS = ("/enrol", "/epoch", "/report")
-"""Their own ways of being safe to repeat: a one-time token, a growing number, the sequence of reports."""
+OF_ENFORCERS = ("/enrol", "/epoch", "/report", "/counts", "/claim")
+"""Their own ways of being safe to repeat: a one-time token, a growing number, the sequence of reports and counts."""
 
 RULE = {"id": "r", "action": "permit"}
 MAKING = {
     "/v1/domains": {"id": "once2"},
     "/v1/domains/once/hosts": {"name": "h", "datapath_id": "00000000000000aa", "uplink": "up0"},
     "/v1/domains/once/enrolment-tokens": {},
+    "/v1/domains/once/firewalls": {"name": "fw", "plane": "nftables"},
     "/v1/tenants": {"id": "once2", "domain": "once"},
     "/v1/tenants/once/prefixes": {"prefix": "10.77.0.0/16"},
     "/v1/tenants/once/acl/rules": RULE,

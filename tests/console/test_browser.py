@@ -22,6 +22,7 @@ PLACES = {
     "/project/shop/review": "There is nothing to commit",
     "/admin/topology": "WAN and edge",
     "/admin/domains": "No host yet",
+    "/admin/placement": "No rule is lifted",
     "/admin/events": "acl.replaced",
     "/identity/tenants": "Web shop",
     "/identity/tokens": "the operator",

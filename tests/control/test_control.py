@@ -19,6 +19,7 @@ from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Held, Publisher
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
+from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Policy
@@ -221,11 +222,13 @@ def test_the_latest_goal_wins(plant: Plant, neighbour: Store, monkeypatch: pytes
     real = compiler_module.compile_host
     compiled: list[int] = []
 
-    def slowly(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+    def slowly(
+        policy: Policy, *, domain: str, generation: int, lifted: tuple[LiftedRule, ...], cache: CompileCache
+    ) -> Program:
         began.set()
         assert go_on.wait(5)
         compiled.append(generation)
-        return real(policy, domain=domain, generation=generation, cache=cache)
+        return real(policy, domain=domain, generation=generation, lifted=lifted, cache=cache)
 
     monkeypatch.setattr(compiler_module, "compile_host", slowly)
     first = plant.program().generation + 1
@@ -244,10 +247,12 @@ def test_one_domain_that_does_not_compile_does_not_hold_up_others(
 ) -> None:
     real = compiler_module.compile_host
 
-    def sometimes(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+    def sometimes(
+        policy: Policy, *, domain: str, generation: int, lifted: tuple[LiftedRule, ...], cache: CompileCache
+    ) -> Program:
         if domain == "bad":
             raise ValueError("a defect")
-        return real(policy, domain=domain, generation=generation, cache=cache)
+        return real(policy, domain=domain, generation=generation, lifted=lifted, cache=cache)
 
     monkeypatch.setattr(compiler_module, "compile_host", sometimes)
     with neighbour.write() as unit:
@@ -318,7 +323,7 @@ def test_a_wait_sees_reports_of_other_processes(plant: Plant, neighbour: Store) 
         generation = unit.domains.get("pop").generation
     waiting = Enforcement(plant.store, plant.metrics, recheck_s=0.05)
     elsewhere = Enforcement(neighbour, Metrics())
-    report = Report((PointReport("h1", generation, bytes(16), PointState.ENFORCED),), ())
+    report = Report((PointReport("h1", generation, bytes(16), PointState.ENFORCED),))
     threading.Timer(0.1, lambda: elsewhere.report("pop", enforcer, report)).start()
     started = time.monotonic()
     assert asyncio.run(waiting.wait("pop", generation, 20)).done
@@ -329,9 +334,11 @@ def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     real = compiler_module.compile_host
     compiled: list[int] = []
 
-    def counting(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+    def counting(
+        policy: Policy, *, domain: str, generation: int, lifted: tuple[LiftedRule, ...], cache: CompileCache
+    ) -> Program:
         compiled.append(generation)
-        return real(policy, domain=domain, generation=generation, cache=cache)
+        return real(policy, domain=domain, generation=generation, lifted=lifted, cache=cache)
 
     monkeypatch.setattr(compiler_module, "compile_host", counting)
     return compiled

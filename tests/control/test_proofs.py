@@ -17,6 +17,7 @@ from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import NotEquivalent
+from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Policy
@@ -40,9 +41,11 @@ def ports(*numbers: int) -> Acl:
     )
 
 
-def one_row_short(policy: Policy, *, domain: str, generation: int, cache: CompileCache) -> Program:
+def one_row_short(
+    policy: Policy, *, domain: str, generation: int, lifted: tuple[LiftedRule, ...], cache: CompileCache
+) -> Program:
     """A compiler that loses the last row of the ingress rules."""
-    program = compile_host(policy, domain=domain, generation=generation, cache=cache)
+    program = compile_host(policy, domain=domain, generation=generation, lifted=lifted, cache=cache)
     flows = program.flows
     stays = np.ones(len(flows), np.bool_)
     stays[np.flatnonzero((flows.table == Table.INGRESS) & (flows.priority > 301))[-1]] = False

@@ -159,6 +159,34 @@ def test_groups_of_the_first_schema_keep_their_members_and_their_history(empty_a
     assert not lists[2].groups
 
 
+def test_sums_of_the_second_schema_go_on(empty_addresses: tuple[str, str]) -> None:
+    """A rule that was counted, the tenant's default, an operator's rule, and a rule that is no more."""
+    engine = bare(empty_addresses[0])
+    kinds = {"rule": 0x11, "default": 0x12, "operator": 0x14}
+    with engine.begin() as connection:
+        migrate.run(connection, "0001")
+        for statement in OLD_ROWS:
+            connection.execute(text(statement))
+        body = '{"id": "web", "action": "permit"}'
+        connection.execute(text(f"INSERT INTO acl_rules VALUES (7, 1, 5, NULL, 41, 'web', NULL, '{body}')"))
+        connection.execute(text(f"INSERT INTO operator_rules VALUES ('pop', 1, 42, 'dns', '{body}')"))
+        add = text("INSERT INTO hits VALUES (:cookie, :packets, :bytes, 1, :hit)")
+        for kind, number, packets in (("rule", 41, 5), ("default", 7, 6), ("operator", 42, 7), ("rule", 999, 8)):
+            row = {"cookie": kinds[kind] << 48 | number, "packets": packets, "bytes": packets * 100}
+            connection.execute(add, {**row, "hit": 1_000_000 if packets == 5 else None})
+    engine.dispose()
+    migrate.upgrade(empty_addresses[0])
+    store = open_store(empty_addresses[0])
+    with store.read() as unit:
+        hits, operator = unit.hits.totals("blue"), unit.hits.operator_totals("pop")
+    store.close()
+    web = hits.rules["web"]
+    assert (web.packets, web.bytes, web.resets) == (5, 500, 1)
+    assert web.last_hit is not None
+    assert hits.ingress_default.packets == 6
+    assert operator["dns"].packets == 7
+
+
 OLD_ROWS = (
     "INSERT INTO domains VALUES ('pop', 'established', 4, 0, 1, 0, 0)",
     "INSERT INTO tenants VALUES (7, 'blue', 'pop', '', 1, 3, 0)",

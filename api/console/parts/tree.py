@@ -47,6 +47,7 @@ SECTIONS = (
         (
             Place("topology", "Topology", "hub", "/admin/topology"),
             Place("domains", "Domains and enforcers", "dns", "/admin/domains"),
+            Place("placement", "Placement", "vertical_align_top", "/admin/placement"),
             Place("events", "Events", "notifications", "/admin/events"),
         ),
         only_admins=True,

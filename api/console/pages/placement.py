@@ -1,0 +1,194 @@
+"""Lifted rules: which stand above their lists, since when, why, what that saves; and how they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.tree import path_of
+from api.console.parts.view import View
+from orchestrator.client import Domain
+from orchestrator.client.placement import Fate, PlacedRule, PlacementSeen
+from orchestrator.errors import AclflowError
+
+_LIVE_S = 3.0
+_ALGORITHMS = {
+    "off": "off: nothing is lifted but what is pinned",
+    "savings": "savings: rules that save the most work",
+    "paper": "paper: the rule with the most packets, as ACLFLOW does",
+}
+_NUMBERS = {
+    "interval_s": ("Interval, s", "how often rules are looked at (T)"),
+    "upper": ("Upper threshold", "packets an interval that a rule needs to go up (UT)"),
+    "lower": ("Lower threshold", "below so many packets it comes down (LT)"),
+    "most_lifted": ("Most lifted", "the budget; 0 lifts nothing"),
+    "hysteresis": ("Hysteresis", "how much better another rule must be"),
+}
+_MOVES = {"lift": ("good", "would go up"), "lower": ("warn", "would come down"), "stays": ("none", "stays")}
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    ui.label(
+        "A popular rule is decided ahead of its list, with what must stay above it; what is permitted never changes."
+    ).classes("quiet")
+    domains = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    if not domains:
+        with ui.element("div").classes("empty"):
+            ui.label("There is no domain yet, so there are no rules to lift.")
+    for domain in domains:
+        panel = _Placement(view, domain)
+        panel.draw()
+        await panel.refresh()
+        ui.timer(_LIVE_S, panel.refresh)
+
+
+class _Placement:
+    def __init__(self, view: View, domain: Domain) -> None:
+        self._view = view
+        self._domain = domain.id
+        self._seen: PlacementSeen | None = None
+
+    def draw(self) -> None:
+        with ui.column().classes("panel"):
+            with ui.row().classes("w-full items-center gap-3"):
+                ui.label(self._domain).classes("text-lg font-bold")
+                self._said = ui.label().classes("quiet small")
+                ui.space()
+                ui.button("Try a round now", icon="science", on_click=self._try).props("flat dense no-caps")
+                ui.button("Settings", icon="tune", on_click=self._set).props("flat dense no-caps")
+            self._shares = ui.label().classes("quiet small")
+            self._rules = ui.column().classes("w-full gap-2")
+
+    async def refresh(self) -> None:
+        """Show what is lifted now."""
+        try:
+            seen = await self._view.read(
+                ("placement", self._domain), lambda client: client.placement(self._domain), fresh_s=_LIVE_S - 0.5
+            )
+        except AclflowError:
+            return
+        if seen == self._seen:
+            return
+        self._seen = seen
+        settings = seen.settings
+        how = f"chosen by {settings['algorithm']}, every {settings['interval_s']:g} s"
+        self._said.text = f"{how}, at most {settings['most_lifted']}"
+        if seen.idle_share is not None and seen.never_used_share is not None:
+            idle, unused = f"{seen.idle_share:.0%}", f"{seen.never_used_share:.0%}"
+            self._shares.text = f"In the last round {idle} of the rules were idle; {unused} were never used."
+        self._rules.clear()
+        with self._rules:
+            if not seen.rules:
+                ui.label("No rule is lifted: none has enough traffic, or lifting would save nothing.").classes("quiet")
+            for rule in seen.rules:
+                self._draw_rule(rule)
+
+    def _draw_rule(self, rule: PlacedRule) -> None:
+        zone = self._view.session.zone
+        with ui.row().classes("w-full items-center gap-3"):
+            ui.icon("vertical_align_top" if rule.lifted else "hourglass_top").classes(
+                "text-positive" if rule.lifted else "quiet"
+            )
+            ui.link(f"{rule.tenant} / {rule.rule}", f"{path_of('acl', rule.tenant)}?q={rule.rule}").classes("font-bold")
+            if rule.wish:
+                ui.label(rule.wish).classes("chip info")
+            if rule.form:
+                ui.label(f"{rule.form}, {words.of(rule.parts, 'part')}").classes("chip none")
+            ui.label("with its replies" if rule.replies else rule.no_replies).classes("small quiet")
+            ui.space()
+            if rule.saves_us_per_s:
+                ui.label(f"saves {words.short(rule.saves_us_per_s)} µs of a core a second").classes("small number")
+            ui.label(f"since {words.moment(rule.lifted, zone)}" if rule.lifted else "not lifted").classes("small quiet")
+            with ui.button(icon="more_vert").props(f"flat dense round aria-label='More for {rule.rule}'"), ui.menu():
+                ui.menu_item("Pin it", on_click=lambda: self._wish(rule, "pinned"))
+                ui.menu_item("Forbid it", on_click=lambda: self._wish(rule, "forbidden"))
+                if rule.wish:
+                    ui.menu_item("Leave it to the chooser", on_click=lambda: self._wish(rule, None))
+        ui.label(rule.because).classes("small quiet").style("padding-left: 36px")
+
+    async def _wish(self, rule: PlacedRule, wish: str | None) -> None:
+        domain = self._domain
+        try:
+            if wish is None:
+                await self._view.do(lambda client: client.leave_to_chooser(domain, rule.tenant, rule.rule))
+            else:
+                await self._view.do(lambda client: client.wish(domain, rule.tenant, rule.rule, wish))
+        except AclflowError as error:
+            ui.notify(str(error), type="negative")
+        await self.refresh()
+
+    async def _try(self) -> None:
+        """Show what a round would decide now."""
+        try:
+            fates = await self._view.session.reading.once(lambda: self._view.client.try_placement(self._domain))
+        except AclflowError as error:
+            ui.notify(str(error), type="negative")
+            return
+        with ui.dialog(value=True), ui.card().classes("panel").style("width: min(760px, 94vw); max-width: none"):
+            ui.label("What a round would decide now").classes("text-lg font-bold")
+            if not fates:
+                ui.label("Nothing: no rule has traffic.").classes("quiet")
+            for fate in fates[:100]:
+                _draw_fate(fate)
+
+    async def _set(self) -> None:
+        """Ask for other settings."""
+        if self._seen is None:
+            return
+        settings, etag = self._seen.settings, self._seen.etag
+        with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(520px, 94vw)"):
+            ui.label("How rules are chosen").classes("text-lg font-bold")
+            algorithm = (
+                ui.select(_ALGORITHMS, value=settings["algorithm"], label="Algorithm")
+                .props("outlined dense")
+                .classes("w-full")
+            )
+            fields = {
+                name: ui.input(label, value=f"{settings[name]:g}")
+                .props(f'outlined dense hint="{hint}"')
+                .classes("w-full")
+                for name, (label, hint) in _NUMBERS.items()
+            }
+            printed = ui.checkbox("The paper's algorithm with its slips", value=bool(settings["as_printed"]))
+            printed.bind_visibility_from(algorithm, "value", lambda value: value == "paper")
+            wrong = ui.label().classes("text-negative small").props("role=alert")
+
+            async def keep() -> None:
+                try:
+                    wanted = _read(fields) | {"algorithm": algorithm.value, "as_printed": printed.value}
+                    await self._view.do(lambda client: client.set_placement(self._domain, wanted, etag=etag))
+                except (AclflowError, ValueError) as error:
+                    wrong.text = str(error)
+                    return
+                dialog.close()
+                await self.refresh()
+
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+                ui.button("Apply", on_click=keep).props("no-caps unelevated")
+
+
+def _read(fields: Mapping[str, ui.input]) -> dict[str, Any]:
+    """The numbers that were filled in. Raises ValueError with the field's label."""
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        try:
+            number = float(field.value)
+        except ValueError:
+            raise ValueError(f"{_NUMBERS[name][0]}: '{field.value}' is not a number") from None
+        found[name] = int(number) if name in ("upper", "lower", "most_lifted") else number
+    return found
+
+
+def _draw_fate(fate: Fate) -> None:
+    kind, says = _MOVES[fate.move]
+    with ui.row().classes("w-full items-center gap-3"):
+        ui.label(says).classes(f"chip {kind}")
+        ui.label(f"{fate.tenant} / {fate.rule}").classes("font-bold")
+        if fate.saves_us_per_s:
+            ui.label(f"saves {words.short(fate.saves_us_per_s)} µs/s").classes("small number")
+        ui.label(fate.because).classes("small quiet")

@@ -1,0 +1,146 @@
+"""`aclflow domain placement`: rules that are decided ahead of their lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName, TenantName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client.placement import PlacedRule
+from orchestrator.placement.choice import Algorithm
+
+RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The rule's id.")]
+AlgorithmOption = Annotated[Algorithm | None, typer.Option("--algorithm", help="How rules are chosen.")]
+IntervalOption = Annotated[float | None, typer.Option("--interval", help="How often, in seconds (T).")]
+UpperOption = Annotated[int | None, typer.Option("--upper", help="Packets an interval to go up (UT).")]
+LowerOption = Annotated[int | None, typer.Option("--lower", help="Packets an interval to stay up (LT).")]
+BudgetOption = Annotated[int | None, typer.Option("--most", help="How many rules may be lifted.")]
+HysteresisOption = Annotated[float | None, typer.Option("--hysteresis", help="How much better another must be.")]
+
+
+@taking
+def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show what is lifted, since when, why, and what it saves."""
+    with service(url) as client:
+        seen = client.placement(domain)
+    if as_json:
+        body = asdict(seen) | {"counting_since": seen.counting_since.isoformat()}
+        say_json(body | {"rules": [*map(_json, seen.rules)]})
+        return
+    say(" ".join(f"{name}={value}" for name, value in seen.settings.items()), bold=True)
+    say_table(
+        ("tenant", "rule", "lifted since", "form", "parts", "replies", "saves us/s", "because"),
+        (
+            (
+                each.tenant,
+                each.rule,
+                each.lifted.isoformat(timespec="seconds") if each.lifted else f"no ({each.wish or 'chosen'})",
+                each.form or "-",
+                each.parts,
+                "with it" if each.replies else each.no_replies or "-",
+                each.saves_us_per_s if each.saves_us_per_s is not None else "-",
+                each.because,
+            )
+            for each in seen.rules
+        ),
+    )
+
+
+@taking
+def set_up(
+    domain: DomainName,
+    algorithm: AlgorithmOption = None,
+    interval: IntervalOption = None,
+    upper: UpperOption = None,
+    lower: LowerOption = None,
+    most: BudgetOption = None,
+    hysteresis: HysteresisOption = None,
+    url: Url = None,
+) -> None:
+    """Say how rules are chosen; what is left out stays as it is."""
+    said = _said(algorithm, interval, upper, lower, most, hysteresis)
+    with service(url) as client:
+        seen = client.placement(domain)
+        client.set_placement(domain, {**seen.settings, **said}, etag=seen.etag)
+    say(" ".join(f"{name}={value}" for name, value in {**seen.settings, **said}.items()))
+
+
+@taking
+def try_out(
+    domain: DomainName,
+    algorithm: AlgorithmOption = None,
+    interval: IntervalOption = None,
+    upper: UpperOption = None,
+    lower: LowerOption = None,
+    most: BudgetOption = None,
+    hysteresis: HysteresisOption = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a round would decide now, by the domain's settings or others. Nothing is changed."""
+    said = _said(algorithm, interval, upper, lower, most, hysteresis)
+    with service(url) as client:
+        settings = {**client.placement(domain).settings, **said} if said else None
+        found = client.try_placement(domain, settings)
+    if as_json:
+        say_json([*map(asdict, found)])
+    else:
+        say_table(
+            ("move", "tenant", "rule", "because"), ((each.move, each.tenant, each.rule, each.because) for each in found)
+        )
+
+
+@taking
+def pin(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
+    """Lift a rule whatever its counts are."""
+    with service(url) as client:
+        placed = client.wish(domain, tenant, rule, "pinned")
+    say(f"{tenant}/{rule} is pinned" + (f", lifted {placed.form}" if placed.form else ", but there is no form for it"))
+
+
+@taking
+def forbid(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
+    """Never lift a rule."""
+    with service(url) as client:
+        client.wish(domain, tenant, rule, "forbidden")
+    say(f"{tenant}/{rule} stays in its list")
+
+
+@taking
+def release(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = None) -> None:
+    """Leave a rule to the chooser again."""
+    with service(url) as client:
+        client.leave_to_chooser(domain, tenant, rule)
+    say(f"{tenant}/{rule} is left to the chooser")
+
+
+def _said(
+    algorithm: Algorithm | None,
+    interval: float | None,
+    upper: int | None,
+    lower: int | None,
+    most: int | None,
+    hysteresis: float | None,
+) -> Mapping[str, object]:
+    """The settings that were named."""
+    every = {
+        "algorithm": algorithm.value if algorithm else None,
+        "interval_s": interval,
+        "upper": upper,
+        "lower": lower,
+        "most_lifted": most,
+        "hysteresis": hysteresis,
+    }
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def _json(placed: PlacedRule) -> dict[str, object]:
+    times = {name: value.isoformat() if value else None for name, value in
+             (("chosen", placed.chosen), ("lifted", placed.lifted))}  # fmt: skip
+    return asdict(placed) | times

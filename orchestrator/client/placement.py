@@ -1,0 +1,96 @@
+"""Calls of the client about lifted rules."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.client.paths import domain_path, quoted
+from orchestrator.client.records import Json
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRule:
+    """A rule that is lifted, or that the operator wants something of."""
+
+    tenant: str
+    rule: str
+    wish: str | None
+    chosen: dt.datetime | None
+    lifted: dt.datetime | None
+    because: str
+    saves_us_per_s: int | None
+    form: str | None
+    parts: int
+    replies: bool
+    no_replies: str
+
+    @classmethod
+    def of(cls, body: Json) -> PlacedRule:
+        times = {name: dt.datetime.fromisoformat(body[name]) if body[name] else None for name in ("chosen", "lifted")}
+        return cls(**{**body, **times})
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementSeen:
+    """What is lifted in a domain, and how that is chosen."""
+
+    settings: Mapping[str, object]
+    etag: str
+    counting_since: dt.datetime
+    idle_share: float | None
+    never_used_share: float | None
+    rules: tuple[PlacedRule, ...]
+
+    @classmethod
+    def of(cls, body: Json) -> PlacementSeen:
+        return cls(
+            body["settings"],
+            f'"{body["version"]}"',
+            dt.datetime.fromisoformat(body["counting_since"]),
+            body["idle_share"],
+            body["never_used_share"],
+            tuple(map(PlacedRule.of, body["rules"])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What would become of a rule in a round: `move` is lift, lower or stays."""
+
+    move: str
+    tenant: str
+    rule: str
+    because: str
+    saves_us_per_s: float | None
+
+
+class PlacementCalls:
+    """Lifted rules of a domain."""
+
+    _service: Transport
+
+    def placement(self, domain: str) -> PlacementSeen:
+        """What is lifted and why. Raises NotFound."""
+        return PlacementSeen.of(self._service.read(f"{domain_path(domain)}/placement"))
+
+    def set_placement(self, domain: str, settings: Mapping[str, object], *, etag: str = ANY_VERSION) -> None:
+        """Choose differently. Raises BadInput, Stale."""
+        self._service.write("PUT", f"{domain_path(domain)}/placement", body=dict(settings), etag=etag)
+
+    def try_placement(self, domain: str, settings: Mapping[str, object] | None = None) -> tuple[Fate, ...]:
+        """What a round would decide now. Raises BadInput."""
+        path = f"{domain_path(domain)}/placement/try"
+        body = json_of(self._service.write("POST", path, body=None if settings is None else dict(settings)))
+        return tuple(Fate(move, **each) for move in ("lift", "lower", "stays") for each in body[move])
+
+    def wish(self, domain: str, tenant: str, rule: str, wish: str) -> PlacedRule:
+        """Pin a rule above its list, or forbid that it is lifted. Raises NotFound, BadInput."""
+        path = f"{domain_path(domain)}/placement/rules/{quoted(tenant)}/{quoted(rule)}"
+        return PlacedRule.of(json_of(self._service.write("PUT", path, body={"wish": wish})))
+
+    def leave_to_chooser(self, domain: str, tenant: str, rule: str) -> None:
+        """Raises NotFound where nothing was wished."""
+        self._service.write("DELETE", f"{domain_path(domain)}/placement/rules/{quoted(tenant)}/{quoted(rule)}")

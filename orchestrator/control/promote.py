@@ -1,0 +1,124 @@
+"""Rules that earn a better place: every so often a domain's counts are looked at, and rules go up and down.
+
+rates ──▶ choose (`placement/choice.py`) ──▶ placements, in one transaction ──▶ compiled, proven, published as any
+
+What is lifted is a part of what a program is made from, so a round that dies half way leaves either nothing or a commit
+that the next start compiles: there is no state in between. Of several processes that have their round at a time one
+gets to write, for it writes only if the round before is still the last. Looked at are counts, lists and what was
+decided before; no list is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.compile.lifts import Lift
+from orchestrator.compile.prospects import Prospector
+from orchestrator.control.timekeeper import Units
+from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, choose
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.model import Policy, RuleId
+from orchestrator.store.placements import Placement, PlacementSettings, Stands
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
+"""How often to look whether a domain's interval is over: settings may have been changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a domain's round begins with, read in one transaction."""
+
+    state: PlacementSettings
+    policy: Policy
+    subjects: tuple[Subject, ...]
+    elapsed_s: float
+
+    @classmethod
+    def of(cls, unit: Unit, domain: str) -> Round:
+        """Raises NotFound."""
+        state, policy = unit.placements.settings(domain), unit.domains.policy(domain).policy
+        counts = unit.hits.rates(domain, since=state.since)
+        packets = dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True))
+        idle_s = dict(zip(counts.number.tolist(), counts.idle_s.tolist(), strict=True))
+        known = {each.rule: each for each in unit.placements.list(domain)}
+        found = tuple(_subjects(policy, packets, idle_s, known))
+        return cls(state, policy, found, max((counts.until - counts.since).total_seconds(), 0.0))
+
+    def choice(self, settings: Settings | None = None) -> Choice:
+        """What is decided, by the domain's settings or by others that are to be tried."""
+        return choose(self.subjects, settings or self.state.settings, self.elapsed_s, Prospector(self.policy).of)
+
+
+def _subjects(
+    policy: Policy, packets: Mapping[int, int], idle_s: Mapping[int, float], known: Mapping[LiftedRule, Placement]
+) -> Iterator[Subject]:
+    for tenant in policy.tenants:
+        numbers = tenant.rule_numbers
+        for rule in tenant.acl.rules:
+            number = numbers[rule.id]
+            name = LiftedRule(tenant.id, RuleId(rule.id))
+            placement = known.get(name)
+            yield Subject(
+                name,
+                packets.get(number, 0),
+                idle_s.get(number, float("inf")),
+                lifted=placement is not None and placement.chosen is not None,
+                wish=placement.wish if placement is not None else None,
+            )
+
+
+class Promoter:
+    """Has the rounds of all domains when they are due."""
+
+    def __init__(self, *, ticks: Callable[[], float] = time.monotonic) -> None:
+        self._ticks = ticks
+        self._look_at = 0.0
+
+    def tick(self, units: Units) -> float:
+        """Do what is due; how many seconds to sleep until something may be."""
+        now = self._ticks()
+        if now < self._look_at:
+            return self._look_at - now
+        sleep_s = LONGEST_LOOK_S
+        for domain, left_s in units.read(_left):
+            if left_s <= 0:
+                had_round(units, domain)
+            else:
+                sleep_s = min(sleep_s, left_s)
+        sleep_s = max(sleep_s, SHORTEST_LOOK_S)
+        self._look_at = self._ticks() + sleep_s
+        return sleep_s
+
+
+def _left(unit: Unit) -> list[tuple[str, float]]:
+    """The domains that choose, and the seconds that are left of their intervals."""
+    return [
+        (domain, state.settings.interval_s - (unit.now - state.since).total_seconds())
+        for domain, state in unit.placements.every_domain()
+        if state.settings.algorithm is not Algorithm.OFF or unit.placements.has_chosen(domain)
+    ]
+
+
+def had_round(units: Units, domain: str) -> bool:
+    """Have a domain's round, unless another process has had it."""
+    begun = units.read(lambda unit: Round.of(unit, domain))
+    choice = begun.choice()
+    done = units.write(lambda unit: unit.placements.decide(domain, choice, begun.state.since))
+    for verdicts, event in ((choice.lift, "to be lifted"), (choice.lower, "to be lowered")):
+        for verdict in verdicts if done else ():
+            log.info(event, domain=domain, rule=str(verdict.rule), because=verdict.because)
+    return done
+
+
+def settled(unit: Unit, domain: str, snapshot: PolicySnapshot, lifts: tuple[Lift, ...]) -> PolicySnapshot:
+    """Note which of a program's rules stand above their lists now; the snapshot as it is after that."""
+    outcome = [Stands(lift.rule, lift.form is not None, lift.because) for lift in lifts]
+    return unit.placements.settle(domain, snapshot, outcome)
