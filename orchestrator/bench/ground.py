@@ -9,10 +9,11 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Refused, Unreachable
@@ -104,15 +105,24 @@ class _Arrivals:
 def channels(lab: Lab) -> Iterator[dict[str, Channel]]:
     """Connections to every host's switch, as the controller has them: by host name."""
     address, port = lab.controller_address
+    wanted = {int(host.datapath_id, 16): host.name for host in lab.spec.hosts}
+    with connected(lambda observer: Launcher(Listen(address, port), observer), wanted) as found:
+        yield {wanted[number]: channel for number, channel in found.items()}
+
+
+@contextmanager
+def connected(
+    listening: Callable[[SwitchObserver], Launcher], wanted: Collection[int]
+) -> Iterator[Mapping[int, Channel]]:
+    """Connections to the switches of some datapath ids, once all are there. Raises Unreachable."""
     arrivals = _Arrivals()
-    launcher = Launcher(Listen(address, port), arrivals)
+    launcher = listening(arrivals)
     launcher.start()
     try:
-        wanted = {int(host.datapath_id, 16): host.name for host in lab.spec.hosts}
         with arrivals.changed:
-            if not arrivals.changed.wait_for(lambda: wanted.keys() <= arrivals.channels.keys(), _PATIENCE_S):
-                raise Unreachable(f"the lab's switches did not connect within {_PATIENCE_S:.0f} s")
-            found = {wanted[number]: channel for number, channel in arrivals.channels.items() if number in wanted}
+            if not arrivals.changed.wait_for(lambda: set(wanted) <= arrivals.channels.keys(), _PATIENCE_S):
+                raise Unreachable(f"the switches did not connect within {_PATIENCE_S:.0f} s")
+            found = {number: arrivals.channels[number] for number in wanted}
         yield found
     finally:
         launcher.stop()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +14,10 @@ from rich.table import Table
 
 from orchestrator.bench.results import Figure, Results, Series, Stack, machine
 from orchestrator.errors import Missing
+
+_BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "center left", "bbox_to_anchor": (1.0, 0.5)})
+"""Where a legend stands that would cover what is drawn."""
+_FEW_LINES = 3
 
 
 def write(results: Results, folder: Path) -> list[Path]:
@@ -50,11 +56,13 @@ def _plot(lines: list[Series], folder: Path) -> Path:
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for line in lines:
-        axes.plot(line.x, line.y, marker="o", label=line.name)
+        axes.plot(line.x, line.y, marker="o", markersize=3, label=line.name)
+        if line.low:
+            axes.fill_between(line.x, line.low, line.high, alpha=0.15)
     axes.set_xlabel(lines[0].x_label)
     axes.set_ylabel(lines[0].y_label)
     axes.set_ylim(bottom=0)
-    axes.legend()
+    axes.legend(**(_BESIDE if len(lines) > _FEW_LINES else {}))
     axes.grid(visible=True, alpha=0.3)
     return _saved(pyplot, figure, folder, lines[0].y_label.split(" (")[0])
 
@@ -68,7 +76,7 @@ def _stacked(stack: Stack, folder: Path) -> Path:
         below = [base + height for base, height in zip(below, heights, strict=True)]
     axes.set_ylabel(stack.y_label)
     axes.set_title(stack.title)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(**_BESIDE)
     axes.grid(visible=True, axis="y", alpha=0.3)
     return _saved(pyplot, figure, folder, stack.title)
 

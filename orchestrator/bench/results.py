@@ -57,13 +57,23 @@ def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one line in a plot: `x` and `y` of equal length, with what they are called."""
+    """Points of one line in a plot: `x` and `y` of equal length, with what they are called.
+
+    `low` and `high` are the band of what `y` may be with 95 % confidence, of the same length, or empty.
+    """
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     x_label: str
     y_label: str
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """Its form in results.json."""
+        band = {"low": self.low, "high": self.high} if self.low else {}
+        return {"name": self.name, "x": self.x, "y": self.y, **band, "x_label": self.x_label, "y_label": self.y_label}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +104,7 @@ class Results:
             "suite": self.suite,
             "machine": machine(),
             "settings": dict(self.settings),
-            "series": [
-                {"name": s.name, "x": s.x, "y": s.y, "x_label": s.x_label, "y_label": s.y_label} for s in self.series
-            ],
+            "series": [line.document() for line in self.series],
             "stacks": [
                 {"title": s.title, "bars": s.bars, "parts": dict(s.parts), "y_label": s.y_label} for s in self.stacks
             ],

@@ -6,20 +6,31 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.bench import nft_cost
+from orchestrator.bench import monitoring, nft_cost
+from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.control_plane import suite as control_plane
+from orchestrator.bench.progress import Progress
+from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.results import Results
 from orchestrator.errors import BadInput
 
 SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
-    {"control-plane": control_plane.run, "firewall-filter": nft_cost.run}
+    {
+        "control-plane": control_plane.run,
+        "firewall-filter": nft_cost.run,
+        "acl-size": acl_size.run,
+        "promotion": promotion.run,
+        "monitoring": monitoring.run,
+    }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
 
 
-def run(
-    name: str, *, quick: bool = False, inventory: Path | None = None, progress: Callable[[str], None] = lambda _: None
-) -> Results:
+def _quiet(text: str, *, done: int = 0, total: int = 0) -> None:
+    """Nobody wants to know."""
+
+
+def run(name: str, *, quick: bool = False, inventory: Path | None = None, progress: Progress = _quiet) -> Results:
     """Run a suite. Raises BadInput for a name that is none, or an inventory that the suite has no use for."""
     if name not in SUITES:
         raise BadInput(f"'{name}' is no suite; they are {', '.join(SUITES)}", place="SUITE")

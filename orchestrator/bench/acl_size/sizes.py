@@ -1,0 +1,31 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from orchestrator.bench.traffic.gauges import Load
+
+PAPER_COUNTS = (250, 500, *range(1_000, 20_001, 1_000))
+"""The paper's 22 numbers of rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of rules, rounds of everything, further rounds of what the two headline figures need, and the load."""
+
+    counts: tuple[int, ...]
+    rounds: int
+    pairs: int
+    load: Load
+
+    @classmethod
+    def quick(cls) -> Self:
+        load = Load(connections=1_024, at_once=64, seconds=1, trips=30, sources=10)
+        return cls((250, 2_000, 20_000), rounds=3, pairs=9, load=load)
+
+    @classmethod
+    def full(cls) -> Self:
+        load = Load(connections=4_096, at_once=64, seconds=1, trips=100, sources=30)
+        return cls(PAPER_COUNTS, rounds=15, pairs=30, load=load)

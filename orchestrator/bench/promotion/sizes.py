@@ -1,0 +1,29 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from orchestrator.bench.acl_size.sizes import PAPER_COUNTS
+from orchestrator.bench.traffic.gauges import Load
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of rules, of which the largest gives the figures; rounds, lifts of one rule, and the load."""
+
+    counts: tuple[int, ...]
+    rounds: int
+    lifts: int
+    load: Load
+
+    @classmethod
+    def quick(cls) -> Self:
+        load = Load(connections=4_096, at_once=64, seconds=1, trips=30, sources=20)
+        return cls((250, 2_000, 20_000), rounds=3, lifts=20, load=load)
+
+    @classmethod
+    def full(cls) -> Self:
+        load = Load(connections=16_384, at_once=64, seconds=1, trips=100, sources=50)
+        return cls(PAPER_COUNTS, rounds=15, lifts=60, load=load)

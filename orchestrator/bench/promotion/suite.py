@@ -1,0 +1,141 @@
+"""The suite: what is measured, in which order, and where.
+
+Every round takes every way in turn, lifted and unlifted next to each other, each with its program installed afresh:
+among flows of one priority a switch's order depends on what was there before, and so would its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from orchestrator.bench import flow_cache
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.promotion import onelift
+from orchestrator.bench.promotion.outcome import conclude, lifts
+from orchestrator.bench.promotion.sizes import Sizes
+from orchestrator.bench.promotion.ways import AF_XDP, FIRST_MATCH, LIFTED, SYSTEM, Way, besides, curves
+from orchestrator.bench.results import Results
+from orchestrator.bench.traffic.addresses import Clients
+from orchestrator.bench.traffic.filters import Filter
+from orchestrator.bench.traffic.gauges import Gauges, Sample
+from orchestrator.bench.traffic.httperf import compiled
+from orchestrator.bench.traffic.measured import Measured
+from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
+from orchestrator.bench.traffic.site import served, site
+from orchestrator.bench.traffic.vnf import Ports, vnf_acl
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.lab.layout import Layout
+
+_Planes = Mapping[tuple[str, bool], Plane]
+"""By firewall, and whether it lifts."""
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure. `quick` takes fewer rounds of fewer numbers of rules."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+
+
+def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+    """Measure. Raises Missing where a tool is not installed, Drifted where a list is not enforced."""
+    settings = {"rounds": sizes.rounds, "lifts": sizes.lifts, "counts": list(sizes.counts)}
+    results = Results("promotion", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
+    most = max(sizes.counts)
+    with site(layout) as place:
+        bench = _Bench(sizes, Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes)))
+        with ExitStack() as stack:
+            kernel = stack.enter_context(served(place, "first"))
+            line = stack.enter_context(served(place, "vnf"))
+            vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM))
+            first: _Planes = {(FIRST_MATCH, False): KernelPlane(kernel, Filter.IPTABLES_LEGACY)}
+            planes = {**first, **_both(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
+            bench.values.join(bench.rounds(planes, _ways()))
+            bench.steps.next(f"one rule among {most}, lifted and lowered")
+            lifts(results, onelift.measured(vnf, most, sizes.lifts))
+        _af_xdp(bench, place, results)
+        _before_a_filter(bench, place, results)
+    conclude(results, bench.values, most)
+    results.notes += _NOTES
+    return results
+
+
+def _ways() -> tuple[Sequence[Way], Sequence[Way]]:
+    """At every number of rules, and at the largest only."""
+    return (Way(FIRST_MATCH), *curves(SYSTEM)), besides(SYSTEM)
+
+
+def _steps(sizes: Sizes) -> int:
+    every, largest = _ways()
+    ways = len(every) * len(sizes.counts) + len(largest) + len(curves(AF_XDP))
+    return sizes.rounds * ways + 1 + flow_cache.steps(sizes.rounds)
+
+
+def _both(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
+    return {(firewall, False): plain, (firewall, True): lifting}
+
+
+def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
+    """The same at the largest number of rules on AF_XDP ports, where this machine can do it."""
+    try:
+        with served(place, "afxdp") as line, vnf_acl(line, Ports.AF_XDP) as vnf:
+            planes = _both(AF_XDP, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))
+            bench.values.join(bench.rounds(planes, ((), curves(AF_XDP))))
+    except (Missing, Refused, Unreachable) as error:
+        results.absent["requests_lifted_vs_not_af_xdp"] = f"AF_XDP ports do not work here: {error}"
+
+
+def _before_a_filter(bench: _Bench, place: Layout, results: Results) -> None:
+    """Popular rules in a flow cache before a packet filter, where this machine can run one."""
+    try:
+        rates = flow_cache.measured(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
+    except (Missing, Refused) as error:
+        results.absent["bpf_cache_vs_routing"] = str(error)
+    else:
+        flow_cache.record(results, rates)
+
+
+@dataclass(slots=True)
+class _Bench:
+    """What is measured so far, and with what."""
+
+    sizes: Sizes
+    gauges: Gauges
+    steps: Steps
+    values: Measured = field(default_factory=Measured)
+
+    def rounds(self, planes: _Planes, ways: tuple[Sequence[Way], Sequence[Way]]) -> Measured:
+        """All rounds of some ways: the first of them at every number of rules, the second at the largest."""
+        found = Measured()
+        every, largest = ways
+        most = max(self.sizes.counts)
+        turns = [(way, rules) for rules in self.sizes.counts for way in every] + [(way, most) for way in largest]
+        for turn in range(self.sizes.rounds):
+            for way, rules in turns:
+                self.steps.next(f"round {turn + 1} of {self.sizes.rounds}: {way}, {rules} rules")
+                plane = planes[way.firewall, way.lifted]
+                plane.load(way.listed(rules))
+                found.add(str(way), rules, self._sample(plane, way.clients))
+        return found
+
+    def _sample(self, plane: Plane, clients: Clients) -> Sample:
+        """Of other clients only what depends on whose packets they are."""
+        http = self.gauges.requests(plane, clients)
+        if clients is not Clients.OUTSIDE:
+            return http
+        return {**http, **self.gauges.packets(plane), **self.gauges.round_trips(plane, clients)}
+
+
+_NOTES = (
+    "lifted and unlifted programs are installed afresh before each measurement, their verdicts are checked and the "
+    "switch's cache is emptied; the traffic's rules are the last of a list, behind four denies that are lifted with "
+    "them",
+    "rtt_lifted_vs_not is httperf's mean time of a connection under load; netcat's round trips, on an idle line, are "
+    "rtt_new_flow and rtt_known_flow: there most of the time is netcat's and the kernel's own",
+    "upcalls_per_connection_lifted is of those clients that cause more: many of nobody's, or many of which half are "
+    "inside tenants whose endpoints are on other hosts. Where those tenants have endpoints on this very switch "
+    "(neighbours), it has to tell answers to them from answers that leave, and keeps a cache entry for each block "
+    "of addresses around an endpoint: a number that does not grow with connections",
+    "lift_one_rule_ms: from the decision to the barrier of the switch's bundle, with hoist, compiler and proof; "
+    "the traffic's four rules in turn, each alone, after the list's first lift",
+)

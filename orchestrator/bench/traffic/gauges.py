@@ -1,0 +1,89 @@
+"""What is read off a line that carries traffic: each tool's number, and what the switch says of its own work."""
+
+from __future__ import annotations
+
+import enum
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.bench.traffic import httperf, iperf, netcat
+from orchestrator.bench.traffic.addresses import Clients
+from orchestrator.bench.traffic.planes import Plane, SwitchPlane
+
+
+class Metric(enum.Enum):
+    """What is measured; the value names it on a plot's axis, with its unit."""
+
+    REQUESTS = "HTTP requests a second (1/s)"
+    CONNECTION = "time of a connection under load (ms)"
+    PACKETS = "UDP packets a second (1/s)"
+    RTT = "round trip in a known flow (ms)"
+    FIRST_RTT = "round trip of a new flow (ms)"
+    UPCALLS = "upcalls a connection (1)"
+    MEGAFLOWS = "megaflows afterwards (1)"
+    CPU = "switch CPU a connection (us)"
+
+    @property
+    def unit(self) -> str:
+        return self.value.rpartition("(")[2].rstrip(")")
+
+
+Sample = Mapping[Metric, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much traffic each measurement takes.
+
+    `connections` of httperf, `at_once` under way; `seconds` of iperf3; `trips` of netcat in a known flow, and from so
+    many new sources.
+    """
+
+    connections: int
+    at_once: int
+    seconds: int
+    trips: int
+    sources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """Measures planes with one load. `preload` is what `httperf.compiled` made."""
+
+    load: Load
+    preload: Path
+
+    def requests(self, plane: Plane, clients: Clients) -> Sample:
+        """httperf's rate and times; of a switch, with an empty cache to begin with, also what they cost it."""
+        if not isinstance(plane, SwitchPlane):
+            return self._http(plane, clients)
+        plane.vnf.forget()
+        before = plane.vnf.work()
+        found = self._http(plane, clients)
+        after = plane.vnf.work()
+        each = self.load.connections // self.load.at_once * self.load.at_once
+        cost = {Metric.UPCALLS: (after.upcalls - before.upcalls) / each, Metric.MEGAFLOWS: float(plane.vnf.cached())}
+        if not plane.vnf.polls:  # a thread that polls is always busy
+            cost[Metric.CPU] = (after.cpu_ns - before.cpu_ns) / 1000 / each
+        return {**found, **cost}
+
+    def packets(self, plane: Plane) -> Sample:
+        """iperf3's datagrams that got through."""
+        return {Metric.PACKETS: iperf.flood(plane.line, seconds=self.load.seconds).per_s}
+
+    def round_trips(self, plane: Plane, clients: Clients) -> Sample:
+        """netcat's median round trips: in a flow that the firewall knows, and in new flows of other clients."""
+        known = netcat.round_trips(plane.line, Clients.ONE.address, self.load.trips)
+        if isinstance(plane, SwitchPlane):
+            plane.vnf.forget()
+        first = netcat.first_round_trips(plane.line, clients.addresses(self.load.sources))
+        return {Metric.RTT: statistics.median(known), Metric.FIRST_RTT: statistics.median(first)}
+
+    def _http(self, plane: Plane, clients: Clients) -> Sample:
+        load = self.load
+        found = httperf.requests(
+            plane.line, clients, connections=load.connections, at_once=load.at_once, preload=self.preload
+        )
+        return {Metric.REQUESTS: found.per_s, Metric.CONNECTION: found.connection_ms}

@@ -1,0 +1,86 @@
+"""HTTP requests by httperf: one request a connection, so many connections at once, as fast as they are answered.
+
+httperf is asked for sessions that issue one request after another in HTTP/1.0, whose server closes each connection; so
+there are as many connections under way as sessions, and the rate is the highest that the line carries (a closed loop,
+without the errors of offering more than it does).
+
+httperf has one source address. For many clients a few lines of our own, loaded before the C library, give each of its
+connections another one (`_native/sources.c`).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.bench.traffic.addresses import SERVER_ADDRESS, WEB, Clients
+from orchestrator.bench.traffic.line import CLIENT, Line
+from orchestrator.bench.traffic.servers import PAGE
+from orchestrator.errors import Missing, Refused, Unreachable
+
+_SOURCE = Path(__file__).with_name("_native") / "sources.c"
+_FIELDS = {
+    "replies": r"^Total: connections \d+ requests \d+ replies (\d+)",
+    "seconds": r"test-duration ([\d.]+) s",
+    "connection_ms": r"^Connection time \[ms\]: min [\d.]+ avg ([\d.]+)",
+    "connect_ms": r"^Connection time \[ms\]: connect ([\d.]+)",
+    "good": r"^Reply status: 1xx=\d+ 2xx=(\d+)",
+    "errors": r"^Errors: total (\d+)",
+}
+_REPLY_TIMEOUT_S = 10
+_STARTED_A_SECOND = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What httperf saw: requests answered and a second, and mean times from a SYN to its answer and to the end."""
+
+    replies: int
+    per_s: float
+    connect_ms: float
+    connection_ms: float
+
+
+def read(text: str) -> Requests:
+    """Read httperf's report. Raises Refused for one that is none, Unreachable where a request was not answered."""
+    found: dict[str, float] = {}
+    for name, pattern in _FIELDS.items():
+        match = re.search(pattern, text, re.MULTILINE)
+        if match is None:
+            raise Refused(f"httperf did not report {name}: {text.strip()[:200]!r}")
+        found[name] = float(match[1])
+    if not found["good"] or found["errors"] or found["good"] != found["replies"]:
+        raise Unreachable(f"httperf: {found['good']:.0f} good answers and {found['errors']:.0f} errors")
+    replies = int(found["replies"])
+    return Requests(replies, replies / found["seconds"], found["connect_ms"], found["connection_ms"])
+
+
+def requests(line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path) -> Requests:
+    """So many connections with one request each from the line's client. Raises Missing, Refused, Unreachable.
+
+    `preload` is what `compiled` made. Each of the `at_once` sessions issues its share of the connections.
+    """
+    settings = {"LD_PRELOAD": str(preload), "ACLBENCH_SOURCES": str(clients.value)}
+    text = line.run(
+        CLIENT,
+        *("httperf", "--server", SERVER_ADDRESS, "--port", str(WEB), "--uri", PAGE, "--http-version=1.0"),
+        *("--wsess", f"{at_once},{connections // at_once},0", "--rate", str(_STARTED_A_SECOND)),
+        *("--timeout", str(_REPLY_TIMEOUT_S)),
+        settings=settings,
+    )
+    return read(text)
+
+
+def compiled(folder: Path) -> Path:
+    """The library that gives connections their source addresses, compiled into `folder`. Raises Missing, Refused."""
+    library = folder / "sources.so"
+    command = ["cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Missing("there is no C compiler here: apt-get install gcc") from None
+    if done.returncode:
+        raise Refused(f"cc: {done.stderr.strip()[:2000]}")
+    return library

@@ -1,0 +1,74 @@
+"""UDP datagrams by iperf3, as many as the client can send; what reaches the server is counted at its interface.
+
+iperf3's server is not asked how many arrived: at high rates it is what loses them, behind the interface, and the
+firewall would be blamed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.bench.traffic.addresses import SERVER_ADDRESS, THROUGHPUT, Clients
+from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
+from orchestrator.errors import Refused, Unreachable
+from orchestrator.lab.network import INTERFACE
+
+DATAGRAM_OCTETS = 1472
+"""As in the paper: the largest that an Ethernet frame carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datagrams:
+    """What came of a flood: datagrams sent, frames that reached the server's interface, and how long it took."""
+
+    sent: int
+    arrived: int
+    seconds: float
+
+    @property
+    def per_s(self) -> float:
+        """Packets a second that got through."""
+        return self.arrived / self.seconds
+
+
+def read(text: str) -> tuple[int, float]:
+    """Datagrams sent and seconds, of iperf3's JSON. Raises Refused for a run that failed."""
+    try:
+        document = json.loads(text)
+        if "error" in document:
+            raise Refused(f"iperf3: {document['error']}")
+        total = document["end"]["sum"]
+        return int(total["packets"]), float(total["seconds"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(f"iperf3 reported something else: {error}: {text.strip()[:200]!r}") from None
+
+
+def flood(line: Line, *, seconds: int) -> Datagrams:
+    """Send for so long, from one client in one flow. Raises Missing, Refused; Unreachable if nothing arrives."""
+    before = _received(line)
+    text = line.run(
+        CLIENT,
+        *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT), "--bind", Clients.ONE.address),
+        *("--udp", "--length", str(DATAGRAM_OCTETS), "--bitrate", "0", "--time", str(seconds), "--json"),
+    )
+    sent, took = read(text)
+    arrived = _received(line) - before
+    if not arrived or not sent:
+        raise Unreachable("none of iperf3's datagrams reached the server")
+    return Datagrams(sent, arrived, took)
+
+
+def received(text: str, interface: str) -> int:
+    """How many frames an interface has received, of the text of /proc/net/dev."""
+    for line in text.splitlines():
+        name, colon, numbers = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(numbers.split()[1])
+    raise Refused(f"there is no interface '{interface}'")
+
+
+def _received(line: Line) -> int:
+    text = line.inside(SERVER, lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
+    return received(text, INTERFACE)

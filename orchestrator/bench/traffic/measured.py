@@ -1,0 +1,51 @@
+"""Values as they come in, and the lines of plots that they make. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.bench.results import Figure, Series
+from orchestrator.bench.traffic.gauges import Metric, Sample
+
+
+@dataclass(slots=True)
+class Measured:
+    """Every value, by way, number of rules (0: none, everything passes) and metric, in the order of the rounds."""
+
+    values: dict[tuple[str, int, Metric], list[float]] = field(default_factory=dict)
+
+    def add(self, way: str, rules: int, sample: Sample) -> None:
+        for metric, value in sample.items():
+            self.values.setdefault((way, rules, metric), []).append(value)
+
+    def join(self, other: Measured) -> None:
+        """Take over what was measured apart, of other ways."""
+        self.values.update(other.values)
+
+    def of(self, way: str, rules: int, metric: Metric) -> Sequence[float]:
+        """The values in the order of the rounds; empty if there are none."""
+        return self.values.get((way, rules, metric), ())
+
+    def series(self) -> list[Series]:
+        """A line for each metric and each way that was measured at every number of rules: medians and intervals."""
+        counts = sorted({rules for _, rules, _ in self.values if rules})
+        ways = dict.fromkeys(way for way, _, _ in self.values)
+        pairs = [(metric, way) for metric in Metric for way in ways]
+        return [
+            self._line(way, metric, counts)
+            for metric, way in pairs
+            if all(self.of(way, rules, metric) for rules in counts)
+        ]
+
+    def _line(self, way: str, metric: Metric, counts: Sequence[int]) -> Series:
+        figures = [Figure.of(self.of(way, rules, metric), metric.unit) for rules in counts]
+        return Series(
+            way, tuple(map(float, counts)), tuple(each.median for each in figures), "rules", metric.value,
+            low=tuple(each.low for each in figures), high=tuple(each.high for each in figures),
+        )  # fmt: skip
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Round by round; both were measured in every round."""
+    return [mine / other for mine, other in zip(ours, theirs, strict=True)]

@@ -1,0 +1,41 @@
+"""Where lines are built: a run directory and a prefix of their own, and nothing left of either afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from orchestrator.bench.ground import PREFIX
+from orchestrator.bench.traffic import servers
+from orchestrator.bench.traffic.line import Line
+from orchestrator.lab import pop
+from orchestrator.lab.interrupts import Interrupts
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.namespaces import need_root
+
+
+@contextmanager
+def site(layout: Layout | None = None) -> Iterator[Layout]:
+    """Names and folders for as long as the block runs; at its end, or at Ctrl-C, all that bears them is removed.
+
+    To be used in the main thread. Raises Missing for anybody but root.
+    """
+    need_root()
+    place = Layout(PREFIX) if layout is None else layout
+    with Interrupts() as interrupts:
+        try:
+            pop.down(place)
+            place.run_dir.mkdir(mode=0o700)
+            place.logs.mkdir()
+            yield place
+        finally:
+            interrupts.ignore()
+            pop.down(place)
+
+
+@contextmanager
+def served(layout: Layout, name: str) -> Iterator[Line]:
+    """A line whose server answers all tools, for as long as the block runs. Raises Missing, Unreachable."""
+    with Line(layout, name) as line:
+        servers.start(line)
+        yield line

@@ -1,0 +1,157 @@
+"""A VNF-ACL in the middle of a line: Open vSwitch between both interfaces, with a compiled program.
+
+It is driven as the controller drives it, over OpenFlow by our driver, and what it holds is read back. The switch's own
+numbers say what the traffic cost it: upcalls, entries of its cache, CPU time of its process.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.bench.ground import connected
+from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS
+from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
+from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.openflow.app import SwitchObserver
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.lab import processes
+from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+
+_BRIDGE = "vnf"
+_DATAPATH = 0xAC1F00000200
+_CONTROLLER = "127.0.0.1"
+_SETTLE_S = 0.3
+"""After a table was replaced, the switch still frees the old one for a while."""
+_PATIENCE_S = 30.0
+"""A switch that is flooded answers its controller late."""
+_POLLING_CORES = "0x2"
+
+
+class Ports(enum.Enum):
+    """How the switch takes packets from its interfaces: over packet sockets, or from AF_XDP rings by a polling core."""
+
+    SYSTEM = "system"
+    AF_XDP = "afxdp"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the switch has done so far: packets that its cache could not decide, CPU time in nanoseconds."""
+
+    upcalls: int
+    cpu_ns: int
+
+
+class VnfAcl:
+    """A running switch. Made by `vnf_acl`. One that `polls` uses a core whether there is traffic or not."""
+
+    def __init__(self, switch: OpenVSwitch, device: Switch, pid: int, *, polls: bool) -> None:
+        self.polls = polls
+        self._switch = switch
+        self._device = device
+        self._clock = ~pid << 3 | 2  # a process' CPU clock, as clock_getcpuclockid(3) makes it
+        self._generation = 0
+
+    def load(self, program: Program) -> None:
+        """Have nothing but this program, all of it written anew, with no cache entry from before. Raises Drifted."""
+        self._switch.ofctl("del-flows", _BRIDGE)
+        time.sleep(_SETTLE_S)
+        observed = self._device.observe()
+        self.change(gap.correction(observed, program, self._device.resolve), program)
+        wrong = gap.mismatch(
+            self._device.observe(), self._device.resolve(program.flows, program.ports), gap.stamp_of(program)
+        )
+        if wrong is not None:
+            raise Drifted(wrong.text)
+        self.forget()
+
+    def change(self, delta: Delta, program: Program) -> None:
+        """Apply a change in one bundle; returns at its barrier."""
+        self._device.apply(delta, gap.stamp_of(program))
+
+    def forget(self) -> None:
+        """Empty the switch's cache."""
+        self._switch.appctl("revalidator/purge")
+
+    def cached(self) -> int:
+        """How many megaflows the cache holds."""
+        return megaflows(self._switch.appctl("dpctl/show"))
+
+    def work(self) -> Work:
+        """What was done until now."""
+        upcalls = missed(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+        return Work(upcalls, time.clock_gettime_ns(self._clock))
+
+
+@contextmanager
+def vnf_acl(line: Line, ports: Ports) -> Iterator[VnfAcl]:
+    """A switch in the middle of a line, connected to us. One at a time. Raises Missing, Refused, Unreachable."""
+    folder, logs = line.layout.run_dir / f"{line.name}-ovs", line.layout.logs / f"{line.name}-ovs"
+    logs.mkdir()
+    switch = OpenVSwitch(folder, line.namespace(MIDDLE), mark=line.layout.run_dir, logs=logs)
+    switch.create()
+    line.route(False)
+    running = [switch.start_database()]
+    try:
+        running.append(switch.start_switch())
+        _build(switch, ports)
+        with connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
+            device = Switch(channels[_DATAPATH], uplink=LEFT)
+            if not device.claim(1):
+                raise Refused("the switch has another master")
+            yield VnfAcl(switch, device, running[-1].pid, polls=ports is Ports.AF_XDP)
+    finally:
+        processes.stop(running)
+        line.route(True)
+
+
+def megaflows(text: str) -> int:
+    """Of `dpctl/show`: entries of the cache."""
+    return _number(r"^\s*flows: (\d+)", text)
+
+
+def missed(text: str) -> int:
+    """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together."""
+    found = re.findall(r"^\s*miss with (?:success|failed) upcall: (\d+)", text, re.MULTILINE)
+    if not found:
+        raise Refused("the switch does not say how many packets its cache missed")
+    return sum(map(int, found))
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text, re.MULTILINE)
+    if match is None:
+        raise Refused(f"the switch said something else: {text[:200]!r}")
+    return int(match[1])
+
+
+def _build(switch: OpenVSwitch, ports: Ports) -> None:
+    if ports is Ports.AF_XDP:
+        switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
+    switch.vsctl(
+        *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
+        *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
+    )
+    for port in NEIGHBOURS_PORTS:
+        switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, "type=internal")
+    for port in (LEFT, RIGHT):
+        switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")
+        complaint = switch.vsctl("get", "interface", port, "error").strip()
+        if complaint != "[]":
+            raise Unreachable(f"{ports.value} port {port}: {complaint}")
+
+
+def _launcher(line: Line, switch: OpenVSwitch, observer: SwitchObserver) -> Launcher:
+    """Listens inside the middle, where the switch is told to look."""
+    launcher = line.inside(MIDDLE, lambda: Launcher(Listen(_CONTROLLER, 0), observer, patience_s=_PATIENCE_S))
+    switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{launcher.port}")
+    return launcher

@@ -1,0 +1,72 @@
+"""The traffic suites at their smallest, with real tools and switches: they measure, and tidy up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from system.leftovers import leftovers
+
+from orchestrator.bench.acl_size import suite as acl_size
+from orchestrator.bench.acl_size.sizes import Sizes as AclSizes
+from orchestrator.bench.ground import PREFIX
+from orchestrator.bench.promotion import suite as promotion
+from orchestrator.bench.promotion.sizes import Sizes as PromotionSizes
+from orchestrator.bench.results import Results
+from orchestrator.bench.traffic.gauges import Load, Metric
+from orchestrator.lab.layout import Layout
+
+LOAD = Load(connections=64, at_once=16, seconds=1, trips=3, sources=2)
+RULES = 20
+
+
+def quiet(_text: str, *, done: int = 0, total: int = 0) -> None:
+    assert 0 <= done <= total
+
+
+def test_acl_size_measures_every_way(layout: Layout) -> None:
+    results = acl_size.measured(AclSizes((RULES,), rounds=1, pairs=1, load=LOAD), quiet, layout)
+    assert {f"vnf_acl_pps_{RULES}_vs_{RULES}", f"vnf_acl_vs_iptables_last_{RULES}"} <= results.figures.keys()
+    ways = {line.name for line in results.series if line.y_label == Metric.PACKETS.value}
+    assert len(ways - {"VNF-ACL on AF_XDP"}) == 8
+    assert ("VNF-ACL on AF_XDP" in ways) is not bool(results.absent)
+    _positive(results)
+
+
+def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
+    results = promotion.measured(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD), quiet, layout)
+    for name in ("requests", "rtt", "cpu"):
+        assert f"{name}_lifted_vs_not" in results.figures
+    lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))
+    assert 0 < lifted <= 3 / LOAD.connections
+    assert unlifted > 2 * lifted
+    _positive(results)
+
+
+def test_a_suite_that_is_interrupted_leaves_nothing_behind() -> None:
+    place = Layout(PREFIX)
+    suite = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator.cli", "bench", "acl-size", "--quick"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ},
+    )  # fmt: skip
+    assert suite.stderr is not None
+    try:
+        assert any("round 1" in line for line in suite.stderr)
+        time.sleep(1.5)  # in the middle of something
+        suite.send_signal(signal.SIGINT)
+        suite.stderr.read()
+        assert suite.wait(30) == 130
+    finally:
+        suite.kill()
+        suite.stderr.close()
+        suite.wait()
+    assert leftovers(place) == []
+
+
+def _positive(results: Results) -> None:
+    assert results.figures
+    assert all(figure.median > 0 for figure in results.figures.values() if figure.unit != "1")
+    assert all(value >= 0 for line in results.series for value in line.y)
