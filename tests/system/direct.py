@@ -6,6 +6,7 @@ For tests of what packets do; the service and its failures have tests of their o
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection
 
 from orchestrator.compile.cookies import Cookie, Kind
@@ -56,10 +57,12 @@ class Direct:
         self._lab.ovs.appctl("revalidator/purge")  # brings the counters up to date
         channel = self._channels[int(self._lab.spec.host(host).datapath_id, 16)]
         hits = Switch(channel, uplink=self._lab.spec.host(host).uplink).hits()
-        counted = {
-            Cookie.unpack(cookie): n for cookie, n in zip(hits.cookie.tolist(), hits.packets.tolist(), strict=True)
-        }
-        return {cookie.number: n for cookie, n in counted.items() if cookie and cookie.kind is Kind.RULE and n}
+        counted: Counter[int] = Counter()
+        for number, packets in zip(hits.cookie.tolist(), hits.packets.tolist(), strict=True):
+            cookie = Cookie.unpack(number)
+            if cookie is not None and cookie.kind is Kind.RULE:
+                counted[cookie.number] += packets
+        return dict(+counted)
 
     def _bring(self, switch: Switch, program: Program) -> None:
         assert switch.claim(self._generation)
