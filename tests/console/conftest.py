@@ -121,7 +121,7 @@ def _console(url: str) -> Iterator[str]:
         process.wait(10)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     directory = tmp_path_factory.mktemp("town")
     settings = Settings(state_dir=directory)
@@ -145,7 +145,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         service.wait()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no chromium on this machine")
