@@ -188,7 +188,7 @@ class Agent:
 
     def _aim(self, goal: Goal) -> None:
         self._trouble.pop("program", None)
-        self._keeper.goal = goal
+        self._keeper.jot(goal)
         self._loop.aim(goal)
         self._keeping.poke()
 

@@ -147,7 +147,7 @@ class Controller:
         return self._fleet.is_busy()
 
     def _aim(self, goal: Goal) -> None:
-        self._keeper.goal = goal
+        self._keeper.jot(goal)
         self._fleet.aim(goal)
         self._keeping.poke()
 

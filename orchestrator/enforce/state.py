@@ -117,8 +117,11 @@ class StateDir:
             except OSError as error:
                 raise Missing(f"cannot be removed: {error.strerror}", place=str(self._path / name)) from None
 
-    def keep_deltas(self, deltas: Iterable[Delta]) -> bool:
-        """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one."""
+    def keep_deltas(self, deltas: Iterable[Delta], *, flush: bool = True) -> bool:
+        """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one.
+
+        Without `flush` it outlives this process, but not the machine before `flush_deltas`.
+        """
         frames = [encode_delta(delta) for delta in deltas]
         added = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
         if len(added) > self._journal_room:
@@ -126,13 +129,24 @@ class StateDir:
         try:
             with os.fdopen(os.open(self._path / "deltas", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as file:
                 file.write(added)
-                file.flush()
-                os.fsync(file.fileno())
+                if flush:
+                    file.flush()
+                    os.fsync(file.fileno())
         except OSError as error:
             self._journal_room = 0  # half a delta may stand there: nothing must follow it
             raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
         self._journal_room -= len(added)
         return True
+
+    def flush_deltas(self) -> None:
+        """Have what was remembered on the disk itself."""
+        try:
+            with (self._path / "deltas").open("rb") as file:
+                os.fsync(file.fileno())
+        except FileNotFoundError:
+            return  # a whole program took their place
+        except OSError as error:
+            raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
 
     def _replayed(self, program: Program) -> Program:
         """A program after the deltas that follow it on the disk."""

@@ -198,7 +198,7 @@ class FullDisk(StateDir):
     def keep_program(self, program: Program) -> None:
         raise Missing("cannot be written: No space left on device", place="program")
 
-    def keep_deltas(self, deltas: object) -> bool:
+    def keep_deltas(self, deltas: object, *, flush: bool = True) -> bool:
         raise Missing("cannot be written: No space left on device", place="deltas")
 
 

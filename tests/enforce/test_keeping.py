@@ -1,0 +1,113 @@
+"""What was reported outlives whoever reported it: it is in the file before, and on the disk soon after."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from enforce.programs import program, rule
+
+from orchestrator.enforce.keeping import Keeper
+from orchestrator.enforce.standing import Goal
+from orchestrator.enforce.state import StateDir
+from orchestrator.errors import Missing
+from orchestrator.program.delta import Delta, between
+from orchestrator.program.program import Program
+
+VERSIONS = tuple(program([rule(number) for number in range(count)], generation=count + 1) for count in range(6))
+DELTAS = tuple(between(old, new) for old, new in itertools.pairwise(VERSIONS))
+
+
+def goal(version: int, since: int = 0) -> Goal:
+    return Goal(VERSIONS[version], DELTAS[since:version])
+
+
+def on_disk(path: Path) -> int | None:
+    """The generation that a start would begin with."""
+    kept = StateDir(path).program()
+    return kept.generation if kept is not None else None
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Keeper:
+    keeper = Keeper(StateDir(tmp_path), None)
+    keeper.jot(goal(0))
+    keeper.keep()
+    return keeper
+
+
+def test_what_follows_is_in_the_file_before_anybody_is_told(keeper: Keeper, tmp_path: Path) -> None:
+    for version in range(1, 6):
+        keeper.jot(goal(version))
+        assert on_disk(tmp_path) == VERSIONS[version].generation
+    keeper.keep()
+    assert on_disk(tmp_path) == VERSIONS[5].generation
+
+
+def test_what_does_not_follow_is_written_whole_soon_after(keeper: Keeper, tmp_path: Path) -> None:
+    keeper.jot(Goal(VERSIONS[4]))
+    assert on_disk(tmp_path) == VERSIONS[0].generation
+    keeper.keep()
+    assert on_disk(tmp_path) == VERSIONS[4].generation
+    keeper.jot(goal(5, since=4))
+    assert on_disk(tmp_path) == VERSIONS[5].generation
+
+
+class Flaky(StateDir):
+    """A disk that is full while `full` is set, and counts how often it was flushed."""
+
+    full = False
+    flushes = 0
+
+    def keep_deltas(self, deltas: Iterable[Delta], *, flush: bool = True) -> bool:
+        if self.full:
+            raise Missing("no space left on device", place="deltas")
+        return super().keep_deltas(deltas, flush=flush)
+
+    def keep_program(self, program: Program) -> None:
+        if self.full:
+            raise Missing("no space left on device", place="program")
+        super().keep_program(program)
+
+    def flush_deltas(self) -> None:
+        self.flushes += 1
+        super().flush_deltas()
+
+
+def test_a_full_disk_is_told_by_keep_and_made_good_later(tmp_path: Path) -> None:
+    state = Flaky(tmp_path)
+    keeper = Keeper(state, None)
+    keeper.jot(goal(0))
+    keeper.keep()
+    state.full = True
+    keeper.jot(goal(1))
+    with pytest.raises(Missing, match="no space"):
+        keeper.keep()
+    state.full = False
+    keeper.jot(goal(2))
+    keeper.keep()
+    assert on_disk(tmp_path) == VERSIONS[2].generation
+
+
+def test_what_was_jotted_down_is_flushed_once(tmp_path: Path) -> None:
+    state = Flaky(tmp_path)
+    keeper = Keeper(state, None)
+    keeper.jot(goal(0))
+    keeper.keep()
+    keeper.jot(goal(1))
+    keeper.jot(goal(2))
+    assert state.flushes == 0
+    keeper.keep()
+    keeper.keep()
+    assert state.flushes == 1
+
+
+def test_what_was_dropped_is_not_begun_with(keeper: Keeper, tmp_path: Path) -> None:
+    keeper.jot(goal(1))
+    keeper.drop()
+    assert on_disk(tmp_path) is None
+    keeper.jot(goal(2))
+    keeper.keep()
+    assert on_disk(tmp_path) == VERSIONS[2].generation
