@@ -149,6 +149,8 @@ class Draft:
 
     def marks(self) -> Mapping[str, str]:
         """What happened to each rule of the list that is not as it was: ``new``, ``changed`` or ``moved``, by id."""
+        if not self.edits:
+            return {}
         before: dict[str, Rule] = {rule.id: rule for rule in self.base.acl.rules}
         moved = {edit.rule for edit in self.edits if isinstance(edit, Move)}
         found: dict[str, str] = {}

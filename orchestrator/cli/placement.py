@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
@@ -16,12 +16,30 @@ from orchestrator.client.placement import PlacedRule
 from orchestrator.placement.choice import Algorithm
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The rule's id.")]
-AlgorithmOption = Annotated[Algorithm | None, typer.Option("--algorithm", help="How rules are chosen.")]
-IntervalOption = Annotated[float | None, typer.Option("--interval", help="How often, in seconds (T).")]
-UpperOption = Annotated[int | None, typer.Option("--upper", help="Packets an interval to go up (UT).")]
-LowerOption = Annotated[int | None, typer.Option("--lower", help="Packets an interval to stay up (LT).")]
-BudgetOption = Annotated[int | None, typer.Option("--most", help="How many rules may be lifted.")]
-HysteresisOption = Annotated[float | None, typer.Option("--hysteresis", help="How much better another must be.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """How rules are to be chosen, as far as it is said."""
+
+    algorithm: Annotated[Algorithm | None, typer.Option("--algorithm", help="How rules are chosen.")] = None
+    interval: Annotated[float | None, typer.Option("--interval", help="How often, in seconds (T).")] = None
+    upper: Annotated[int | None, typer.Option("--upper", help="Packets an interval to go up (UT).")] = None
+    lower: Annotated[int | None, typer.Option("--lower", help="Packets an interval to stay up (LT).")] = None
+    most: Annotated[int | None, typer.Option("--most", help="How many rules may be lifted.")] = None
+    hysteresis: Annotated[float | None, typer.Option("--hysteresis", help="How much better another must be.")] = None
+
+    def settings(self) -> Mapping[str, object]:
+        """The settings that were named."""
+        every = {
+            "algorithm": self.algorithm.value if self.algorithm else None,
+            "interval_s": self.interval,
+            "upper": self.upper,
+            "lower": self.lower,
+            "most_lifted": self.most,
+            "hysteresis": self.hysteresis,
+        }
+        return {name: value for name, value in every.items() if value is not None}
 
 
 @taking
@@ -55,16 +73,11 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
 @taking
 def set_up(
     domain: DomainName,
-    algorithm: AlgorithmOption = None,
-    interval: IntervalOption = None,
-    upper: UpperOption = None,
-    lower: LowerOption = None,
-    most: BudgetOption = None,
-    hysteresis: HysteresisOption = None,
+    choosing: Choosing,
     url: Url = None,
 ) -> None:
     """Say how rules are chosen; what is left out stays as it is."""
-    said = _said(algorithm, interval, upper, lower, most, hysteresis)
+    said = choosing.settings()
     with service(url) as client:
         seen = client.placement(domain)
         client.set_placement(domain, {**seen.settings, **said}, etag=seen.etag)
@@ -74,17 +87,12 @@ def set_up(
 @taking
 def try_out(
     domain: DomainName,
-    algorithm: AlgorithmOption = None,
-    interval: IntervalOption = None,
-    upper: UpperOption = None,
-    lower: LowerOption = None,
-    most: BudgetOption = None,
-    hysteresis: HysteresisOption = None,
+    choosing: Choosing,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a round would decide now, by the domain's settings or others. Nothing is changed."""
-    said = _said(algorithm, interval, upper, lower, most, hysteresis)
+    said = choosing.settings()
     with service(url) as client:
         settings = {**client.placement(domain).settings, **said} if said else None
         found = client.try_placement(domain, settings)
@@ -118,26 +126,6 @@ def release(domain: DomainName, tenant: TenantName, rule: RuleName, url: Url = N
     with service(url) as client:
         client.leave_to_chooser(domain, tenant, rule)
     say(f"{tenant}/{rule} is left to the chooser")
-
-
-def _said(
-    algorithm: Algorithm | None,
-    interval: float | None,
-    upper: int | None,
-    lower: int | None,
-    most: int | None,
-    hysteresis: float | None,
-) -> Mapping[str, object]:
-    """The settings that were named."""
-    every = {
-        "algorithm": algorithm.value if algorithm else None,
-        "interval_s": interval,
-        "upper": upper,
-        "lower": lower,
-        "most_lifted": most,
-        "hysteresis": hysteresis,
-    }
-    return {name: value for name, value in every.items() if value is not None}
 
 
 def _json(placed: PlacedRule) -> dict[str, object]:

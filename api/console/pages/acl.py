@@ -65,7 +65,7 @@ class _AclPage:
             .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells")
         )
         self._table.add_slot("body", BODY)
-        self._table.add_slot("no-data", f"<div class='empty'>{{{{ $attrs.asked || '{_NO_RULES}' }}}}</div>")
+        self._table.add_slot("no-data", f"<div class='empty'>{_NO_RULES}</div>")
         self._table.on("request", self._paged)
         self._table.on("act", self._act)
         self._table.on("dropped", self._dropped)

@@ -7,6 +7,7 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.differences import draw_cost, draw_findings
+from api.console.parts.pieces import heading
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
 
@@ -34,7 +35,7 @@ async def build(view: View) -> None:
         place.clear()
         with place:
             draw_findings(found.findings)
-            ui.html("<h2 class='section'>What the list costs</h2>", sanitize=False)
+            heading("What the list costs")
             with ui.column().classes("panel").style("max-width: 520px"):
                 draw_cost(found.cost)
 

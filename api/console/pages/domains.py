@@ -7,6 +7,7 @@ import datetime as dt
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.pieces import empty, heading
 from api.console.parts.view import View
 from orchestrator.client import Domain, Enforced, Enforcer, Host
 from orchestrator.errors import AclflowError
@@ -18,8 +19,7 @@ async def build(view: View) -> None:
     """Draw the page."""
     found = await view.read("domains", lambda client: list(client.domains()), fresh_s=2)
     if not found:
-        with ui.element("div").classes("empty"):
-            ui.label("No domain yet. A domain is a set of hosts that hold the same rules; make one with:")
+        with empty("No domain yet. A domain is a set of hosts that hold the same rules; make one with:"):
             ui.label("aclflow domain create NAME").classes("mono")
         return
     for domain in found:
@@ -69,7 +69,7 @@ class _Domain:
         now = dt.datetime.now(dt.UTC)
         self._rows.clear()
         with self._rows:
-            ui.html("<h2 class='section'>Hosts</h2>", sanitize=False)
+            heading("Hosts")
             if not hosts:
                 ui.label("No host yet: onboard one with `aclflow domain add-host`.").classes("quiet")
             for host in hosts:
@@ -83,7 +83,7 @@ class _Domain:
                     ui.label(f"uplink {host.uplink}").classes("quiet small")
                     ui.space()
                     ui.label(_state_words(lag)).classes("small")
-            ui.html("<h2 class='section'>Enforcers</h2>", sanitize=False)
+            heading("Enforcers")
             if not enforcers:
                 ui.label("None has enrolled: make a one-time token with `aclflow domain invite`.").classes("quiet")
             for each in enforcers:

@@ -8,6 +8,7 @@ from api.console import words
 from api.console.draft import SetGroup
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
+from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
@@ -43,8 +44,7 @@ class _Groups:
         acl = self._desk.draft.acl
         with self._list:
             if not acl.groups:
-                with ui.element("div").classes("empty"):
-                    ui.label("No groups yet. Make one for addresses that several rules share, such as your offices.")
+                empty("No groups yet. Make one for addresses that several rules share, such as your offices.")
             for name in sorted(acl.groups):
                 self._draw_group(acl, acl.groups[name])
 

@@ -11,6 +11,7 @@ from api.console.draft import ReplaceAll
 from api.console.parts.desk import Desk
 from api.console.parts.differences import Json, draw_difference
 from api.console.parts.draftbar import DraftBar
+from api.console.parts.pieces import empty
 from api.console.parts.view import View
 from orchestrator.client import AclVersion
 from orchestrator.errors import AclflowError, TooLarge
@@ -23,10 +24,7 @@ async def build(view: View) -> None:
     desk = await Desk.of(view)
     found = await view.read("versions", lambda client: list(client.acl_versions(view.tenant)), fresh_s=2)
     if len(found) < 2:
-        with ui.element("div").classes("empty"):
-            ui.label(
-                "The list has not been changed yet. Every commit will be a version here, to compare and to go back to."
-            )
+        empty("The list has not been changed yet. Every commit will be a version here, to compare and to go back to.")
         return
     bar = DraftBar(desk)
     desk.on_change = bar.refresh

@@ -8,6 +8,7 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.events import draw_events
+from api.console.parts.pieces import heading
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Event, RuleHits, TenantHits
@@ -36,10 +37,10 @@ async def build(view: View) -> None:
         page.findings = page.tile("Findings", "…", "looking", target=path_of("check", view.tenant))
     with ui.row().classes("w-full gap-4 items-stretch"):
         with ui.column().classes("panel").style("flex: 3; min-width: 340px"):
-            ui.html("<h2 class='section'>Busiest rules</h2>", sanitize=False)
+            heading("Busiest rules")
             page.busiest = ui.column().classes("w-full gap-2")
         with ui.column().classes("panel").style("flex: 2; min-width: 300px"):
-            ui.html("<h2 class='section'>What happened</h2>", sanitize=False)
+            heading("What happened")
             page.happened = ui.column().classes("w-full gap-1")
     DraftBar(desk)
     await page.refresh()

@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Domain
@@ -37,8 +38,7 @@ async def build(view: View) -> None:
     ).classes("quiet")
     domains = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
     if not domains:
-        with ui.element("div").classes("empty"):
-            ui.label("There is no domain yet, so there are no rules to lift.")
+        empty("There is no domain yet, so there are no rules to lift.")
     for domain in domains:
         panel = _Placement(view, domain)
         panel.draw()

@@ -12,6 +12,7 @@ from api.console import words
 from api.console.draft import Draft
 from api.console.parts.desk import Desk
 from api.console.parts.differences import draw_cost, draw_difference, draw_findings
+from api.console.parts.pieces import empty, heading
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Enforced, Finding, Review, Written
@@ -25,8 +26,7 @@ async def build(view: View) -> None:
     """Draw the page."""
     desk = await Desk.of(view)
     if not desk.draft.edits:
-        with ui.element("div").classes("empty"):
-            ui.label("There is nothing to commit: the draft is the list as it is.")
+        with empty("There is nothing to commit: the draft is the list as it is."):
             ui.link("Back to the access list", path_of("acl", view.tenant))
         return
     _ReviewPage(desk).draw()
@@ -40,7 +40,7 @@ class _ReviewPage:
     def draw(self) -> None:
         draft = self._desk.draft
         with ui.column().classes("panel"):
-            ui.html("<h2 class='section'>Changes</h2>", sanitize=False)
+            heading("Changes")
             for edit in draft.edits[:50]:
                 ui.label(f"• {edit}")
             if len(draft.edits) > 50:
@@ -84,7 +84,7 @@ class _ReviewPage:
         with self._found:
             draw_difference(review.difference)
             _draw_new(new, len(review.findings))
-            ui.html("<h2 class='section'>Cost</h2>", sanitize=False)
+            heading("Cost")
             with ui.column().classes("panel"):
                 draw_cost(review.cost, current.cost)
 
@@ -123,7 +123,7 @@ def _subject(finding: Finding) -> tuple[str, tuple[str, ...]]:
 
 def _draw_new(new: Sequence[Finding], total: int) -> None:
     with ui.row().classes("items-center gap-2"):
-        ui.html("<h2 class='section'>Findings that this change brings</h2>", sanitize=False)
+        heading("Findings that this change brings")
         ui.label(f"{words.count(total)} in the whole list").classes("chip none")
     if new:
         draw_findings(new)

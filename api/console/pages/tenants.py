@@ -5,6 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Tenant
@@ -17,8 +18,7 @@ async def build(view: View) -> None:
     found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=1)
     ui.button("New tenant", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
     if not found:
-        with ui.element("div").classes("empty"):
-            ui.label("No tenant yet. A tenant owns prefixes and says which traffic may reach them.")
+        empty("No tenant yet. A tenant owns prefixes and says which traffic may reach them.")
         return
     for tenant in found:
         _draw(tenant)

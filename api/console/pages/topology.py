@@ -9,6 +9,7 @@ from collections import Counter
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.pieces import empty
 from api.console.parts.view import View
 from api.console.pictures.topology import HostState, TenantPlace, domain_picture
 from orchestrator.client import Client, Domain, Enforced
@@ -23,8 +24,7 @@ async def build(view: View) -> None:
     """Draw the page."""
     found = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
     if not found:
-        with ui.element("div").classes("empty"):
-            ui.label("Nothing to draw yet: there is no domain.")
+        empty("Nothing to draw yet: there is no domain.")
         return
     pictures = [(domain, ui.html("", sanitize=False).classes("panel")) for domain in found]
 

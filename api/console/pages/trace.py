@@ -10,6 +10,7 @@ from nicegui import ui
 from api.console.draft import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
+from api.console.parts.pieces import heading
 from api.console.parts.ruleform import ask_for_rule, document_of
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
@@ -152,7 +153,7 @@ class _TracePage:
 
     def _show_rule(self, rule: Mapping[str, Any], step: Step) -> None:
         with ui.column().classes("panel"):
-            ui.html("<h2 class='section'>The rule that decides</h2>", sanitize=False)
+            heading("The rule that decides")
             with ui.row().classes("items-center gap-3"):
                 ui.label(rule["action"]).classes(f"chip {'good' if rule['action'] == 'permit' else 'bad'}")
                 ui.label(rule["id"]).classes("font-bold")

@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.pieces import empty, heading
 from orchestrator.client import Finding
 
 Json = Mapping[str, Any]
@@ -34,15 +35,14 @@ def draw_difference(changes: Sequence[Json] | None) -> None:
         ui.label("The two lists have next to nothing in common: everything may fare otherwise.").classes("chip warn")
         return
     if not changes:
-        with ui.element("div").classes("empty"):
-            ui.label("No packet fares otherwise. Only words or places of rules change.")
+        empty("No packet fares otherwise. Only words or places of rules change.")
         return
     for becomes, title, kind in (("permit", "Newly permitted", "good"), ("deny", "Newly denied", "bad")):
         some = [change for change in changes if change["becomes"] == becomes]
         if not some:
             continue
         with ui.row().classes("items-center gap-2"):
-            ui.html(f"<h2 class='section'>{title}</h2>", sanitize=False)
+            heading(title)
             ui.label(words.of(len(some), "set of packets", "sets of packets")).classes(f"chip {kind}")
         with ui.column().classes("panel"):
             for change in some[:MOST_SHOWN]:
@@ -72,8 +72,7 @@ def _rule(name: str) -> str:
 def draw_findings(findings: Sequence[Finding], counts: Mapping[str, int] | None = None) -> None:
     """Findings by kind, the worst first."""
     if not findings:
-        with ui.element("div").classes("empty"):
-            ui.label("Nothing found: every rule decides something, none is in the way of another.")
+        empty("Nothing found: every rule decides something, none is in the way of another.")
         return
     for kind, (colour, meaning) in _KINDS.items():
         some = [finding for finding in findings if finding.kind == kind]

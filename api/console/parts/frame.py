@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from api.console.parts.pieces import empty
 from api.console.parts.tree import Place, sections_for
 from api.console.sessions import Session
 from orchestrator.client import Tenant
@@ -66,8 +67,7 @@ async def frame(session: Session, place: Place, tenant: str) -> ui.column:
 
 def say_lost(error: AclflowError) -> None:
     """What a page shows that could not be read: it tries again as soon as the service answers."""
-    with ui.element("div").classes("empty"):
-        ui.label("The service does not answer, so there is nothing to show yet.")
+    with empty("The service does not answer, so there is nothing to show yet."):
         ui.label(error.reason).classes("small quiet")
         ui.label("This page goes on by itself when it is back.").classes("small quiet")
     ui.timer(_LOOK_S, ui.navigate.reload, once=True)
@@ -75,8 +75,7 @@ def say_lost(error: AclflowError) -> None:
 
 def say_refused(reason: str) -> None:
     """What a page shows that may not be seen, or is about something that is not there."""
-    with ui.element("div").classes("empty"):
-        ui.label(reason)
+    empty(reason)
 
 
 def _tree(session: Session, here: Place) -> None:
