@@ -538,7 +538,7 @@ def test_the_ssl_object_is_never_used_by_two_threads_at_once() -> None:
     ours, theirs = socket.socketpair()
     touchy = Touchy(ours)
     stream = TlsStream(touchy, 5.0)  # type: ignore[arg-type]
-    echo = threading.Thread(target=lambda: [theirs.sendall(theirs.recv(1 << 16)) for _ in range(60)])
+    echo = threading.Thread(target=lambda: [theirs.sendall(data) for data in iter(lambda: theirs.recv(1 << 16), b"")])
     writer = threading.Thread(target=lambda: [(stream.sendall(b"x" * 1000), time.sleep(0.001)) for _ in range(60)])
     received: list[bytes] = []
     reader = threading.Thread(target=stream.serve, args=(received.append,))
