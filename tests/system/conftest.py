@@ -17,7 +17,8 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.wire import Wire
 from orchestrator.policy.model import TenantId
 
-LAYOUT = Layout("actest-")
+LAYOUT = Layout(os.environ.get("ACLFLOW_TEST_PREFIX", "actest-"))
+"""Two runs beside each other need a prefix each."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
