@@ -138,7 +138,7 @@ def test_a_conversation_that_cannot_be_is_refused(lab: Lab) -> None:
 
 
 def test_a_second_lab_of_the_same_name_is_refused_and_one_beside_it_is_not_touched(lab: Lab) -> None:
-    with pytest.raises(Conflict, match=f"aclflow lab down --prefix {layout.prefix}"):
+    with pytest.raises(Conflict, match=f"aclflow lab down --prefix {lab.layout.prefix}"):
         pop.up(lab.layout, spec.load())
     beside = Layout("actest2-")
     pop.down(beside)
