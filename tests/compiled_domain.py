@@ -28,10 +28,12 @@ _MARK = 0xAC1 << 52
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a packet, and the numbers behind the rows it hit: (kind, number)."""
+    """What became of a packet, and the numbers behind the rows it hit: (kind, number); and behind those that had it
+    reported, with the numbers of the meters' tenants."""
 
     arrived: bool
     deciders: tuple[tuple[int, int], ...]
+    reporters: frozenset[tuple[tuple[int, int], int]]
 
 
 class Domain:
@@ -52,18 +54,18 @@ class Domain:
         """A packet's way from its endpoint (or from outside) to its endpoint (or out)."""
         sender, receiver = self._at(packet.family, packet.source), self._at(packet.family, packet.destination)
         assert sender is not None or receiver is not None
-        cookies: list[int] = []
+        journeys: list[Journey] = []
         if sender is not None:
             fields = fields_of(packet, self._number[sender.port], sender.mac, GATEWAY_MAC, first=first)
             journey = self._switches[self._home[sender.name]].send(fields)
-            cookies += journey.cookies
+            journeys.append(journey)
             if not journey.out or receiver is None or self._home[receiver.name] == self._home[sender.name]:
-                return Outcome(self._arrived(journey, receiver), _deciders(cookies))
+                return _outcome(self._arrived(journey, receiver), journeys)
             assert self._arrived(journey, None), "it must leave by the uplink"
         assert receiver is not None
         fields = fields_of(packet, UPLINK_PORT, GATEWAY_MAC, GATEWAY_MAC, first=first)
         journey = self._switches[self._home[receiver.name]].send(fields)
-        return Outcome(self._arrived(journey, receiver), _deciders(cookies + journey.cookies))
+        return _outcome(self._arrived(journey, receiver), [*journeys, journey])
 
     def _at(self, family: Family, address: int) -> Endpoint | None:
         return endpoint_at(self.policy, family, address)
@@ -77,6 +79,13 @@ class Domain:
         assert (port, fields["eth_dst"]) == wanted, f"left by port {port} to {fields['eth_dst']:012x}"
         assert fields["eth_src"] == GATEWAY_MAC
         return True
+
+
+def _outcome(arrived: bool, journeys: Sequence[Journey]) -> Outcome:
+    cookies = [cookie for journey in journeys for cookie in journey.cookies]
+    reported = [each for journey in journeys for each in journey.reported]
+    reporters = frozenset((_deciders([cookie])[0], meter - 1) for cookie, meter in reported)
+    return Outcome(arrived, _deciders(cookies), reporters)
 
 
 def _deciders(cookies: list[int]) -> tuple[tuple[int, int], ...]:
@@ -148,11 +157,22 @@ def _neighbours(policy: Policy) -> Iterator[Packet]:
 def check(domain: Domain, packet: Packet) -> None:
     """The law, for one packet, whole and as a first fragment."""
     decision = decide(domain.policy, packet)
-    wanted = Outcome(decision.permitted, tuple(_decider(domain.policy, step) for step in decision.steps))
+    reporters = frozenset(_reporters(domain.policy, decision.steps))
+    wanted = Outcome(decision.permitted, tuple(_decider(domain.policy, step) for step in decision.steps), reporters)
     assert domain.send(packet) == wanted, f"{packet}: {decision}"
     ports_shown = packet.protocol not in (TCP, UDP, SCTP) or (packet.source_port, packet.destination_port) != (0, 0)
     if not packet.later_fragment and ports_shown:
         assert domain.send(packet, first=True) == wanted, f"{packet} as first fragment: {decision}"
+
+
+def _reporters(policy: Policy, steps: Sequence[Step]) -> Iterator[tuple[tuple[int, int], int]]:
+    """The deciders whose rules log, with the number of the tenant (0: the operator) that is to be told."""
+    logging = {(tenant.id, rule.id) for tenant in policy.tenants for rule in tenant.acl.rules if rule.log}
+    logging |= {(None, rule.id) for rule in policy.operator if rule.log}
+    numbers = {tenant.id: tenant.number for tenant in policy.tenants}
+    for step in steps:
+        if (step.tenant, step.rule) in logging:
+            yield _decider(policy, step), numbers[step.tenant] if step.tenant is not None else 0
 
 
 def _decider(policy: Policy, step: Step) -> tuple[int, int]:

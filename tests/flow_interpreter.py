@@ -62,11 +62,13 @@ class Row:
 
 @dataclass
 class Journey:
-    """Where a packet went: the cookie of the row it hit in each table, and what left by which port."""
+    """Where a packet went: the cookie of the row it hit in each table, what left by which port, and the cookies of
+    the rows that had it reported, with the meters."""
 
     cookies: list[int] = field(default_factory=list)
     tables: list[int] = field(default_factory=list)
     out: list[tuple[int, Fields]] = field(default_factory=list)
+    reported: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Switch:
@@ -208,6 +210,9 @@ def _apply(actions: bytes, fields: Fields, journey: Journey) -> None:
             assert (source_at, destination_at) == (0, 0)
             assert bits == 8 * source[3] == 8 * destination[3]
             fields[_name(destination)] = fields[_name(source)]
+        elif kind == 0xFFFF and body[:6] == bytes.fromhex("000023200025"):
+            assert body[6:24] == bytes.fromhex("000000000000 0000 0008 0080 0000 0005 0008"), "octets, then the meter"
+            journey.reported.append((journey.cookies[-1], int.from_bytes(body[24:], "big")))
         elif kind == 0xFFFF and body[:6] == bytes.fromhex("00002320000f"):
             assert body[6:8] == bytes.fromhex("001f")  # 32 bits from offset 0
             _output(fields[_name(body[8:12])], fields, journey)

@@ -109,7 +109,9 @@ def rules(
     far: Sequence[Prefix] = FAR_POOL,
     groups: Sequence[str] = (),
 ) -> Rule:
-    """One valid rule, on its own side about addresses of `own`. It can match something unless its groups are empty."""
+    """One valid rule, on its own side about addresses of `own`. It can match something unless its groups are empty.
+
+    Some of a list's rules log, by their names."""
     chosen = draw(st.sampled_from(list(Direction))) if direction is None else direction
     ours, theirs = draw(addresses(own, groups)), draw(addresses(far, groups))
     protocol = draw(st.sampled_from((None, TCP, TCP, UDP, ICMP, ICMPV6, SCTP, 47, 44)))
@@ -132,6 +134,7 @@ def rules(
         established=flags == "established",
         tcp_flags=flags if isinstance(flags, FlagMatch) else None,
         fragments=plain and draw(st.sampled_from((False, False, False, True))),
+        log=name.endswith(("1", "4")),
     )
     return _of_one_version(rule)
 

@@ -13,6 +13,7 @@ from enforce.dummy_ovs import DummyOvs
 
 from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.meters import meter_in
 from orchestrator.compile.pipeline import Table
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.policy.addresses import Family, format_address
@@ -51,8 +52,14 @@ class Bridge:
         self._socket.close()
 
     def hold(self, rows: list[Flow]) -> None:
-        """Replace every row of the bridge."""
+        """Replace every row of the bridge, and every meter by those that the rows declare."""
         self._send(14, FLOW_REMOVED_ALL)
+        self._send(29, struct.pack(">HHI", 2, 0, 0xFFFFFFFF))
+        for row in rows:
+            if row.table == Table.METERS:
+                meter = meter_in(row.match)
+                assert meter is not None
+                self._send(29, struct.pack(">HHI HHII4x", 0, 6, meter.number, 1, 16, meter.rate, meter.burst))
         for row in rows:
             length = 4 + len(row.match)
             match = struct.pack(">HH", 1, length) + row.match + bytes(-length % 8)
@@ -139,8 +146,13 @@ class Tracer:
 
 
 def out_of(actions: str) -> str:
-    """The port at the end of some datapath actions; "drop" if there is none."""
-    return actions.rsplit(",", 1)[-1]
+    """The port at the end of some datapath actions; "drop" if there is none. Reports are no way out."""
+    return (
+        re.sub(r"sample\(sample=100.0%,actions\(meter\(\d+\),userspace\([^()]*\([^()]*\)\)\)\),?", "", actions).rsplit(
+            ",", 1
+        )[-1]
+        or "drop"
+    )
 
 
 def flow_of(packet: Packet, sender: Endpoint | None, numbers: dict[str, int]) -> str:

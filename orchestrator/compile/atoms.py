@@ -62,6 +62,7 @@ def atoms(
     ports, source_ports, destination_ports = _both(rules, "source_ports", "destination_ports")
     directions, direction_of = distinct(rules, "direction")
     actions, action_of = distinct(rules, "action")
+    logs, log_of = distinct(rules, "log")
     kinds = _Kinds.of(rules)
     listed = _Listed(
         source=source,
@@ -71,6 +72,7 @@ def atoms(
         kind=kinds.of_rule,
         direction=np.array([_DIRECTIONS[each] for each in directions], np.uint8)[direction_of],
         action=np.array([_ACTIONS[each] for each in actions], np.uint8)[action_of],
+        log=np.array(logs, np.uint8)[log_of],
     )
     pools = _Pools(_side_pool(sides, groups), _port_pool(ports), kinds)
     return _expanded(listed, pools, tenant, _numbers(rules, numbers))
@@ -101,7 +103,7 @@ def _both(rules: Sequence[Rule], one: str, other: str) -> tuple[list[Any], Indic
 
 
 class _Listed(NamedTuple):
-    """A row a rule: places in the pools, direction and action."""
+    """A row a rule: places in the pools, direction, action and whether it logs."""
 
     source: Indices
     destination: Indices
@@ -110,6 +112,7 @@ class _Listed(NamedTuple):
     kind: Indices
     direction: npt.NDArray[np.uint8]
     action: npt.NDArray[np.uint8]
+    log: npt.NDArray[np.uint8]
 
 
 class _Pool(NamedTuple):
@@ -269,6 +272,7 @@ def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> Ru
         flags_value=flags_value,
         flags_mask=flags_mask,
         frag=np.where(with_ports, np.uint8(FRAG_NOT_LATER), pools.kinds.frag[kind]),
+        log=listed.log[rule],
     )
 
 

@@ -31,7 +31,7 @@ MANY = 1024
 """Nobody asks how many more rows than this a box takes."""
 
 _HALF = (1 << 64) - 1
-_NAMES = tuple(name for name in COLUMNS if name not in ("order", "number", "tenant", "direction", "action"))
+_NAMES = tuple(name for name in COLUMNS if name not in ("order", "number", "tenant", "direction", "action", "log"))
 _Row = tuple[int, ...]
 """What an atom matches, in the order of `_NAMES`."""
 
@@ -39,7 +39,7 @@ _Row = tuple[int, ...]
 def box_atoms(boxes: Sequence[Box], most: int) -> RuleTable | None:
     """The atoms of some boxes; `order` is the box that each is of. None if there are more than `most`.
 
-    Numbers, tenants, directions and actions are left at zero.
+    Numbers, tenants, directions, actions and logs are left at zero.
     """
     found: list[tuple[int, _Row]] = []
     for number, box in enumerate(boxes):

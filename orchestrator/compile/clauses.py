@@ -29,7 +29,7 @@ from orchestrator.compile.atoms import atoms
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.covers import has
 from orchestrator.compile.instructions import conjunction, instructions
-from orchestrator.compile.openflow import RuleStage, rule_flows
+from orchestrator.compile.openflow import RuleStage, doings, meter_of, rule_flows
 from orchestrator.compile.oxm import Term
 from orchestrator.compile.sides import Regrouping, Sides
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
@@ -89,7 +89,7 @@ class _Unit:
         terms = [Term(oxm.CONJ_ID, self.conj_id), Term(oxm.ETH_TYPE, version)]
         if stage.register is not None:
             terms.append(Term(stage.register, tenant))
-        doing = stage.permit if self.rule.action is Action.PERMIT else stage.deny
+        doing = doings(stage, meter_of(tenant))[(self.rule.action is Action.DENY) + 2 * self.rule.log]
         cookie = Cookie(Tier.HOST, Kind.RULE, self.number).pack()
         return Flow(stage.table, self.priority, oxm.pack(terms), doing, cookie, tenant)
 

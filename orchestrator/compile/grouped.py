@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +42,7 @@ class _StoodFor(NamedTuple):
 class TenantList:
     """A tenant's rules in both directions, compiled. For `change` see `CompiledList`.
 
-    `naming` are the positions of the rules that name groups.
+    `naming` are the positions of the rules that name groups, `logging` is how many rules log.
     """
 
     tenant: Tenant
@@ -49,6 +50,7 @@ class TenantList:
     naming: _Places
     stood_for: tuple[_StoodFor, ...]
     placed: tuple[Placed, ...]
+    logging: int
     change: RowChange | None = None
 
     @property
@@ -76,7 +78,7 @@ class TenantList:
         stood_for = tuple(_conjunctive(tenant, sides, several, {}))
         plain = CompiledList.of(_with_hulls(tenant, stood_for), returns, sides)
         naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)
-        return cls(tenant, plain, naming, stood_for, _placed(plain, stood_for, tenant))
+        return cls(tenant, plain, naming, stood_for, _placed(plain, stood_for, tenant), _logging(rules))
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
@@ -94,7 +96,9 @@ class TenantList:
             difference = replace(difference, rules=_with_other_hulls(edit, self.stood_for, stood_for))
         plain = self.plain.updated(_with_hulls(tenant, stood_for), returns, difference)
         placed = _placed(plain, stood_for, tenant)
-        found = TenantList(tenant, plain, naming, stood_for, placed, plain.change)
+        logging = self.logging + _logging(rules[place] for place in fresh)
+        logging -= _logging(self.tenant.acl.listed[place] for place in _gone(edit))
+        found = TenantList(tenant, plain, naming, stood_for, placed, logging, plain.change)
         if (not placed and not self.placed) or plain.change is None:
             return found
         return replace(found, change=self._with_conjunctions(plain.change, placed, difference, tenant.number))
@@ -128,6 +132,14 @@ class TenantList:
             removed.append(gone)
             added.append(come)
         return RowChange(FlowTable.joined(removed), FlowTable.joined(added))
+
+
+def _logging(rules: Iterable[Rule]) -> int:
+    return sum(map(attrgetter("log"), rules))
+
+
+def _gone(edit: Sequence[Hunk]) -> Iterable[int]:
+    return (place for hunk in edit for place in range(hunk.first, hunk.first + hunk.gone))
 
 
 def _of_stage(placed: Sequence[Placed], direction: Direction) -> list[Placed]:

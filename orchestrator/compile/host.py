@@ -20,11 +20,13 @@ from orchestrator.compile.grouped import TenantList
 from orchestrator.compile.lifted import Lifted
 from orchestrator.compile.lifts import Lift
 from orchestrator.compile.lists import operator_rows
+from orchestrator.compile.meters import meter_row
 from orchestrator.compile.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.compile.symbols import port_table, symbols
 from orchestrator.errors import AclflowError, BadPolicy
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix, aggregate
+from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, Endpoint, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.program.blocks import Blocks
 from orchestrator.program.delta import Delta, delta_of, difference
@@ -74,6 +76,9 @@ class CompileCache:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.followed_by(policy)
         parts = {name: self._part(name, source) for name, source in _sources(policy, sites)}
+        logging = _logging(policy, parts)
+        if logging or _METERS in self._parts:
+            parts[_METERS] = self._part(_METERS, _Meters(logging, policy.log_limit))
         if lifted or _LIFTED in self._parts:
             parts[_LIFTED] = self._part(_LIFTED, _Lifted(tuple(lifted), policy))
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in parts.items()]
@@ -194,11 +199,26 @@ class _Lifted:
         return _Part(self, lifted.rows, lifted=lifted)
 
 
-_Source = _Places | _Lists | _Ends | _Operator | _Lifted
+@dataclass(frozen=True, slots=True, eq=False)
+class _Meters:
+    """What the meters of tenants whose rules log are made of."""
+
+    tenants: frozenset[int]
+    limit: LogLimit
+
+    def is_same(self, other: _Source) -> bool:
+        """Whether the rows would be the same."""
+        return isinstance(other, _Meters) and self.tenants == other.tenants and self.limit == other.limit
+
+    def compiled(self, before: _Part | None) -> _Part:  # noqa: ARG002 -- cheap enough from scratch
+        return _Part(self, FlowTable.of(meter_row(tenant, self.limit) for tenant in sorted(self.tenants)))
+
+
+_Source = _Places | _Lists | _Ends | _Operator | _Lifted | _Meters
 _Name = tuple[type, str]
 """The kind of a source, and the tenant that it belongs to."""
 
-_LIFTED = (_Lifted, "")
+_LIFTED, _METERS = (_Lifted, ""), (_Meters, "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -270,6 +290,12 @@ def _sources(policy: Policy, sites: _Sites) -> Iterable[tuple[_Name, _Source]]:
         mine = sites.places[tenant.id]
         endpoints = tuple([endpoint for endpoint, _ in mine])
         yield (_Places, tenant.id), _Places(tenant.number, endpoints, tuple([symbol for _, symbol in mine]))
+
+
+def _logging(policy: Policy, parts: Mapping[_Name, _Part]) -> frozenset[int]:
+    """The numbers of the tenants with rules that log; 0 for the operator."""
+    tenants = [part.rules.tenant.number for part in parts.values() if part.rules is not None and part.rules.logging]
+    return frozenset([0, *tenants] if any(rule.log for rule in policy.operator) else tenants)
 
 
 def _check_endpoints(policy: Policy) -> None:

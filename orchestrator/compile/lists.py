@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from orchestrator.compile.labels import LabelColumn, Labels
 from orchestrator.compile.levels import Levels, levels, packed
 from orchestrator.compile.members import Members
 from orchestrator.compile.native import extension
-from orchestrator.compile.openflow import MOST_FLOWS, RuleStage, flow_counts, rule_flows
+from orchestrator.compile.openflow import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
 from orchestrator.compile.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.pipeline import (
     DESTINATION_TENANT,
@@ -218,12 +219,19 @@ def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[
 
 def _flows(table: RuleTable, stage: RuleStage) -> FlowTable:
     """The rows of one direction; all pieces have the same instruction set."""
-    flows = rule_flows(table, stage, np.zeros(len(table), np.uint16), table.number | _RULE_COOKIE)
-    numbers = np.array([_INSTRUCTIONS.index(each) for each in flows.instruction_set], np.uint32)
-    return replace(flows, instructions=numbers[flows.instructions], instruction_set=_INSTRUCTIONS)
+    meter = meter_of(int(table.tenant[0])) if len(table) else 0
+    flows = rule_flows(table, stage, np.zeros(len(table), np.uint16), table.number | _RULE_COOKIE, meter)
+    whole = _all_doings(meter)
+    numbers = np.array([whole.index(each) for each in flows.instruction_set], np.uint32)
+    return replace(flows, instructions=numbers[flows.instructions], instruction_set=whole)
 
 
-_INSTRUCTIONS = tuple(dict.fromkeys(each for _, stage, _ in _STAGES for each in (stage.permit, stage.deny)))
+@lru_cache(maxsize=1024)
+def _all_doings(meter: int) -> tuple[bytes, ...]:
+    """The instruction set of a list's rows."""
+    return tuple(dict.fromkeys(each for _, stage, _ in _STAGES for each in doings(stage, meter)))
+
+
 _NO_PIECE = _piece(RuleTable.empty(), _labels(()), np.empty(0, np.int32), ())
 
 
@@ -232,7 +240,7 @@ def operator_rows(policy: Policy) -> FlowTable:
     rules = policy.operator
     table = atoms(rules, {}, numbers=policy.operator_numbers).in_one_list()
     priority = priorities(levels(table), table, rules, highest=STATIC_PRIORITY, lowest=LOWEST_RULE_PRIORITY)
-    return rule_flows(table, OPERATOR_STAGE, priority, table.number | _OPERATOR_COOKIE)
+    return rule_flows(table, OPERATOR_STAGE, priority, table.number | _OPERATOR_COOKIE, meter_of(0))
 
 
 def return_atoms(tenant: int) -> RuleTable:

@@ -11,13 +11,14 @@ are disjoint, as the pairs are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile import oxm
+from orchestrator.compile.instructions import reporting
 from orchestrator.compile.oxm import Field
 from orchestrator.errors import TooLarge
 from orchestrator.policy.ports import PortRange, masks
@@ -51,6 +52,18 @@ class RuleStage:
     register: Field | None
     permit: bytes
     deny: bytes
+
+
+@lru_cache(maxsize=1024)
+def doings(stage: RuleStage, meter: int) -> tuple[bytes, ...]:
+    """What rows do that permit, that deny, that permit and report, that deny and report."""
+    plain = stage.permit, stage.deny
+    return (*plain, *(reporting(each, meter) for each in plain))
+
+
+def meter_of(tenant: int) -> int:
+    """The meter that bounds how often packets of a tenant's rules are reported; 0: the operator's."""
+    return tenant + 1
 
 
 class MaskedRules(NamedTuple):
@@ -106,8 +119,11 @@ class _Covers(NamedTuple):
         return found[:, 0], found[:, 1]
 
 
-def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64) -> FlowTable:
-    """The flow entries of a table's rules; `priority` and `cookie` are columns, one value an atom."""
+def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, meter: int = 0) -> FlowTable:
+    """The flow entries of a table's rules; `priority` and `cookie` are columns, one value an atom.
+
+    `meter` is that of the rules that log; where none does it is not looked at.
+    """
     masked = with_port_masks(rules)
     atom = masked.atom
     match, length = _matches(rules if len(rules) == len(atom) else rules.take(atom), masked, stage.register)
@@ -118,8 +134,8 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64) -
         tenant=rules.tenant[atom],
         match_length=length,
         match=match,
-        instructions=(rules.action[atom] != PERMIT).astype(np.uint32),
-        instruction_set=(stage.permit, stage.deny),
+        instructions=((rules.action[atom] != PERMIT) + 2 * rules.log[atom]).astype(np.uint32),
+        instruction_set=doings(stage, meter) if rules.log.any() else (stage.permit, stage.deny),
     )
 
 

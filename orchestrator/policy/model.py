@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NewType
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
 from orchestrator.policy.listed import Listed
+from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, only_family
 
@@ -350,6 +351,7 @@ class Policy:
     operator_numbers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED
     endpoints: tuple[Endpoint, ...] = ()
+    log_limit: LogLimit = USUAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class RuleTable:
     flags_mask: npt.NDArray[np.uint8]
     """0: TCP flags are not looked at."""
     frag: npt.NDArray[np.uint8]
+    log: npt.NDArray[np.uint8]
+    """1: the packets that the rule decides are reported."""
 
     def __len__(self) -> int:
         return len(self.order)
@@ -89,6 +91,6 @@ COLUMNS = {
     "family": np.uint8, "protocol": np.int16, "src_hi": np.uint64, "src_lo": np.uint64, "src_len": np.uint8,
     "dst_hi": np.uint64, "dst_lo": np.uint64, "dst_len": np.uint8, "sp_lo": np.uint16, "sp_hi": np.uint16,
     "dp_lo": np.uint16, "dp_hi": np.uint16, "icmp_type": np.int16, "icmp_code": np.int16,
-    "flags_value": np.uint8, "flags_mask": np.uint8, "frag": np.uint8,
+    "flags_value": np.uint8, "flags_mask": np.uint8, "frag": np.uint8, "log": np.uint8,
 }  # fmt: skip
 """The columns of a `RuleTable` and their types."""

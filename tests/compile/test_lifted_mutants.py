@@ -171,8 +171,8 @@ def all_levels_equal(table: Any) -> Any:
     return np.zeros(len(table), np.int32)
 
 
-def shifted_cookies(rules: Any, stage: RuleStage, priority: Any, cookie: Any) -> FlowTable:
-    return rule_flows(rules, stage, priority, np.roll(cookie, 1))
+def shifted_cookies(rules: Any, stage: RuleStage, priority: Any, cookie: Any, meter: int = 0) -> FlowTable:
+    return rule_flows(rules, stage, priority, np.roll(cookie, 1), meter)
 
 
 def only_the_last_part(rows: Any, row: int, **bounds: Any) -> Any:

@@ -47,8 +47,10 @@ def one_bit_short(length: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(length == 0, np.uint64(0), np.where(length == 24, right << np.uint64(1), right))
 
 
-def shifted_cookies(rules: RuleTable, stage: openflow.RuleStage, priority: Any, cookie: Any) -> FlowTable:
-    return openflow.rule_flows(rules, stage, priority, np.roll(cookie, 1))
+def shifted_cookies(
+    rules: RuleTable, stage: openflow.RuleStage, priority: Any, cookie: Any, meter: int = 0
+) -> FlowTable:
+    return openflow.rule_flows(rules, stage, priority, np.roll(cookie, 1), meter)
 
 
 def blind_to_fragments(*arguments: Any, **named: Any) -> RuleTable:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,8 +18,9 @@ import pytest
 import structlog
 from enforce.programs import large_program, program, rule
 
+from orchestrator.compile.instructions import reporting
 from orchestrator.enforce.driver import Stamp
-from orchestrator.enforce.drivers.openflow import compat, messages
+from orchestrator.enforce.drivers.openflow import compat, frames, messages, packetin
 from orchestrator.enforce.drivers.openflow.channel import HEADER, Channel, StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
@@ -27,7 +28,11 @@ from orchestrator.enforce.drivers.openflow.fake.session import Session
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.messages import Type
 from orchestrator.enforce.drivers.openflow.stream import PIECE_BYTES, Stream, Tls, TlsStream
+from orchestrator.enforce.gap import correction
 from orchestrator.errors import Missing, Unreachable
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import TCP
 from orchestrator.program.delta import between
 
 T = TypeVar("T")
@@ -42,6 +47,7 @@ class Observer:
 
     events: list[tuple[str, Channel]] = field(default_factory=list)
     fail: Callable[[str], None] = lambda _: None
+    shown: list[bytes] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def connected(self, channel: Channel) -> None:
@@ -55,6 +61,10 @@ class Observer:
 
     def demoted(self, channel: Channel) -> None:
         self._note("demoted", channel)
+
+    def seen(self, channel: Channel, message: bytes) -> None:
+        self.shown.append(message)
+        self._note("seen", channel)
 
     def _note(self, event: str, channel: Channel) -> None:
         with self._changed:
@@ -321,6 +331,31 @@ def test_answers_are_not_parsed_by_the_library(
     device.apply(between(program([]), goal), Stamp(1, goal.digest))
     observed = device.observe()
     assert len(observed.flows) == 50
+    assert launcher.faults == 0
+    link.close()
+
+
+def test_a_packet_that_a_rule_shows_is_passed_on_as_it_came(
+    launcher: Launcher, observer: Observer, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No object of the library's is made of it: a flood of them would keep it busy."""
+    link = TcpLink(switch, (HOME, launcher.port))
+    device = Switch(observer.wait("connected"), uplink="p2")
+    assert device.claim(1)
+    goal = program([replace(rule(5), instructions=reporting(b"", 9))])
+    device.apply(correction(device.observe(), goal, device.resolve), Stamp(1, goal.digest))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the library parses a packet")
+
+    monkeypatch.setattr(compat.ofproto_v1_5_parser.OFPPacketIn, "parser", refuse)
+    packet = Packet(Family.IPV4, 1, 0x0A000000, TCP, 1024, 1005, tcp_flags=2)
+    assert switch.forward(frames.frame(packet, src_mac=1, dst_mac=2, payload=b""), "p1") == []
+    observer.wait("connected", "seen")
+    (message,) = observer.shown
+    shown = packetin.read(message)
+    assert shown is not None
+    assert shown[:2] == (rule(5).cookie, packet)
     assert launcher.faults == 0
     link.close()
 

@@ -44,6 +44,9 @@ class OneSwitch:
         if self.device is not None:
             self.loop.demoted(self.device)
 
+    def seen(self, channel: Channel, message: bytes) -> None:
+        """Nothing logs here."""
+
     def wait(self, generation: int) -> None:
         point = Point("", PointState.APPLYING)
         while (point.state, point.generation) != (PointState.ENFORCED, generation):

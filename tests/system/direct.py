@@ -12,11 +12,12 @@ from collections.abc import Collection
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
 from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.openflow import packetin
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.lab.pop import Lab
-from orchestrator.policy.model import Policy
+from orchestrator.policy.model import Packet, Policy
 from orchestrator.program.program import Program
 
 PATIENCE_S = 10.0
@@ -30,6 +31,7 @@ class Direct:
         self._changed = threading.Condition()
         self._channels: dict[int, Channel] = {}
         self._generation = 0
+        self.sightings: list[tuple[int, int, Packet, int]] = []
         self._launcher = Launcher(Listen(*lab.controller_address), observer=self)
 
     def __enter__(self) -> Direct:
@@ -86,3 +88,8 @@ class Direct:
 
     def demoted(self, channel: Channel) -> None:
         raise AssertionError("nobody else commands these switches")
+
+    def seen(self, channel: Channel, message: bytes) -> None:
+        shown = packetin.read(message)
+        if shown is not None:
+            self.sightings.append((channel.datapath_id, *shown))

@@ -35,24 +35,42 @@ def goto(table: int) -> bytes:
     return struct.pack(">HHB3x", 1, 8, table)
 
 
-SET_REG3 = struct.pack(">HHI", 4, 24, 0) + struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
-"""Apply: write 1 into reg3."""
+SET_REG3 = struct.pack(">HHHBBI4x", 25, 16, 0x0001, 3 << 1, 4, 1)
+"""Action: write 1 into reg3."""
+
+
+def applied(*actions: bytes) -> bytes:
+    """The instruction list that applies actions; nothing without any."""
+    body = b"".join(actions)
+    return struct.pack(">HHI", 4, 8 + len(body), 0) + body if body else b""
+
+
+def reported(tenant: int) -> bytes:
+    """Action: show 128 octets of the packet to the controller, by the meter of a tenant (0: the operator's)."""
+    return struct.pack(">HHIH6xHHH2xHHI", 0xFFFF, 32, 0x2320, 37, 0, 8, 128, 5, 8, tenant + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a table's rows of rules are: the register that holds the tenant's number, and what the verdicts do."""
+    """What a table's rows of rules are: the register that holds the tenant's number, and what a permit does."""
 
     table: int
     register: int | None
-    permit: bytes
-    deny: bytes = b""
+    to: int
+    writes: bytes = b""
+
+    def does(self, action: Action, tenant: int, *, log: bool = False) -> bytes:
+        """What the rows of a rule do: a deny does nothing, but for reporting the packet if the rule logs."""
+        report = (reported(tenant),) if log else ()
+        if action is Action.DENY:
+            return applied(*report)
+        return applied(*report, self.writes) + goto(self.to)
 
 
 STAGES = {
-    Table.INGRESS: Stage(Table.INGRESS, 1, goto(Table.OUTPUT)),
-    Table.EGRESS: Stage(Table.EGRESS, 0, goto(Table.LOCAL)),
-    Table.OPERATOR: Stage(Table.OPERATOR, None, SET_REG3 + goto(Table.LOCAL)),
+    Table.INGRESS: Stage(Table.INGRESS, 1, Table.OUTPUT),
+    Table.EGRESS: Stage(Table.EGRESS, 0, Table.LOCAL),
+    Table.OPERATOR: Stage(Table.OPERATOR, None, Table.LOCAL, SET_REG3),
 }
 
 
@@ -144,9 +162,7 @@ class Chain:
 def _default(acl: Acl, tenant: int, direction: Direction) -> tuple[int, Ends]:
     """The cookie and the row that end one direction of a list."""
     stage = STAGES[TABLE_OF[direction]]
-    permits = acl.default(direction) is Action.PERMIT
     assert stage.register is not None
-    row = Ends(
-        stage.table, DEFAULT_PRIORITY, (stage.register, tenant, _ALL_32), stage.permit if permits else stage.deny
-    )
+    doing = stage.does(acl.default(direction), tenant)
+    row = Ends(stage.table, DEFAULT_PRIORITY, (stage.register, tenant, _ALL_32), doing)
     return Cookie(Tier.HOST, _DEFAULT[direction], tenant).pack(), row

@@ -33,7 +33,7 @@ from orchestrator.compile.sides import Sides
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, aggregate
 from orchestrator.policy.addresses import everything as whole_family
-from orchestrator.policy.model import SIDES, Action, Rule, families, resolve, with_sides
+from orchestrator.policy.model import SIDES, Rule, families, resolve, with_sides
 from orchestrator.policy.space import boxes_of
 from orchestrator.program.flows import Flow, FlowTable
 
@@ -198,7 +198,7 @@ def decider(chain: Chain, unit: Unit) -> Flow:
     ones = (0xFFFFFFFF, 0) if stage.register == 0 else (0, 0xFFFFFFFF)
     match = _CONJ_ID + struct.pack(">I", number << 1 | (unit.family is Family.IPV6)) + b"\x80\x00\x0a\x02" + version
     match += struct.pack(">HBBIIII", 0x8001, 1, 16, *halves, *ones)
-    doing = stage.permit if rule.action is Action.PERMIT else stage.deny
+    doing = stage.does(rule.action, chain.tenant, log=rule.log)
     return Flow(stage.table, unit.priority, match, doing, RULE + number, chain.tenant)
 
 

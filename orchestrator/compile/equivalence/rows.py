@@ -13,13 +13,17 @@ from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, C
 from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, Decoded, Items, decode
 from orchestrator.compile.pipeline import Table
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Action
+from orchestrator.policy.model import Action, Rule
 from orchestrator.program.flows import U64, FlowTable
 
 _HOST = COOKIE_MASK | 1 << 52
 _ALL_32 = np.uint32(0xFFFFFFFF)
 _FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
-_DENY, _PERMIT, _NEITHER = 0, 1, 2
+_VERDICTS = {(action, log): 2 * log + (action is Action.PERMIT) for action in Action for log in (False, True)}
+_NEITHER = 4
+
+Verdicts = npt.NDArray[np.uint8]
+"""Numbers of `_VERDICTS`."""
 
 
 def deciding(flows: FlowTable) -> FlowTable:
@@ -75,20 +79,20 @@ def checked_rows(flows: FlowTable, chain: Chain) -> Items:
     return decoded.items
 
 
-def check_verdicts(flows: FlowTable, permits: npt.NDArray[np.bool_], chain: Chain) -> None:
-    """Hold the rows' instructions to their rules' actions. Raises NotEquivalent."""
+def check_verdicts(flows: FlowTable, verdicts: Verdicts, chain: Chain) -> None:
+    """Hold the rows' instructions to what their rules say. Raises NotEquivalent."""
     known = np.full((256, len(flows.instruction_set) + 1), _NEITHER, np.uint8)
     for table, stage in STAGES.items():
+        doings = {stage.does(action, chain.tenant, log=log): verdict for (action, log), verdict in _VERDICTS.items()}
         for number, instructions in enumerate(flows.instruction_set):
-            if instructions in (stage.permit, stage.deny):
-                known[table, number] = _PERMIT if instructions == stage.permit else _DENY
+            known[table, number] = doings.get(instructions, _NEITHER)
     done = known[flows.table, flows.instructions]
-    _require(flows, done == permits, "does not do what its rule says", chain)
+    _require(flows, done == verdicts, "does not do what its rule says", chain)
 
 
-def permits(actions: Iterable[Action]) -> npt.NDArray[np.bool_]:
-    """Which of some actions let packets through."""
-    return np.array([action is Action.PERMIT for action in actions], np.bool_)
+def verdicts(rules: Iterable[Rule]) -> Verdicts:
+    """What each of some rules says: whether packets go on, and whether they are reported."""
+    return np.array([_VERDICTS[rule.action, rule.log] for rule in rules], np.uint8)
 
 
 def check_ends(flows: FlowTable, wanted: Sequence[tuple[int, Ends]], place: str) -> None:

@@ -1,0 +1,103 @@
+"""The packet log: what rules with `log` decided; for tenants their own, for operators a whole domain's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import DomainOwner, TenantReader, TheEnforcer
+from api.context import ConditionDep, Limit, NamePath, NumberMarker, RawBody, ServicesDep, logged, read_body, takes
+from api.limits import SmallBody
+from api.schemas.common import NAME
+from api.schemas.packetlog import (
+    ActionWord,
+    LoggedPacketBody,
+    LogLimitBody,
+    PacketLogBody,
+    SightingsBody,
+    SightingsTaken,
+)
+from orchestrator.policy.loglimit import LogLimit
+from orchestrator.policy.model import Action
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1", tags=["packet log"], route_class=SmallBody)
+reports = APIRouter(prefix="/v1/domains/{domain}/enforcers/{enforcer}/log", tags=["enforcers"])
+
+OfRule = Annotated[str | None, Query(pattern=NAME, description="only what this rule decided")]
+OfAction = Annotated[ActionWord | None, Query(description="only what was permitted, or denied")]
+
+
+@router.get("/tenants/{tenant}/acl/log", response_model=PacketLogBody)
+def get_packet_log(
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    rule: OfRule = None,
+    action: OfAction = None,
+    after: NumberMarker = None,
+    limit: Limit = 100,
+) -> Response:
+    """Packets that rules with `log` decided: the newest, or those `after` an id; oldest first."""
+    chosen = None if action is None else Action(action)
+    found = services.control.read(
+        lambda unit: unit.packet_log.of_tenant(tenant, rule=rule, action=chosen, after=after, limit=limit)
+    )
+    return answer(PacketLogBody(items=[LoggedPacketBody.of(record) for record in found]))
+
+
+@router.get("/domains/{domain}/log", response_model=PacketLogBody)
+def get_domain_log(
+    _: DomainOwner,
+    services: ServicesDep,
+    domain: NamePath,
+    rule: OfRule = None,
+    action: OfAction = None,
+    after: NumberMarker = None,
+    limit: Limit = 100,
+) -> Response:
+    """The same of all tenants of a domain, and of the operator's rules."""
+    chosen = None if action is None else Action(action)
+    found = services.control.read(
+        lambda unit: unit.packet_log.of_domain(domain, rule=rule, action=chosen, after=after, limit=limit)
+    )
+    return answer(PacketLogBody(items=[LoggedPacketBody.of(record) for record in found]))
+
+
+@router.get("/domains/{domain}/log/limit", response_model=LogLimitBody)
+def get_log_limit(_: DomainOwner, services: ServicesDep, domain: NamePath, request: Request) -> Response:
+    """What a switch reports of each tenant at most."""
+    found = services.control.read(lambda unit: unit.packet_log.limit(domain))
+    return answer(LogLimitBody.of(found), tag=_tag(found), request=request)
+
+
+@router.put("/domains/{domain}/log/limit", response_model=LogLimitBody)
+def set_log_limit(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, condition: ConditionDep, body: LogLimitBody
+) -> Response:
+    """Have switches report more, or less, from now on."""
+    limit = LogLimit(body.rate, body.burst)
+
+    def work(unit: Unit) -> Reply:
+        condition.require(_tag(unit.packet_log.limit(domain)))
+        if unit.packet_log.set_limit(domain, limit):
+            logged(unit, caller, "domain.changed", domain, {"log_limit": body.model_dump()})
+        generation = unit.domains.get(domain).generation
+        return reply(LogLimitBody.of(limit), generation=generation, tag=_tag(limit))
+
+    return sent(services.control.write(work))
+
+
+@reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))
+def take(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody) -> Response:
+    """What an enforcement point's devices were shown since the report before; each report counts once."""
+    return answer(
+        SightingsTaken(records=services.packets.take(domain, enforcer, read_body(SightingsBody, raw).report()))
+    )
+
+
+def _tag(limit: LogLimit) -> str:
+    return etag(f"{limit.rate}-{limit.burst}")

@@ -1,0 +1,113 @@
+"""`aclflow acl log` and `domain log-limit`: packets that rules with `log` decided, and how many are reported."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli import complete
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client import Client
+from orchestrator.errors import BadInput
+from orchestrator.policy.loglimit import LogLimit
+from orchestrator.policy.protocols import WITH_PORTS, format_protocol
+
+_LOOK_EVERY_S = 0.5
+_HEAD = ("time", "tenant", "rule", "verdict", "host", "protocol", "source", "destination", "octets")
+
+
+class Verdict(Enum):
+    """What a rule did."""
+
+    PERMIT = "permit"
+    DENY = "deny"
+
+
+@taking
+def packet_log(
+    tenant: Annotated[
+        str | None, typer.Argument(metavar="TENANT", help="Whose rules.", autocompletion=complete.tenants)
+    ] = None,
+    domain: Annotated[str | None, typer.Option("--domain", "-d", help="All rules of a domain instead.")] = None,
+    rule: Annotated[str | None, typer.Option("--rule", help="Only what this rule decided.")] = None,
+    action: Annotated[Verdict | None, typer.Option("--action", help="Only what was permitted, or denied.")] = None,
+    last: Annotated[int, typer.Option("--last", min=1, max=1000, help="So many of the newest.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with those that come, until Ctrl-C.")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show packets that rules with `log` decided, oldest first. With --follow, --json prints one object a line.
+
+    Switches report some of them: `aclflow domain log-limit` says how many.
+    """
+    if (tenant is None) == (domain is None):
+        raise BadInput("say whose rules: a tenant, or --domain for all of a domain's", place="TENANT")
+    asked: dict[str, Any] = {"domain": domain, "rule": rule, "action": action.value if action is not None else None}
+    with service(url) as client:
+        found = client.packet_log(tenant, limit=last, **asked)
+        if not follow and as_json:
+            say_json([*found])
+            return
+        if not follow:
+            say_table(_HEAD, map(_cells, found))
+            return
+        _follow(client, tenant, asked, found, as_json=as_json)
+
+
+def _follow(client: Client, tenant: str | None, asked: Mapping[str, Any], found: Any, *, as_json: bool) -> None:
+    read = 0
+    while True:
+        for record in found:
+            read = int(record["id"])
+            say(json.dumps(record, ensure_ascii=False) if as_json else "  ".join(map(str, _cells(record))), flush=True)
+        time.sleep(_LOOK_EVERY_S if not found else 0)
+        found = client.packet_log(tenant, after=read, limit=1000, **asked)
+
+
+@taking
+def log_limit(
+    domain: DomainName,
+    rate: Annotated[int | None, typer.Option("--rate", min=1, help="Packets a second, of each tenant.")] = None,
+    burst: Annotated[int | None, typer.Option("--burst", min=1, help="Packets at once after a silence.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many packets each switch reports of each tenant whose rules log; with --rate or --burst, change it."""
+    with service(url) as client:
+        limit = client.log_limit(domain)
+        if rate is not None or burst is not None:
+            wanted = LogLimit(rate if rate is not None else limit.rate, burst if burst is not None else limit.burst)
+            limit = client.set_log_limit(domain, wanted)
+    if as_json:
+        say_json({"rate": limit.rate, "burst": limit.burst})
+    else:
+        say(f"each switch reports {limit.rate} packets a second of each tenant, and {limit.burst} at once")
+
+
+def _cells(record: Mapping[str, Any]) -> tuple[object, ...]:
+    return (
+        record["time"],
+        record["tenant"] or "(operator)",
+        record["rule"],
+        record["action"],
+        record["host"],
+        format_protocol(record["protocol"]),
+        _end(record, "source"),
+        _end(record, "destination"),
+        record["octets"],
+    )
+
+
+def _end(record: Mapping[str, Any], name: str) -> str:
+    address = str(record[name])
+    if record["protocol"] not in WITH_PORTS or record["later_fragment"]:
+        return address
+    return f"[{address}]:{record[f'{name}_port']}" if ":" in address else f"{address}:{record[f'{name}_port']}"

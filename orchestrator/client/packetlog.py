@@ -1,0 +1,54 @@
+"""Calls of the client about packets that rules with `log` decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.client.paths import domain_path, enforcer_path, tenant_path
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.policy.loglimit import LogLimit
+from orchestrator.program.sightings import Sightings, to_json
+
+LoggedPacket = Mapping[str, Any]
+"""A record: `id`, `time`, `tenant`, `rule`, `action`, `host`, and the packet's fields."""
+
+
+class PacketLogCalls:
+    """What rules with `log` let be seen."""
+
+    _service: Transport
+
+    def packet_log(
+        self,
+        tenant: str | None = None,
+        *,
+        domain: str | None = None,
+        rule: str | None = None,
+        action: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[LoggedPacket]:
+        """Records of a tenant, or of a whole domain: the newest, or those after an id; oldest first."""
+        path = f"{tenant_path(tenant)}/acl/log" if tenant is not None else f"{domain_path(domain or '')}/log"
+        asked = {"rule": rule, "action": action, "after": after, "limit": limit}
+        query = {name: str(value) for name, value in asked.items() if value is not None}
+        found: Sequence[LoggedPacket] = json_of(self._service.ask("GET", path, query=query))["items"]
+        return found
+
+    def log_limit(self, domain: str) -> LogLimit:
+        """How many packets of each tenant a switch of the domain reports."""
+        return _limit(json_of(self._service.ask("GET", f"{domain_path(domain)}/log/limit")))
+
+    def set_log_limit(self, domain: str, limit: LogLimit, *, etag: str = ANY_VERSION) -> LogLimit:
+        """Set that. Raises NotFound, Stale."""
+        body, headers = {"rate": limit.rate, "burst": limit.burst}, {"If-Match": etag}
+        return _limit(json_of(self._service.ask("PUT", f"{domain_path(domain)}/log/limit", body=body, headers=headers)))
+
+    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
+        """For enforcement points: tell what was seen."""
+        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/log", body=to_json(report))
+
+
+def _limit(body: Mapping[str, int]) -> LogLimit:
+    return LogLimit(body["rate"], body["burst"])

@@ -1,0 +1,107 @@
+"""Takes what enforcement points saw: names rule and tenant, keeps the records, passes them on to whoever wants them.
+
+A report names rows by their cookies; which rule that is, the newest policy says. A packet of a rule that is gone, or
+that does not log any more, is dropped: its tenant no longer asks for it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.policy.model import Action, Direction, Policy, Rule
+from orchestrator.program.sightings import Sighting, Sightings
+from orchestrator.store import Store
+from orchestrator.store.packetlog import LoggedPacket
+from orchestrator.store.records import PolicySnapshot
+
+log = structlog.get_logger()
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class PacketSink(Protocol):
+    """Where records go besides the store. Whatever becomes of them there, it does not raise."""
+
+    def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
+        """Take records of a domain."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """Whose rule a cookie stands for, and what it says."""
+
+    tenant: str | None
+    rule: str
+    action: Action
+    direction: Direction | None
+
+
+class PacketDesk:
+    """Reports of packets, each in a transaction of its own. Safe between threads."""
+
+    def __init__(self, store: Store, sinks: Sequence[PacketSink] = ()) -> None:
+        self._store = store
+        self._sinks = tuple(sinks)
+        self._lock = threading.Lock()
+        self._names: dict[str, tuple[int, Mapping[int, _Spoken]]] = {}
+
+    def take(self, domain: str, enforcer: int, report: Sightings) -> int:
+        """Keep what was seen, once, and pass it on; how many records that made. Raises NotFound, Busy."""
+        with self._store.write() as unit:
+            if not unit.packet_log.begin(enforcer, report.number, report.lost):
+                return 0
+            names = self._names_of(unit.domains.policy(domain), domain)
+            hosts = {host.name for host in unit.domains.hosts(domain)}
+            found = list(_records(report.seen, names, hosts, unit.now))
+            unit.packet_log.append(domain, found)
+        for sink in self._sinks:
+            sink.write(domain, found)
+        if report.lost:
+            log.warning("packets.lost", domain=domain, enforcer=enforcer, packets=report.lost)
+        return len(found)
+
+    def _names_of(self, snapshot: PolicySnapshot, domain: str) -> Mapping[int, _Spoken]:
+        """The rules of a policy that log, by cookie."""
+        with self._lock:
+            known = self._names.get(domain)
+            if known is None or known[0] != snapshot.generation:
+                known = self._names[domain] = snapshot.generation, _names(snapshot.policy)
+            return known[1]
+
+
+def _names(policy: Policy) -> dict[int, _Spoken]:
+    found = dict(_spoken(policy.operator, policy.operator_numbers, Kind.OPERATOR_RULE, None))
+    for tenant in policy.tenants:
+        found |= dict(_spoken(tenant.acl.listed, tenant.rule_numbers, Kind.RULE, str(tenant.id)))
+    return found
+
+
+def _spoken(
+    rules: Iterable[Rule], numbers: Mapping[str, int], kind: Kind, tenant: str | None
+) -> Iterable[tuple[int, _Spoken]]:
+    for rule in rules:
+        if rule.log:
+            direction = None if tenant is None else rule.direction
+            yield int(kind) << 48 | numbers[rule.id], _Spoken(tenant, rule.id, rule.action, direction)
+
+
+def _records(
+    seen: Iterable[Sighting], names: Mapping[int, _Spoken], hosts: set[str], now: dt.datetime
+) -> Iterable[LoggedPacket]:
+    """Records of what can be named. A host's clock may be wrong: nothing is of the future."""
+    for each in seen:
+        cookie = Cookie.unpack(each.cookie)
+        spoken = None if cookie is None else names.get(int(cookie.kind) << 48 | cookie.number)
+        if spoken is not None and each.host in hosts:
+            time = min(_EPOCH + dt.timedelta(microseconds=each.at), now)
+            yield LoggedPacket(
+                time, spoken.tenant, spoken.rule, spoken.action, spoken.direction, each.host, each.packet, each.octets
+            )

@@ -1,0 +1,79 @@
+"""Packets that switches show us because a rule logs: gathered, and told to the service a few times a second at most.
+
+Nobody waits for them and nothing depends on them: where the service is away, or packets come faster than they can be
+told, the oldest are thrown away and their number is told instead. A report that was not answered is sent again under
+its number, so that the service takes it once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from orchestrator.policy.model import Packet
+from orchestrator.program.sightings import MOST_AT_ONCE, Sighting, Sightings
+
+MOST_KEPT = 10_000
+EVERY_S = 0.5
+
+
+class SightingSink(Protocol):
+    """Where reports go: the service's client."""
+
+    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
+        """Tell what was seen. Raises what the client raises; taken or not, the same report may come again."""
+        ...
+
+
+class Lookout:
+    """Keeps what was seen until the service has it. `seen` may be called from any thread and returns at once."""
+
+    def __init__(
+        self,
+        sink: SightingSink,
+        domain: str,
+        enforcer: int,
+        *,
+        clock: Callable[[], float] = time.time,
+        most_kept: int = MOST_KEPT,
+    ) -> None:
+        self._sink = sink
+        self._domain = domain
+        self._enforcer = enforcer
+        self._clock = clock
+        self._most_kept = most_kept
+        self._lock = threading.Lock()
+        self._waiting: deque[Sighting] = deque()
+        self._lost = 0
+        self._number = int(clock() * 1e6)
+        self._sending: Sightings | None = None
+
+    def seen(self, host: str, cookie: int, packet: Packet, octets: int) -> None:
+        """A switch showed us a packet."""
+        sighting = Sighting(host, int(self._clock() * 1e6), cookie, packet, octets)
+        with self._lock:
+            if len(self._waiting) >= self._most_kept:
+                self._waiting.popleft()
+                self._lost += 1
+            self._waiting.append(sighting)
+
+    def tell(self) -> None:
+        """Tell all that waits. Raises what the sink raises; what was under way then is told first next time."""
+        while (report := self._next()) is not None:
+            self._sink.report_sightings(self._domain, self._enforcer, report)
+            self._sending = None
+
+    def _next(self) -> Sightings | None:
+        """The report that is under way, or else the next one. For one thread at a time."""
+        if self._sending is None:
+            with self._lock:
+                count = min(len(self._waiting), MOST_AT_ONCE)
+                if count or self._lost:
+                    self._number += 1
+                    seen = tuple(self._waiting.popleft() for _ in range(count))
+                    self._sending = Sightings(self._number, seen, self._lost)
+                    self._lost = 0
+        return self._sending

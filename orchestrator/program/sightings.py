@@ -1,0 +1,72 @@
+"""Packets that rules with `log` decided, on their way from an enforcement point to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.policy.addresses import format_address, parse_address
+from orchestrator.policy.model import Packet
+
+MOST_AT_ONCE = 1000
+"""So many go into one report."""
+
+_NUMBERS = ("source_port", "destination_port", "icmp_type", "icmp_code", "tcp_flags")
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A packet, where and when it was seen (microseconds since 1970, UTC), and the cookie of the row that decided it.
+
+    `octets` is the packet's length as it was.
+    """
+
+    host: str
+    at: int
+    cookie: int
+    packet: Packet
+    octets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """A report: its number, which grows; what was seen; how many more were thrown away since the report before."""
+
+    number: int
+    seen: Sequence[Sighting]
+    lost: int = 0
+
+
+def packet_to_json(packet: Packet) -> dict[str, Any]:
+    """A packet's fields; what is zero is left out."""
+    source, destination = (format_address(packet.family, each) for each in (packet.source, packet.destination))
+    found: dict[str, Any] = {"source": source, "destination": destination, "protocol": packet.protocol}
+    found |= {name: value for name in _NUMBERS if (value := getattr(packet, name))}
+    return found | ({"later_fragment": True} if packet.later_fragment else {})
+
+
+def packet_from_json(fields: Mapping[str, Any]) -> Packet:
+    """The packet that `packet_to_json` wrote."""
+    (family, source), (_, destination) = parse_address(fields["source"]), parse_address(fields["destination"])
+    numbers = {name: fields.get(name, 0) for name in _NUMBERS}
+    later = fields.get("later_fragment", False)
+    return Packet(family, source, destination, fields["protocol"], **numbers, later_fragment=later)
+
+
+def to_json(report: Sightings) -> dict[str, Any]:
+    """A report as it travels."""
+    return {
+        "number": report.number,
+        "lost": report.lost,
+        "seen": [
+            {
+                "host": each.host,
+                "at": each.at,
+                "cookie": f"{each.cookie:016x}",
+                "octets": each.octets,
+                "packet": packet_to_json(each.packet),
+            }
+            for each in report.seen
+        ],
+    }

@@ -1,0 +1,150 @@
+"""The packet log: packets that rules with `log` decided, the newest of each tenant.
+
+An enforcement point's reports bear numbers that grow; one whose number was taken already changes nothing, so it may be
+sent until it is answered. What is kept is bounded a tenant, so that nobody's flood takes anybody else's records away.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, func, insert, select
+
+from orchestrator.policy.loglimit import USUAL, LogLimit
+from orchestrator.policy.model import Action, Direction, Packet
+from orchestrator.program.sightings import packet_from_json, packet_to_json
+from orchestrator.store.keys import from_micros
+from orchestrator.store.schema import enforcers, tenants
+from orchestrator.store.schema_packetlog import log_limits, packet_log, packet_log_feeds
+from orchestrator.store.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedPacket:
+    """A record. `tenant` is None where an operator's rule decided; `direction` is None there too."""
+
+    time: dt.datetime
+    tenant: str | None
+    rule: str
+    action: Action
+    direction: Direction | None
+    host: str
+    packet: Packet
+    octets: int
+    id: int = 0
+
+
+class PacketLog:
+    """The packet log's repository."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def limit(self, domain: str) -> LogLimit:
+        """How much of each tenant a switch of the domain reports. Raises NotFound."""
+        self._tx.domain(domain)
+        return limit_of(self._tx, domain)
+
+    def set_limit(self, domain: str, limit: LogLimit) -> bool:
+        """Set that; whether it was another one. Moves the domain's generation. Raises NotFound."""
+        if self.limit(domain) == limit:
+            return False
+        values = {"rate": limit.rate, "burst": limit.burst}
+        row = self._tx.upsert(log_limits).values({"domain": domain, **values})
+        self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
+        self._tx.bump(domain)
+        return True
+
+    def begin(self, enforcer: int, number: int, lost: int) -> bool:
+        """Take note of a report; False where it was taken already."""
+        feed = self._tx.read(select(packet_log_feeds).where(packet_log_feeds.c.enforcer == enforcer)).one_or_none()
+        if feed is not None and number <= feed.number:
+            return False
+        values = {"number": number, "lost": lost + (feed.lost if feed is not None else 0)}
+        row = self._tx.upsert(packet_log_feeds).values({"enforcer": enforcer, **values})
+        self._tx.write(row.on_conflict_do_update(index_elements=["enforcer"], set_=values))
+        return True
+
+    def append(self, domain: str, records: Sequence[LoggedPacket]) -> None:
+        """Keep records, and of every tenant's the newest only. Raises NotFound for a tenant that is no more."""
+        if not records:
+            return
+        numbers = {name: self._tx.tenant(name).number for each in records if (name := each.tenant) is not None}
+        rows = [
+            {
+                "domain": domain,
+                "tenant": None if each.tenant is None else numbers[each.tenant],
+                "at": round(each.time.timestamp() * 1e6),
+                "host": each.host,
+                "rule": each.rule,
+                "action": each.action.value,
+                "body": orjson.dumps(_body(each)).decode(),
+            }
+            for each in records
+        ]
+        self._tx.write(insert(packet_log), rows)
+        for number in {numbers.get(each.tenant or "") for each in records}:
+            self._forget(domain, number)
+
+    def of_tenant(self, tenant: str, **asked: Any) -> Sequence[LoggedPacket]:
+        """Records of a tenant; for what may be asked see `_listed`. Raises NotFound."""
+        return self._listed(packet_log.c.tenant == self._tx.tenant(tenant).number, **asked)
+
+    def of_domain(self, domain: str, **asked: Any) -> Sequence[LoggedPacket]:
+        """Records of a domain, the operator's rules included. Raises NotFound."""
+        self._tx.domain(domain)
+        return self._listed(packet_log.c.domain == domain, **asked)
+
+    def lost(self, domain: str) -> int:
+        """How many packets enforcement points of the domain saw and could not tell of."""
+        owned = select(enforcers.c.id).where(enforcers.c.domain == domain)
+        query = select(func.sum(packet_log_feeds.c.lost)).where(packet_log_feeds.c.enforcer.in_(owned))
+        return int(self._tx.read(query).scalar_one() or 0)
+
+    def _listed(
+        self, mine: Any, *, rule: str | None = None, action: Action | None = None, after: int | None, limit: int
+    ) -> Sequence[LoggedPacket]:
+        """The newest `limit` records, or with `after` the first ones after that id; oldest first."""
+        statement = select(packet_log, tenants.c.id.label("owner"))
+        statement = statement.join(tenants, tenants.c.number == packet_log.c.tenant, isouter=True).where(mine)
+        if rule is not None:
+            statement = statement.where(packet_log.c.rule == rule)
+        if action is not None:
+            statement = statement.where(packet_log.c.action == action.value)
+        if after is not None:
+            statement = statement.where(packet_log.c.id > after).order_by(packet_log.c.id)
+            return [_record(row) for row in self._tx.read(statement.limit(limit))]
+        newest = self._tx.read(statement.order_by(packet_log.c.id.desc()).limit(limit)).all()
+        return [_record(row) for row in reversed(newest)]
+
+    def _forget(self, domain: str, tenant: int | None) -> None:
+        mine = packet_log.c.tenant == tenant if tenant is not None else packet_log.c.tenant.is_(None)
+        mine &= packet_log.c.domain == domain
+        kept = select(packet_log.c.id).where(mine).order_by(packet_log.c.id.desc())
+        oldest = self._tx.read(kept.offset(self._tx.settings.packets_kept).limit(1)).scalar_one_or_none()
+        if oldest is not None:
+            self._tx.write(delete(packet_log).where(mine, packet_log.c.id <= oldest))
+
+
+def limit_of(tx: Transaction, domain: str) -> LogLimit:
+    """How much of each tenant a switch of a domain reports."""
+    row = tx.read(select(log_limits).where(log_limits.c.domain == domain)).one_or_none()
+    return USUAL if row is None else LogLimit(row.rate, row.burst)
+
+
+def _body(record: LoggedPacket) -> Mapping[str, Any]:
+    direction = {"direction": record.direction.value} if record.direction is not None else {}
+    return {**packet_to_json(record.packet), "octets": record.octets, **direction}
+
+
+def _record(row: Row[Any]) -> LoggedPacket:
+    body = orjson.loads(row.body)
+    direction = Direction(body["direction"]) if "direction" in body else None
+    return LoggedPacket(
+        from_micros(row.at), row.owner, row.rule, Action(row.action), direction, row.host, packet_from_json(body),
+        body["octets"], row.id,
+    )  # fmt: skip
