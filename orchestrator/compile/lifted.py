@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from operator import attrgetter
 from typing import NamedTuple
 
 from orchestrator.compile.boxes import box_atoms
@@ -66,7 +65,11 @@ class Lifted:
                 found[name] = _Lifts.of_nobody(wanted)
             else:
                 found[name] = _Lifts.of(wanted, tenant, policy, old.get(name), known.get(name))
-        known |= {name: Known(tenants[name].acl.rules, each.lists.bounds) for name, each in found.items() if each.lists}
+        known |= {
+            name: Known(tenants[name].acl.rules, each.lists.bounds, each.places)
+            for name, each in found.items()
+            if each.lists
+        }
         if before is not None and before.names == tuple(asked) and not any(each.renewed for each in found.values()):
             return cls(before.names, policy, found, known, before.rows)
         units = [unit for each in found.values() for unit in each.units()]
@@ -74,10 +77,11 @@ class Lifted:
 
 
 class Known(NamedTuple):
-    """A list's rules and their bounds."""
+    """A list's rules, their bounds, and where each rule is; no places before they were asked for."""
 
     rules: tuple[Rule, ...]
     bounds: Bounds
+    places: Mapping[str, int]
 
 
 def _still(known: Mapping[str, Known], tenants: Mapping[str, Tenant]) -> dict[str, Known]:
@@ -104,11 +108,13 @@ class _Lifts:
     lists: Lists | None
     endpoints: tuple[Endpoint, ...]
     lifts: tuple[Lift, ...]
+    places: Mapping[str, int]
     renewed: bool
 
     @classmethod
     def of_nobody(cls, names: Sequence[LiftedRule]) -> _Lifts:
-        return cls(None, (), tuple(Lift(name, None, "there is no such tenant") for name in names), renewed=True)
+        nothing = tuple(Lift(name, None, "there is no such tenant") for name in names)
+        return cls(None, (), nothing, {}, renewed=True)
 
     @classmethod
     def of(
@@ -129,9 +135,11 @@ class _Lifts:
             stays = before.endpoints == endpoints and not _differs_besides_rules(old, tenant)
             kept = before.kept(edit, tenant, lists, len(policy.operator)) if stays else {}
         others = [each for each in names if each not in kept]
-        places = _places([each.rule for each in others], tenant.acl.rules)
+        places = known.places if known is not None else {}
+        if others and not places:
+            places = {rule.id: place for place, rule in enumerate(tenant.acl.rules)}
         lifts = kept | {name: _lift(name, places, lists) for name in others}
-        return cls(lists, endpoints, tuple(lifts[name] for name in names), renewed=bool(others))
+        return cls(lists, endpoints, tuple(lifts[name] for name in names), places, renewed=bool(others))
 
     def kept(self, edit: Sequence[Hunk], tenant: Tenant, lists: Lists, offset: int) -> dict[LiftedRule, Lift]:
         """The lifts that an edit of the list has nothing to do with."""
@@ -169,13 +177,6 @@ def _differs_besides_rules(old: Tenant, new: Tenant) -> bool:
         other.ingress_default,
         other.egress_default,
     )
-
-
-def _places(names: Sequence[str], rules: Sequence[Rule]) -> Mapping[str, int]:
-    """Where rules stand in their list; those that it does not have are left out."""
-    wanted = set(names)
-    ids = map(attrgetter("id"), rules) if wanted else ()
-    return {each: place for place, each in enumerate(ids) if each in wanted}
 
 
 def _lift(name: LiftedRule, places: Mapping[str, int], lists: Lists) -> Lift:

@@ -22,7 +22,7 @@ from orchestrator.policy.space import Box
 U64 = npt.NDArray[np.uint64]
 
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
-_FAMILIES, _DIRECTION = slice(0, 2), 2
+_FAMILIES, _DIRECTION = (0, 1), 2
 _WORDS, _PROTOCOL, _PORTS = 10, 7, slice(8, 10)
 _EVERY_PROTOCOL = 256
 """A row a rule: the IP versions that its sides may be of (source, destination: 4, 6 or 0 for both), its direction, the
@@ -31,7 +31,7 @@ first and the last address of both sides, its protocol, its first and its last d
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """The bounds of a list's rules, a row a rule."""
+    """The bounds of a list's rules, a row a rule; columns are contiguous, for they are looked at one by one."""
 
     rows: U64
 
@@ -52,7 +52,7 @@ class Bounds:
         ports, which = distinct(rules, "destination_ports")
         ends = np.array([(each[0].low, each[-1].high) for each in ports], np.uint64).reshape(-1, 2)
         rows[:, _PORTS] = ends[which]
-        return cls(rows)
+        return cls(np.asfortranarray(rows))
 
     def after(self, rules: Sequence[Rule], hunks: Sequence[Hunk]) -> Bounds:
         """Those of the list that `hunks` make of this one."""
@@ -60,15 +60,16 @@ class Bounds:
         for hunk in hunks:
             parts += [self.rows[start : hunk.first], Bounds.of(rules[hunk.place : hunk.place + hunk.come]).rows]
             start = hunk.first + hunk.gone
-        return Bounds(np.concatenate([*parts, self.rows[start:]]))
+        return Bounds(np.concatenate([each.T for each in (*parts, self.rows[start:])], axis=1).T)
 
     def near(self, box: Box, direction: Direction) -> list[int]:
         """The places, ascending, of the direction's rules that may meet a box."""
         rows, wanted = self.rows, np.uint64(direction is Direction.EGRESS)
         shift = 64 if box.family is Family.IPV6 else 0
         up = 0 if box.family is Family.IPV6 else 32
-        families = rows[:, _FAMILIES]
-        found = (rows[:, _DIRECTION] == wanted) & ((families == 0) | (families == int(box.family))).all(axis=1)
+        found = rows[:, _DIRECTION] == wanted
+        for family in (rows[:, side] for side in _FAMILIES):
+            found &= (family == 0) | (family == np.uint64(box.family))
         for side, spans in enumerate((box.source, box.destination)):
             low, high = spans[0].low >> shift << up, spans[-1].high >> shift << up
             found &= (rows[:, 3 + 2 * side] <= np.uint64(high)) & (rows[:, 4 + 2 * side] >= np.uint64(low))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import acls
 
 from orchestrator.compile.edits import hunks
+from orchestrator.compile.equivalence import prove
+from orchestrator.compile.equivalence.chain import RULE
+from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.equivalence.lines import Lines
+from orchestrator.compile.host import CompileCache
 from orchestrator.compile.nearby import Bounds
-from orchestrator.policy.model import Acl, Direction, Policy, Tenant, TenantId
+from orchestrator.policy.model import Acl, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.space import Box, boxes_of
 
 
@@ -40,3 +45,27 @@ def test_nothing_that_meets_is_missed(acl: Acl, data: st.DataObject) -> None:
                 assert set(bounds.near(box, direction)) >= wanted
                 lines = Lines.of(Policy((tenant,)), tenant, direction, [box])
                 assert {line.name for line in lines.near} >= {acl.rules[place].id for place in wanted}
+
+
+@settings(max_examples=40, deadline=None)
+@given(acls(max_rules=8, min_rules=1), st.data(), st.sampled_from(list(ReturnTraffic)))
+def test_a_proven_list_knows_whose_rows_meet(acl: Acl, data: st.DataObject, returns: ReturnTraffic) -> None:
+    """Also after rules went and others came, in the order of the list, and nothing that is no rule of it."""
+    numbers = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
+    kept = data.draw(st.lists(st.sampled_from(range(len(acl.rules))), unique=True).map(sorted))
+    lists = (acl, replace(acl, rules=tuple(acl.rules[place] for place in kept)), acl)
+    policies = [Policy((Tenant(TenantId("t"), 7, (), each, numbers),), return_traffic=returns) for each in lists]
+    cache = CompileCache()
+    program = cache.compiled(policies[0], domain="d", generation=1)
+    proof = prove(policies[0], program.flows)
+    for generation, policy in enumerate(policies[1:], 2):
+        program = cache.compiled(policy, domain="d", generation=generation)
+        assert cache.change is not None
+        proof = proof.after(policy, cache.change.removed, cache.change.added, partial(getattr, program, "flows"))
+        (tenant,) = policy.tenants
+        for rule in tenant.acl.rules:
+            items = decode(program.flows.take(program.flows.cookie == RULE + numbers[rule.id])).items
+            met = proof.lists["t"].met_by(items)
+            wanted = {place for box in boxes_of(rule, acl.groups) for place in meeting(tenant.acl, box, rule.direction)}
+            assert [tenant.acl.rules.index(each) for each in met] == sorted({*map(tenant.acl.rules.index, met)})
+            assert {tenant.acl.rules.index(each) for each in met} >= wanted

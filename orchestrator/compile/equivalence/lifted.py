@@ -19,20 +19,20 @@ row must be there, for without it the packets go on to the lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.equivalence.chain import SET_REG3, goto
-from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, decode
+from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, applied, goto, reported
+from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
 from orchestrator.compile.pipeline import LIFTED_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Direction, Policy, Tenant
+from orchestrator.policy.model import Direction, Policy, Rule, Tenant
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, OWN_ICMP, WHOLE, Box, everything, uncovered
 from orchestrator.policy.spans import Span, Spans
@@ -42,13 +42,26 @@ _ALL_32 = 0xFFFFFFFF
 _PLACE = "lifted"
 
 
-class _Row(NamedTuple):
+Met = Callable[[str, Items], Sequence[Rule]]
+"""The rules of a tenant's list, in order, that share a packet with one of some items."""
+
+
+class Row(NamedTuple):
     """A row as it was read: the list that it is ahead of, and its packets."""
 
     flow: Flow
     tenant: str
     direction: Direction
     box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Where rows stand ahead of lists: how they are read, with the cookies of the host tier, and what a row of a line
+    does there."""
+
+    read: Callable[[Policy, FlowTable], Iterator[Row]]
+    does: Callable[[Line, Direction], bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,70 +72,85 @@ class LiftedProof:
     rule that comes down often goes up again.
     """
 
-    rows: Mapping[tuple[str, Direction], tuple[_Row, ...]]
+    rows: Mapping[tuple[str, Direction], tuple[Row, ...]]
     lines: Mapping[tuple[str, Direction], Lines]
+    ahead: Ahead
 
     @classmethod
-    def of(cls, policy: Policy, flows: FlowTable) -> LiftedProof:
-        """Prove all rows from scratch. Raises NotEquivalent."""
-        return _NOTHING.after(policy, FlowTable.of(()), flows)
+    def of(
+        cls, policy: Policy, flows: FlowTable, ahead: Ahead | None = None, *, met_by: Met | None = None
+    ) -> LiftedProof:
+        """Prove all rows from scratch; they are those of hosts unless told otherwise. For `met_by` see `after`.
 
-    def after(self, policy: Policy, removed: FlowTable, added: FlowTable) -> LiftedProof:
+        Raises NotEquivalent.
+        """
+        return cls({}, {}, ahead or ON_HOSTS).after(policy, FlowTable.of(()), flows, met_by)
+
+    def after(self, policy: Policy, removed: FlowTable, added: FlowTable, met_by: Met | None = None) -> LiftedProof:
         """The proof for the next policy, and what the rows `removed` and `added` make of these. Raises NotEquivalent.
 
-        A list is looked at again if its rows changed, or if something of it did that meets them.
+        A list is looked at again if its rows changed, or if something of it did that meets them. `met_by` tells which
+        rules of a tenant's list items meet, where the lists are proven.
         """
         if not self.rows and not len(added):
             return self
         gone = set(removed.keys())
         kept = [row for rows in self.rows.values() for row in rows if row.flow.key not in gone]
-        listed: dict[tuple[str, Direction], list[_Row]] = {}
-        for row in (*kept, *_read(policy, added)):
+        listed: dict[tuple[str, Direction], list[Row]] = {}
+        for row in (*kept, *self.ahead.read(policy, added)):
             listed.setdefault((row.tenant, row.direction), []).append(row)
         tenants = {str(tenant.id): tenant for tenant in policy.tenants}
         lines = {key: each for key, each in self.lines.items() if _still(each, tenants.get(key[0]))}
         for key, rows in listed.items():
             if key[0] not in tenants:
                 raise _wrong(rows[0].flow, "is ahead of the list of a tenant that is no more")
-            lines[key] = self._shown(key, policy, tenants[key[0]], rows)
-        return LiftedProof({key: tuple(rows) for key, rows in listed.items()}, lines)
+            lines[key] = self._shown(key, policy, tenants[key[0]], rows, met_by)
+        return LiftedProof({key: tuple(rows) for key, rows in listed.items()}, lines, self.ahead)
 
-    def _shown(self, key: tuple[str, Direction], policy: Policy, tenant: Tenant, rows: Sequence[_Row]) -> Lines:
+    def _shown(
+        self, key: tuple[str, Direction], policy: Policy, tenant: Tenant, rows: Sequence[Row], met_by: Met | None
+    ) -> Lines:
         """Hold the rows of one list to it, unless nothing of either changed. Raises NotEquivalent."""
         known, before = self.lines.get(key), self.rows.get(key, ())
         boxes = tuple(row.box for row in rows)
         followed = known.after(policy, tenant) if known is not None and known.asked == boxes else None
         if followed is not None and len(rows) == len(before) and all(map(_is, rows, before)):
             return followed
-        lines = followed or Lines.of(policy, tenant, key[1], boxes)
+        near = None if followed is not None or met_by is None else met_by(key[0], _in_list(rows, key[1]))
+        lines = followed or Lines.of(policy, tenant, key[1], boxes, near)
         _check_home(policy, tenant, rows)
         for row in rows:
-            _check(row, lines, [rows[place] for place in lines.boxes.of(row.box) if rows[place] is not row])
+            others = [rows[place] for place in lines.boxes.of(row.box) if rows[place] is not row]
+            _check(row, lines, others, self.ahead)
         return lines
 
 
-_NOTHING = LiftedProof({}, {})
+def _in_list(rows: Sequence[Row], direction: Direction) -> Items:
+    """What rows match, as if they stood in the table of one direction's rules."""
+    items = decode(FlowTable.of(row.flow for row in rows)).items
+    items["small_low"][:, TABLE] = items["small_high"][:, TABLE] = TABLE_OF[direction]
+    return items
 
 
 def _still(lines: Lines, tenant: Tenant | None) -> bool:
     return tenant is not None and tenant.acl is lines.tenant.acl
 
 
-def _is(one: _Row, other: _Row) -> bool:
+def _is(one: Row, other: Row) -> bool:
     return one is other
 
 
 # ------------------------------------------------------------------------------------------------------- what is shown
 
 
-def _check(row: _Row, lines: Lines, others: Sequence[_Row]) -> None:
+def _check(row: Row, lines: Lines, others: Sequence[Row], ahead: Ahead) -> None:
     """Hold one row to the line that it claims; `others` are those that it shares packets with. Raises NotEquivalent."""
     met = lines.meeting(row.box)
     place = next((place for place, line in enumerate(met) if line.cookie == row.flow.cookie), None)
     if place is None:
         raise _wrong(row.flow, "claims a line that none of its packets meets")
     claimed = met[place]
-    if row.flow.instructions != _does(claimed, row.direction):
+    if row.flow.instructions != ahead.does(claimed, row.direction):
         raise _wrong(row.flow, f"does not do what '{claimed.name}' says")
     if not claimed.box.contains(row.box):
         raise _wrong(row.flow, f"holds packets that '{claimed.name}' does not")
@@ -139,13 +167,14 @@ def _check(row: _Row, lines: Lines, others: Sequence[_Row]) -> None:
 def _does(line: Line, direction: Direction) -> bytes:
     """What a line's verdict is, ahead of the lists: egress lets a packet go on to the receiver's list, the operator and
     ingress let it arrive."""
+    report = (reported(line.reports),) if line.reports is not None else ()
     if not line.permits:
-        return b""
+        return applied(*report)
     arrives = line.is_operators or direction is Direction.INGRESS
-    return (SET_REG3 if arrives else b"") + goto(Table.LOCAL)
+    return applied(*report, SET_REG3 if arrives else b"") + goto(Table.LOCAL)
 
 
-def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[_Row]) -> None:
+def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[Row]) -> None:
     """Rows from the uplink speak of the addresses of one tenant's endpoints. Raises NotEquivalent."""
     arriving = [row for row in rows if row.direction is Direction.INGRESS]
     if not arriving:
@@ -169,16 +198,12 @@ def _homes(policy: Policy, tenant: Tenant, own: bool) -> Mapping[Family, Spans]:
 # ------------------------------------------------------------------------------------------------------- how they read
 
 
-def _read(policy: Policy, flows: FlowTable) -> Iterator[_Row]:
+def _read(policy: Policy, flows: FlowTable) -> Iterator[Row]:
     """Rows read from their bytes. Raises NotEquivalent for one that is not in its place."""
     decoded = decode(flows)
     by_number = {tenant.number: str(tenant.id) for tenant in policy.tenants}
     for place, flow in enumerate(flows.rows()):
-        if flow.tenant or not STATIC_PRIORITY < flow.priority <= LIFTED_PRIORITY:
-            raise _wrong(flow, "is not where lifted rules are")
-        box = _box(decoded.items[place])
-        if box is None:
-            raise _wrong(flow, "matches no packet of one IP version")
+        box = packets_of(flow, decoded.items[place])
         asked = decoded.registers[place]
         found = {
             number: int(asked["value"][number]) for number in np.flatnonzero(asked["mask"]).tolist()
@@ -188,15 +213,25 @@ def _read(policy: Policy, flows: FlowTable) -> Iterator[_Row]:
             raise _wrong(flow, "asks for a part of a register")
         match found:
             case {0: number, **others} if not others and number in by_number:
-                yield _Row(flow, by_number[number], Direction.EGRESS, box)
+                yield Row(flow, by_number[number], Direction.EGRESS, box)
             case {2: 1, **others} if not others:
-                yield _Row(flow, _receiver(policy, box, flow), Direction.INGRESS, box)
+                yield Row(flow, receiver(policy, box, flow), Direction.INGRESS, box)
             case _:
                 raise _wrong(flow, "asks neither for packets from the uplink nor for those of a tenant")
 
 
-def _receiver(policy: Policy, box: Box, flow: Flow) -> str:
-    """Whose endpoint has the first of the addresses that packets go to."""
+def packets_of(flow: Flow, item: Any) -> Box:
+    """The packets of a row that stands ahead of lists. Raises NotEquivalent."""
+    if flow.tenant or not STATIC_PRIORITY < flow.priority <= LIFTED_PRIORITY:
+        raise _wrong(flow, "is not where lifted rules are")
+    box = _box(item)
+    if box is None:
+        raise _wrong(flow, "matches no packet of one IP version")
+    return box
+
+
+def receiver(policy: Policy, box: Box, flow: Flow) -> str:
+    """Whose endpoint has the first of the addresses that packets go to. Raises NotEquivalent."""
     first = box.destination[0].low
     for endpoint in policy.endpoints:
         if any(each.family is box.family and each.holds(first) for each in endpoint.prefixes):
@@ -244,3 +279,7 @@ def _bytes(low: int, high: int) -> int:
 def _wrong(flow: Flow, what: str) -> NotEquivalent:
     text = f"priority {flow.priority}, cookie {flow.cookie:#x}, match {flow.match.hex()}"
     return NotEquivalent(f"the lifted flow entry of {text} {what}", place=_PLACE)
+
+
+ON_HOSTS = Ahead(_read, _does)
+"""In table `lifted` of a host's switch."""

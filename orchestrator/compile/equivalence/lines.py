@@ -1,7 +1,8 @@
 """The lines that packets ahead of the lists would have met: operator, one direction of a tenant's list, its end.
 
-Only those near the packets in question are looked at: rules that speak of some of their sources and of some of their
-destinations, as the rules themselves say. What that lets through is held against the rule's own box.
+Only those near the packets in question are looked at: where the list itself is proven, the rules of whose rows some
+meet the packets, for these rows are the rules' packets; else rules that speak of some of their sources and of some of
+their destinations, as the rules themselves say. What that lets through is held against the rule's own box.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ _MOST_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line in one IP version: what its rows' cookie is, its packets, its verdict."""
+    """One line in one IP version: what its rows' cookie is, its packets, its verdict.
+
+    `reports` is the number of the tenant (0: the operator) whose meter bounds its reports; None: it makes none.
+    """
 
     cookie: int
     name: str
     is_operators: bool
     permits: bool
     box: Box
+    reports: int | None = None
 
 
 class Overlaps:
@@ -65,11 +70,21 @@ class Lines:
     boxes: Overlaps
 
     @classmethod
-    def of(cls, policy: Policy, tenant: Tenant, direction: Direction, boxes: Sequence[Box]) -> Lines:
-        """Those that meet packets of `boxes`. Raises NotEquivalent where a rule near them has no number."""
+    def of(
+        cls,
+        policy: Policy,
+        tenant: Tenant,
+        direction: Direction,
+        boxes: Sequence[Box],
+        near: Sequence[Rule] | None = None,
+    ) -> Lines:
+        """Those that meet packets of `boxes`. Raises NotEquivalent where a rule near them has no number.
+
+        `near` are, in order, the rules of the list that may meet them, where that is known.
+        """
         operator = Chain.of_operator(policy.operator, policy.operator_numbers)
         chain = Chain.of_tenant(tenant, policy.return_traffic)
-        rules = [chain.rules[place] for place in _near(chain, direction, boxes)]
+        rules = [chain.rules[place] for place in _near(chain, direction, boxes)] if near is None else near
         returning = [each.direction is direction for each in chain.returns]
         found = [
             *_lines(operator.rules, operator.cookies(operator.rules), operator),
@@ -78,8 +93,8 @@ class Lines:
             *_ends(chain, tenant, direction),
         ]
         meeting = Overlaps(boxes)
-        near = tuple(each for each in found if meeting.of(each.box))
-        return cls(policy, tenant, direction, near, Overlaps([line.box for line in near]), tuple(boxes), meeting)
+        met = tuple(each for each in found if meeting.of(each.box))
+        return cls(policy, tenant, direction, met, Overlaps([line.box for line in met]), tuple(boxes), meeting)
 
     def meeting(self, box: Box) -> list[Line]:
         """Those that meet packets of one of the boxes that these were found for."""
@@ -121,7 +136,8 @@ class Lines:
 def _lines(rules: Sequence[Rule], cookies: Sequence[int], chain: Chain) -> Iterator[Line]:
     for rule, cookie in zip(rules, cookies, strict=True):
         for box in boxes_of(rule, chain.groups):
-            yield Line(cookie, rule.id, not chain.tenant, rule.action is Action.PERMIT, box)
+            reports = chain.tenant if rule.log else None
+            yield Line(cookie, rule.id, not chain.tenant, rule.action is Action.PERMIT, box, reports)
 
 
 def _ends(chain: Chain, tenant: Tenant, direction: Direction) -> Iterator[Line]:

@@ -30,19 +30,19 @@ from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, Users, alike, replaced
 from orchestrator.compile.equivalence.memberproof import check_members
 from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
-from orchestrator.compile.equivalence.order import Pair, clash, clash_among, index_of
+from orchestrator.compile.equivalence.order import Pair, clash, clash_among, index_of, overlapping
 from orchestrator.compile.equivalence.rows import (
     by_cookie,
     check_ends,
     check_verdicts,
     checked_rows,
     is_of_rules,
-    permits,
     places_of,
+    verdicts,
 )
 from orchestrator.compile.equivalence.wanted import wanted
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Rule
+from orchestrator.policy.model import Action, Rule
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.program.flows import U64, FlowTable
 
@@ -80,7 +80,7 @@ class ListProof:
         cookies = np.array([*chain.cookies(chain.rules), *chain.return_cookies()], np.uint64)
         items = checked_rows(flows, chain)
         at = places_of(flows.cookie, cookies, flows, chain.place)
-        check_verdicts(flows, permits(rule.action for rule in links)[at], chain)
+        check_verdicts(flows, verdicts(links)[at], chain)
         keys = _first_keys(chain)
         items["rule"], items["key"] = at, keys[at]
         items = items[np.argsort(at, kind="stable")]
@@ -131,6 +131,19 @@ class ListProof:
             return self.since[cookie]
         place = self.base.place(cookie)
         return None if place is None else Place(self.base.links[place], int(self.base.keys[place]))
+
+    def met_by(self, items: Items) -> list[tuple[int, Rule]]:
+        """The rules, in order, of whose rows some share a packet with one of some items; each with its cookie."""
+        met = np.zeros(len(self.base.items), np.bool_)
+        self.base.index.mark_met(items, met)
+        since = np.zeros(len(self.since_items), np.bool_)
+        for item in items if len(since) else ():
+            since |= overlapping(item, self.since_items)
+        links = np.unique(self.base.items["rule"][met & ~self.gone])
+        cookies = {*self.base.cookies[links].tolist(), *self.since_cookies[since].tolist()}
+        places = [(cookie, place) for cookie in cookies if (place := self.place(cookie)) is not None]
+        places.sort(key=lambda each: each[1].key)
+        return [(cookie, place.rule) for cookie, place in places if place.rule is not None]
 
     def _items(self, cookie: int) -> Items:
         """What is proven of the rule with a cookie; a copy."""
@@ -227,7 +240,7 @@ class ListProof:
                 now = Known(before.rule, before.key, self._items(cookie))
             items = replaced(now.items, going.get(cookie, NO_ITEMS), coming.get(cookie, NO_ITEMS), chain.place)
             stayed = len(now.items) - len(going.get(cookie, NO_ITEMS))
-            if stayed and now.rule and before and before.rule and now.rule.action is not before.rule.action:
+            if stayed and now.rule and before and before.rule and _does(now.rule) != _does(before.rule):
                 raise NotEquivalent(
                     f"flow entries of rule '{now.rule.id}' still do what it said before", place=chain.place
                 )
@@ -284,6 +297,10 @@ class ListProof:
             gone[old], stays[new] = True, False
 
 
+def _does(rule: Rule) -> tuple[Action, bool]:
+    return rule.action, rule.log
+
+
 def _first_keys(chain: Chain) -> npt.NDArray[np.int64]:
     """The keys of a chain's links when it is proven from scratch."""
     return np.concatenate(
@@ -317,7 +334,7 @@ def _check_actions(chain: Chain, added: FlowTable, changed: Mapping[int, Known],
     rules = [(changed.get(cookie) or partly[cookie]).rule for cookie in added.cookie.tolist()]
     if any(rule is None for rule in rules):
         raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
-    check_verdicts(added, permits(rule.action for rule in rules if rule is not None), chain)
+    check_verdicts(added, verdicts(rule for rule in rules if rule is not None), chain)
 
 
 def _check_few(chain: Chain, changed: Mapping[int, Known]) -> None:

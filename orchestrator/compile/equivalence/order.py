@@ -26,6 +26,9 @@ class Index(Protocol):
     def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
         """A new item and one of those here, not `gone`, that conflict."""
 
+    def mark_met(self, items: Items, met: npt.NDArray[np.bool_], /) -> None:
+        """Set `met` for those here that share a packet with one of some items."""
+
 
 class PlainIndex:
     """The search by the definition: every item against all others."""
@@ -46,6 +49,10 @@ class PlainIndex:
             if len(found):
                 return place, int(found[0])
         return None
+
+    def mark_met(self, items: Items, met: npt.NDArray[np.bool_], /) -> None:
+        for item in items:
+            met |= overlapping(item, self._items)
 
 
 def index_of(items: Items) -> Index:
@@ -79,13 +86,19 @@ def _conflicts(item: Items, others: Items) -> npt.NDArray[np.bool_]:
         | (earlier & (others["priority"] <= item["priority"]))
         | (later & (others["priority"] >= item["priority"]))
     )
-    for low, high in (("small_low", "small_high"), ("port_low", "port_high")):
-        wrong &= ((others[low] <= item[high]) & (others[high] >= item[low])).all(axis=1)
-    for side in (0, 1):
-        wrong &= _not_above(others["low"][:, side], item["high"][side])
-        wrong &= _not_above(item["low"][side], others["high"][:, side])
+    found: npt.NDArray[np.bool_] = wrong & overlapping(item, others)
+    return found
+
+
+def overlapping(item: Items, others: Items) -> npt.NDArray[np.bool_]:
+    """Which of some items share a packet with one."""
     differing = (others["flags"][:, 0] ^ item["flags"][0]) & others["flags"][:, 1] & item["flags"][1]
-    found: npt.NDArray[np.bool_] = wrong & (differing == 0)
+    found: npt.NDArray[np.bool_] = differing == 0
+    for low, high in (("small_low", "small_high"), ("port_low", "port_high")):
+        found &= ((others[low] <= item[high]) & (others[high] >= item[low])).all(axis=1)
+    for side in (0, 1):
+        found &= _not_above(others["low"][:, side], item["high"][side])
+        found &= _not_above(item["low"][side], others["high"][:, side])
     return found
 
 

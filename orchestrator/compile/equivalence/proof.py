@@ -10,12 +10,13 @@ import numpy as np
 from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.conjunctions import Conjunctions, plainly
 from orchestrator.compile.equivalence.conjunctionsteps import Change, followed
-from orchestrator.compile.equivalence.lifted import LiftedProof
+from orchestrator.compile.equivalence.items import Items
+from orchestrator.compile.equivalence.lifted import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
 from orchestrator.compile.equivalence.rows import check_ends, deciding, is_of_rules, lifted, standing
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Policy
+from orchestrator.policy.model import Policy, Rule
 from orchestrator.program.flows import FlowTable
 
 OPERATOR = ""
@@ -37,6 +38,13 @@ class Proven:
         plain = plainly(chain, rows)
         proof = ListProof.of(plain.conjunctions.standing_in(chain), plain.rows)
         return cls(chain, proof, plain.conjunctions, MemberSets(chain.groups))
+
+    def met_by(self, items: Items) -> list[Rule]:
+        """The list's rules, in order, that share a packet with one of some items; of conjunctions, whose hulls do."""
+        others = set(self.chain.return_cookies())
+        hulls = self.conjunctions.hulls
+        rules = [rule for cookie, rule in self.proof.met_by(items) if cookie not in others]
+        return [hulls[rule.id][0] if rule.id in hulls else rule for rule in rules]
 
     def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> Proven | None:
         """The proof of the next list, after rows were removed, which were there, and others added, which were not.
@@ -86,16 +94,21 @@ class Proof:
                 lists[name] = found
         if strange or scratch or self.lists.keys() - chains.keys():
             lists |= _from_scratch(scratch, chains, flows())
-        return Proof(policy, lists, self.lifted.after(policy, lifted(removed), lifted(added)))
+        return Proof(policy, lists, self.lifted.after(policy, lifted(removed), lifted(added), _met_by(lists)))
 
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
     chains = _chains(policy)
-    return Proof(policy, _from_scratch(list(chains), chains, flows), LiftedProof.of(policy, lifted(flows)))
+    lists = _from_scratch(list(chains), chains, flows)
+    return Proof(policy, lists, LiftedProof.of(policy, lifted(flows), met_by=_met_by(lists)))
 
 
 _NO_ROWS = FlowTable.of(())
+
+
+def _met_by(lists: Mapping[str, Proven]) -> Met:
+    return lambda tenant, items: lists[tenant].met_by(items)
 
 
 def _chains(policy: Policy) -> dict[str, Chain]:

@@ -244,6 +244,47 @@ static PyObject *index_conflict_of(PyObject *self, PyObject *args)
     return other == NONE ? answer(0, 0, 0) : answer(1, one - 1, t->origin[other]);
 }
 
+/* ---- which items others meet ---- */
+
+static void mark_met(const index_object *t, const item *wanted, uint8_t *met)
+{
+    place stack[LAYERS * FAN];
+    int top = 0;
+    stack[top++] = (place){t->layers - 1, 0};
+    while (top) {
+        place here = stack[--top];
+        if (here.layer == 0) {
+            if (items_overlap(wanted, &t->items[here.at]))
+                met[t->origin[here.at]] = 1;
+            continue;
+        }
+        uint32_t child = here.at * FAN, end = child + FAN;
+        int layer = here.layer - 1;
+        for (end = end < t->count[layer] ? end : t->count[layer]; child < end; child++)
+            if (!boxes_apart(&wanted->box, box_at(t, layer, child)))
+                stack[top++] = (place){layer, child};
+    }
+}
+
+static PyObject *index_mark_met(PyObject *self, PyObject *args)
+{
+    index_object *t = (index_object *)self;
+    Py_buffer items, met;
+    if (!PyArg_ParseTuple(args, "y*w*", &items, &met))
+        return NULL;
+    size_t count = (size_t)items.len / sizeof(item);
+    int fits = (size_t)items.len == count * sizeof(item) && (size_t)met.len == t->count[0];
+    for (size_t one = 0; fits && t->count[0] && one < count; one++)
+        mark_met(t, (const item *)items.buf + one, met.buf);
+    PyBuffer_Release(&items);
+    PyBuffer_Release(&met);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the columns' sizes do not agree");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *index_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
     Py_buffer items, order;
@@ -283,6 +324,8 @@ static PyMethodDef index_methods[] = {
      "conflict() -> (int, int) | None: two items in the wrong order, the later first; the items came in list order."},
     {"conflict_of", index_conflict_of, METH_VARARGS,
      "conflict_of(items, gone) -> (int, int) | None: a new item and one that is there, not `gone`, in the wrong order."},
+    {"mark_met", index_mark_met, METH_VARARGS,
+     "mark_met(items, met): sets met[i], a byte an item that is there, to 1 where one of some items meets item i."},
     {NULL, NULL, 0, NULL},
 };
 
