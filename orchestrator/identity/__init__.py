@@ -1,0 +1,11 @@
+"""Who is who between machines: keys, certificate requests, the authority that signs them, and whom TLS believes.
+
+    names.py      what a certificate says of its bearer, and what it may be used for
+    requests.py   a machine's key and its request (PKCS #10); what of a request is believed: its key
+    authority.py  our certificate authority: makes itself, issues certificates
+    files.py      keys and certificates on the disk, a key for its owner alone
+    tokens.py     enrolment tokens that carry the authority's fingerprint
+    trust.py      TLS contexts of the service and of its clients
+
+Both sides of an enrolment need it, so it knows neither the store nor the REST interface. Time is an argument.
+"""

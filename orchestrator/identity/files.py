@@ -1,0 +1,150 @@
+"""Keys and certificates on the disk, in PEM. A key is for its owner alone; every file is replaced as a whole.
+
+AUTHORITY_DIR/authority.key   what signs: whoever reads it is everybody
+AUTHORITY_DIR/authority.pem   whom to believe; not secret
+AUTHORITY_DIR/service.key     the service's own, made anew when names change or it is about to end
+AUTHORITY_DIR/service.pem
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.identity.authority import Authority
+from orchestrator.identity.requests import PrivateKey
+
+_FOR_OTHERS = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityDir:
+    """Where the authority of a service lives."""
+
+    path: Path
+
+    @property
+    def key(self) -> Path:
+        return self.path / "authority.key"
+
+    @property
+    def certificate(self) -> Path:
+        return self.path / "authority.pem"
+
+    @property
+    def service_key(self) -> Path:
+        return self.path / "service.key"
+
+    @property
+    def service_certificate(self) -> Path:
+        return self.path / "service.pem"
+
+    @property
+    def exists(self) -> bool:
+        return self.key.exists() or self.certificate.exists()
+
+    def create(self, name: str, now: dt.datetime) -> Authority:
+        """Make an authority and keep it. Raises Conflict where there is one, Missing where it cannot be kept."""
+        if self.exists:
+            raise Conflict(
+                "there is an authority already: every certificate in use is signed by it", place=str(self.path)
+            )
+        authority = Authority.create(name, now)
+        self.keep(encoded_key(authority.key), authority.pem.encode())
+        return authority
+
+    def keep(self, key: bytes, certificate: bytes) -> None:
+        """Keep an authority, both in PEM. What another one has signed for the service goes. Raises Missing."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for signed in (self.service_key, self.service_certificate):
+                signed.unlink(missing_ok=True)
+        except OSError as error:
+            raise Missing(f"cannot be made: {error.strerror}", place=str(self.path)) from None
+        write_file(self.key, key, 0o600)
+        write_file(self.certificate, certificate, 0o644)
+
+    def load(self) -> Authority:
+        """Raises Missing where there is none, BadInput where it is damaged or others may read its key."""
+        if not self.exists:
+            raise Missing(
+                "there is no certificate authority here: make one with `aclflow certificates init`",
+                place=str(self.path),
+            )
+        return Authority(read_key(self.key), read_certificate(self.certificate))
+
+
+def read_key(path: Path) -> PrivateKey:
+    """A private key. Raises Missing, and BadInput for one that others may read or that is none of ours."""
+    encoded = _read(path)
+    mode = path.stat().st_mode
+    if mode & _FOR_OTHERS:
+        raise BadInput(
+            f"others may read this key (mode {mode & 0o777:o}): chmod 600, or take it for lost", place=str(path)
+        )
+    try:
+        key = serialization.load_pem_private_key(encoded, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise BadInput("not a private key in PEM without a password", place=str(path)) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput("not an EC key", place=str(path))
+    return key
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The first certificate of a file. Raises Missing, BadInput."""
+    return parsed_certificate(_read(path), str(path))
+
+
+def parsed_certificate(pem: bytes, place: str) -> x509.Certificate:
+    """A certificate from PEM. Raises BadInput, which names `place`."""
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise BadInput("not a certificate in PEM", place=place) from None
+
+
+def write_key(path: Path, key: PrivateKey) -> None:
+    """Keep a key for its owner alone. Raises Missing."""
+    write_file(path, encoded_key(key), 0o600)
+
+
+def encoded_key(key: PrivateKey) -> bytes:
+    """A key as it is kept: PKCS #8 in PEM, without a password, for there is nobody to type it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def write_file(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file as a whole: after a crash there is the old one or the new one. Raises Missing."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)  # a rename is only there for good when the directory is
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise Missing(f"cannot be written: {error.strerror}", place=str(path)) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Missing(f"cannot be read: {error.strerror}", place=str(path)) from None

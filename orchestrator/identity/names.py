@@ -1,0 +1,76 @@
+"""What a certificate says of its bearer, and what it may be used for.
+
+    usage        who bears it                      TLS client   TLS server   bears other names
+    enforcer     agent in a firewall VNF           yes          no           -
+    controller   OpenFlow controller of a domain   yes          yes          -
+    switch       Open vSwitch of a host            yes          no           -
+    service      the service itself                no           yes          host names and addresses
+
+The name stands in the certificate as a URI: ``aclflow://pop1/switch/host1``. The common name is for people to read; it
+holds spaces, so that no verifier can take it for the name of a host.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+
+OPENFLOW = "openflow"
+"""The kind of enforcement point that switches connect to."""
+
+_URI = re.compile(r"aclflow://(?P<domain>[^/?#]+)/(?P<usage>[a-z]+)/(?P<name>[^/?#]+)\Z")
+_LONGEST_COMMON_NAME = 64
+
+
+class Usage(enum.Enum):
+    """What a certificate is for."""
+
+    ENFORCER = "enforcer"
+    CONTROLLER = "controller"
+    SWITCH = "switch"
+    SERVICE = "service"
+
+    @property
+    def is_client(self) -> bool:
+        """Whether its bearer opens connections with it."""
+        return self is not Usage.SERVICE
+
+    @property
+    def is_server(self) -> bool:
+        """Whether its bearer accepts connections with it."""
+        return self in (Usage.CONTROLLER, Usage.SERVICE)
+
+    @classmethod
+    def of_kind(cls, kind: str) -> Usage:
+        """The usage of an enforcement point of a kind."""
+        return cls.CONTROLLER if kind == OPENFLOW else cls.ENFORCER
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who bears a certificate."""
+
+    usage: Usage
+    domain: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """As it stands in the certificate."""
+        return f"aclflow://{self.domain}/{self.usage.value}/{self.name}"
+
+    @property
+    def common_name(self) -> str:
+        """For people."""
+        return f"{self.usage.value} {self.name} of {self.domain}"[:_LONGEST_COMMON_NAME]
+
+    @classmethod
+    def of_uri(cls, uri: str) -> Subject:
+        """Raises BadInput for what is not such a name."""
+        found = _URI.match(uri)
+        if found is None or found["usage"] not in (usage.value for usage in Usage):
+            raise BadInput(f"'{uri}' is not the name of a machine of aclflow")
+        return cls(Usage(found["usage"]), found["domain"], found["name"])

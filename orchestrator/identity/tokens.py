@@ -1,0 +1,43 @@
+"""Enrolment tokens that say whom to believe: ``SECRET.FINGERPRINT``.
+
+The fingerprint (SHA-256 of the authority's certificate, base64url without padding, 43 letters) is what lets a machine
+that has nothing but the token and an address tell the service from somebody who answers in its place. It is not sent
+anywhere: only the secret is, and only to who has proven to be the service.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+
+from orchestrator.errors import BadInput
+
+_PINNED = re.compile(r"(?P<secret>[^.\s]+)\.(?P<pin>[A-Za-z0-9_-]{43})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentToken:
+    """A token as its text was read: `pin` is the SHA-256 of the authority's certificate, None where none is said."""
+
+    secret: str = field(repr=False)
+    pin: bytes | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is given to a machine."""
+        return self.secret if self.pin is None else f"{self.secret}.{_encoded(self.pin)}"
+
+    @classmethod
+    def parse(cls, text: str) -> EnrolmentToken:
+        """Raises BadInput for a text with a dot behind which there is no fingerprint."""
+        if "." not in text:
+            return cls(text)
+        found = _PINNED.match(text)
+        if found is None or _encoded(pin := base64.urlsafe_b64decode(found["pin"] + "=")) != found["pin"]:
+            raise BadInput("the token is damaged: it ends in something that is no fingerprint", place="token")
+        return cls(found["secret"], pin)
+
+
+def _encoded(pin: bytes) -> str:
+    return base64.urlsafe_b64encode(pin).rstrip(b"=").decode()
