@@ -6,33 +6,50 @@
     reader     its tenant                           nothing
     enforcer   its domain's hosts and programs      its own reports
 
+Enforcers are known by their certificate where the service speaks TLS, by a token where it does not; all others by a
+token.
+
 What a caller may not see is answered as if it were not there: `NotFound`, in the words that a missing thing gets. Only
 who sees a thing and may not change it is told so: `Forbidden`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyHeader
 
 from api.context import NamePath, Services, ServicesDep
 from orchestrator import stages
-from orchestrator.errors import Forbidden, NotFound, Unauthenticated
+from orchestrator.errors import BadInput, Forbidden, NotFound, Unauthenticated
 from orchestrator.store.records import Principal, Role
+
+CERTIFICATE = "aclflow.certificate"
+"""Where the server puts the fingerprint (SHA-256) of the certificate that a connection was made with, if any."""
 
 _TOKEN = APIKeyHeader(name="X-Auth-Token", auto_error=False, description="a token of `aclflow token create`")
 
 
-async def caller(services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
-    """Who bears the token of a request. Raises Unauthenticated."""
-    if not token:
+async def caller(request: Request, services: ServicesDep, token: Annotated[str | None, Depends(_TOKEN)]) -> Principal:
+    """Who shows a certificate, or bears the token of a request. Raises Unauthenticated, and BadInput for who does both.
+
+    A machine that has a certificate is known by that alone: were a token taken as well, a request could be made in
+    somebody else's name over its connection.
+    """
+    control = services.control
+    fingerprint: bytes | None = request.scope.get(CERTIFICATE)
+    if fingerprint is not None:
+        if token:
+            raise BadInput("you are known by your certificate: leave the token out", place="header.X-Auth-Token")
+        known, look = control.known_certified(fingerprint), partial(control.certified, fingerprint)
+    elif token:
+        known, look = control.known_bearer(token), partial(control.bearer, token)
+    else:
         raise Unauthenticated("say who you are: X-Auth-Token", place="header.X-Auth-Token")
-    principal = services.control.known_bearer(token)
-    if principal is None:
-        principal = await run_in_threadpool(services.control.bearer, token)
+    principal = known if known is not None else await run_in_threadpool(look)
     stages.lap("auth")
     return principal
 

@@ -14,6 +14,7 @@ AclflowError
 ├── NotFound                  no such thing, or not yours: the two look the same on purpose
 ├── TryAgain                  the same request may work later
 │   ├── Busy                  the store is locked, the service is starting
+│   ├── TooOften              it failed too often from there: wait
 │   └── Unreachable           a switch, a service or a database does not answer
 ├── DeviceError               an enforcement point did not do what was asked
 │   ├── Refused               the device said no: place the rule elsewhere or change it
@@ -93,6 +94,10 @@ class TryAgain(AclflowError):
 
 class Busy(TryAgain):
     """The store is locked or the service is still starting."""
+
+
+class TooOften(TryAgain):
+    """It was tried too often, and failed: wait."""
 
 
 class Unreachable(TryAgain):

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import uvicorn
 
-from orchestrator.bootstrap import Service, build_service
+from orchestrator.bootstrap import Service, build_server, build_service
 from orchestrator.client import Client
+from orchestrator.identity.files import AuthorityDir
 from orchestrator.logs import configure_logging
 from orchestrator.settings import Settings
 from orchestrator.store.records import Role
@@ -52,7 +52,14 @@ class Served:
 
     def client(self, token: str | None = None) -> Client:
         """A client of ours."""
-        return Client(self.url, self.token if token is None else token)
+        return Client(self.url, self.token if token is None else token, authority=self.authority)
+
+    @property
+    def authority(self) -> Path | None:
+        """Whose certificate the service shows; None without TLS."""
+        if self.settings.tls_certificate is not None:
+            return self.settings.tls_certificate.with_name("believed.pem")
+        return AuthorityDir(self.settings.authority_dir).certificate if self.settings.tls else None
 
     def make_token(self, role: Role, tenant: str | None = None, expires: dt.datetime | None = None) -> str:
         with self.service.parts.store.write() as unit:
@@ -62,20 +69,22 @@ class Served:
 @contextmanager
 def served(directory: Path, **settings: object) -> Iterator[Served]:
     """Serve from a database in `directory` until the block ends."""
-    chosen = Settings(state_dir=directory, log_level="error", **settings)  # type: ignore[arg-type]
+    chosen = Settings(state_dir=directory, listen_port=0, log_level="error", **settings)  # type: ignore[arg-type]
     configure_logging(chosen)
     clock = WallClock()
+    if chosen.tls and not AuthorityDir(chosen.authority_dir).exists:
+        AuthorityDir(chosen.authority_dir).create("test", clock())
     service = build_service(chosen, clock=clock)
     with service.parts.store.write() as unit:
         token = unit.tokens.create(Role.ADMIN).secret
-    server = uvicorn.Server(uvicorn.Config(service.app, port=0, log_config=None, access_log=False))
+    server = build_server(service, chosen, clock)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         time.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
-    here = Served(f"http://127.0.0.1:{port}", token, service, clock, chosen)
+    here = Served(f"{'https' if chosen.tls else 'http'}://127.0.0.1:{port}", token, service, clock, chosen)
     with here.client() as client:
         while not client.is_ready():
             time.sleep(0.005)

@@ -19,6 +19,7 @@ from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from orchestrator.errors import BadInput
+from orchestrator.identity.trust import client_context
 
 BROKEN = (OSError, HTTPException)
 """What is raised where nobody answers, or not in HTTP, or not to the end."""
@@ -68,7 +69,7 @@ class Connections:
             raise BadInput(f"'{url}' is not the URL of a service: it begins with http:// or https:// and names a host")
         self._host = parts.hostname
         self._prefix = parts.path.rstrip("/")
-        self._trust = (trust or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._trust = (trust or client_context(None)) if parts.scheme == "https" else None
         self._idle: deque[_Connection] = deque(maxlen=_MOST_IDLE)
         self.url = url
 
@@ -157,8 +158,9 @@ class _Connection(HTTPConnection):
         return self.getresponse()
 
     def patience(self, seconds: float) -> None:
-        """How long the other side may say nothing from now on."""
-        self.sock.settimeout(seconds)
+        """How long the other side may say nothing from now on; where it ends with its answer, as long as before."""
+        if self.sock is not None:
+            self.sock.settimeout(seconds)
 
     def is_quiet(self) -> bool:
         """Whether nothing came since the last answer: what would come is the end."""

@@ -17,7 +17,9 @@ from orchestrator.client.connections import BROKEN, Answer, Connections, Streame
 from orchestrator.client.problems import error_of
 from orchestrator.client.records import Written
 from orchestrator.client.stream import SILENCE_S
-from orchestrator.errors import Missing, Unreachable
+from orchestrator.client.tlsfaults import tls_fault
+from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
+from orchestrator.identity.trust import client_context
 
 _STAGE = re.compile(r"(?P<stage>[a-z.]+);dur=(?P<ms>[0-9.]+)")
 
@@ -38,12 +40,12 @@ class Transport:
         token: str,
         timeout_s: float,
         inner: Connections | None = None,
-        authority: Path | None = None,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
         self._headers = {"User-Agent": "aclflow", "Accept": "application/json"}
         if token:
             self._headers["X-Auth-Token"] = token
-        self._http = inner or Connections(url, _trust(authority))
+        self._http = inner or Connections(url, trust)
         self._url = url
         self._timeout_s = timeout_s
         self._wait_s: int | None = None
@@ -55,6 +57,10 @@ class Transport:
         return twin
 
     def close(self) -> None:
+        self._http.close()
+
+    def reconnect(self) -> None:
+        """Make new connections from now on; requests under way end on theirs."""
         self._http.close()
 
     def speak_as(self, epoch: int) -> None:
@@ -89,7 +95,9 @@ class Transport:
             raise error_of(response.status_code, response.content)
         return response
 
-    def _unreachable(self, error: Exception) -> Unreachable:
+    def _unreachable(self, error: Exception) -> AclflowError:
+        if isinstance(error, ssl.SSLError):
+            return tls_fault(self._url, error)
         reason = str(error) or type(error).__name__
         return Unreachable(f"the service at {self._url} does not answer: {reason}")
 
@@ -166,14 +174,16 @@ def _word(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _trust(authority: Path | None) -> ssl.SSLContext | None:
+def trust_of(authority: Path | None) -> ssl.SSLContext | None:
     """Whom to believe: one authority's certificate (PEM), else those that the machine believes."""
     if authority is None:
         return None
     try:
-        return ssl.create_default_context(cafile=str(authority))
+        return client_context(authority.read_text())
     except OSError as error:
         raise Missing(f"the authority's certificate cannot be read: {error}", place=str(authority)) from None
+    except (BadInput, UnicodeDecodeError):
+        raise Missing("the authority's certificate cannot be read: it is not PEM", place=str(authority)) from None
 
 
 def written(response: Answer) -> Written:

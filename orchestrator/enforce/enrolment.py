@@ -1,19 +1,36 @@
-"""Who an enforcement point is: from its disk, or by enrolling with a one-time token."""
+"""Who an enforcement point is: from its disk, or by enrolling with a token.
+
+    token with a fingerprint ──▶ the authority that has it is believed, and nobody else
+    token without            ──▶ `Membership.authority` is believed, else whom the machine believes
+    https, and the service has an authority ──▶ known by a certificate;   else ──▶ by a bearer token
+
+What proves who we are is on the disk before the credentials are, so that whoever finds credentials finds all of it.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import structlog
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from orchestrator.client import Enrolment
+from orchestrator.client import Client, Enrolment
+from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.identity import LOOK_EVERY_S, Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
-from orchestrator.errors import Missing, TryAgain
+from orchestrator.errors import BadInput, Missing, NotFound, TryAgain, Unauthenticated
+from orchestrator.identity.authority import fingerprint_of
+from orchestrator.identity.files import parsed_certificate, write_file
+from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.identity.trust import bare_context, client_context
 
 log = structlog.get_logger()
 
@@ -26,6 +43,8 @@ class Membership:
     state_dir: Path
     name: str
     token: str = field(default="", repr=False)
+    instance: str | None = None
+    """The id of this machine in its cloud, for a group's token."""
     authority: Path | None = None
     """Whose certificate (PEM) the service's must be signed by; None: one that the machine believes."""
     patience: Patience = field(default_factory=Patience)
@@ -34,36 +53,180 @@ class Membership:
 class Office(Protocol):
     """Where to enrol: the service's client."""
 
-    def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
+    def enrol(
+        self, token: str, *, name: str, kind: str, csr: str | None = None, instance: str | None = None
+    ) -> Enrolment:
         """Use up an enrolment token."""
         ...
 
+    def authority(self) -> str:
+        """The certificate of the service's authority. Raises NotFound where it has none."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+Connect = Callable[[str, ssl.SSLContext | None], Office]
+"""Opens a way to the service at a URL; None: HTTP without TLS."""
+
 
 def enrolled(
-    membership: Membership, kind: str, state: StateDir, connect: Callable[[str], Office], stopping: threading.Event
+    membership: Membership, kind: str, state: StateDir, connect: Connect, stopping: threading.Event
 ) -> Credentials | None:
     """Who we are: from the disk, else by enrolling, for which the service is waited for. None when told to stop.
 
-    Raises Missing without credentials and token, Unauthenticated when the token is wrong or was used.
+    A certificate that has ended is as good as none where there is a token. Raises Missing without credentials and
+    token; Unauthenticated when the token is wrong, was used, or pins an authority that the service does not have; and
+    what else the service says to it.
     """
-    credentials = state.credentials()
+    credentials, identity = state.credentials(), Identity(state)
     if credentials is not None:
-        return credentials
+        if not (membership.token and identity.has_ended(dt.datetime.now(dt.UTC))):
+            return credentials
+        log.warning("certificate.ended", domain=credentials.domain, enforcer=credentials.enforcer)
+        state.forget_who_we_were()
     if not membership.token:
         raise Missing("there are no credentials yet, so a one-time enrolment token is needed", place="token")
     state.check()  # the token is good for one time: better to know now that its fruit cannot be kept
-    office = connect(membership.url)
+    applicant = _Applicant(membership, kind, identity, connect, EnrolmentToken.parse(membership.token))
     failures = 0
     while not stopping.is_set():
         try:
-            found = office.enrol(membership.token, name=membership.name, kind=kind)
+            credentials = applicant.enrol()
         except TryAgain as error:
             failures += 1
             log.warning("enrolment.waits", error=str(error), url=membership.url)
             stopping.wait(membership.patience.delay_s(failures))
         else:
-            credentials = Credentials(found.domain, found.enforcer, found.token, found.epoch)
             state.keep_credentials(credentials)
-            log.info("enrolment.done", domain=found.domain, enforcer=found.enforcer, epoch=found.epoch)
+            log.info("enrolment.done", domain=credentials.domain, enforcer=credentials.enforcer)
             return credentials
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An enforcement point that has enrolled: who it is, its way to the service, and what keeps that open."""
+
+    credentials: Credentials
+    service: Client
+    identity: Identity
+    trust: ssl.SSLContext | None
+    """In which our certificate is shown; None for who bears a token."""
+
+    def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:
+        """What renews our certificate, for who has one; `also_show` is told when there is a new one."""
+        trust = self.trust
+        if trust is None:
+            return None
+
+        def show() -> None:
+            self.identity.show(trust)
+            also_show()
+
+        renewal = Renewal(self.identity, self.credentials, self.service, show)
+        return Chore("certificate", renewal.look, LOOK_EVERY_S)
+
+
+def admitted(membership: Membership, kind: str, state: StateDir, stopping: threading.Event) -> Admission | None:
+    """Who we are, enrolling if need be, with a client of the service. None when told to stop. Raises as `enrolled`."""
+
+    def connect(url: str, trust: ssl.SSLContext | None) -> Client:
+        return Client(url, trust=trust)
+
+    credentials = enrolled(membership, kind, state, connect, stopping)
+    if credentials is None:
+        return None
+    identity = Identity(state)
+    if not identity.exists:
+        service = Client(membership.url, credentials.token, authority=membership.authority)
+        return Admission(credentials, service, identity, None)
+    trust = identity.trust(membership.authority)
+    return Admission(credentials, Client(membership.url, trust=trust), identity, trust)
+
+
+@contextmanager
+def kept_fresh(renewal: Chore | None) -> Iterator[None]:
+    """Have a certificate renewed within the block, where there is one."""
+    if renewal is None:
+        yield
+        return
+    renewal.start()
+    try:
+        yield
+    finally:
+        renewal.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Applicant:
+    """Who enrols, once or again after a lost answer."""
+
+    membership: Membership
+    kind: str
+    identity: Identity
+    connect: Connect
+    token: EnrolmentToken
+
+    def enrol(self) -> Credentials:
+        """Enrol, and keep what proves who we are. Raises as `enrolled`, TryAgain while the service is away."""
+        if not self.membership.url.startswith("https://"):
+            if self.token.pin is not None:
+                raise BadInput(
+                    "the token says whose certificate to believe: give the service's https:// address", place="url"
+                )
+            return self._credentials(self._ask(None, None))
+        authority = self._pinned() if self.token.pin is not None else None
+        believed = client_context(authority) if authority else self.identity.trust(self.membership.authority)
+        if authority is None and not self._has_authority(believed):
+            return self._credentials(self._ask(believed, None))
+        found = self._ask(believed, self.identity.request(self.membership.name))
+        write_file(self.identity.state.authority_file, (authority or found.authority).encode(), 0o600)
+        self.identity.adopt(found.certificate)
+        return self._credentials(found, pinned=authority is not None)
+
+    def _ask(self, trust: ssl.SSLContext | None, request: str | None) -> Enrolment:
+        office = self.connect(self.membership.url, trust)
+        try:
+            return office.enrol(
+                self.token.secret,
+                name=self.membership.name,
+                kind=self.kind,
+                csr=request,
+                instance=self.membership.instance if request is not None else None,
+            )
+        finally:
+            office.close()
+
+    def _credentials(self, found: Enrolment, *, pinned: bool = False) -> Credentials:
+        name = found.name or self.membership.name
+        return Credentials(found.domain, found.enforcer, found.token, found.epoch, name, pinned)
+
+    def _pinned(self) -> str:
+        """The certificate of the authority that the token pins. Whoever answers is not believed, only looked at."""
+        office = self.connect(self.membership.url, bare_context())
+        try:
+            said = office.authority()
+        except NotFound:
+            raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
+        finally:
+            office.close()
+        certificate = parsed_certificate(said.encode(), "authority")
+        if fingerprint_of(certificate) != self.token.pin:
+            raise Unauthenticated(
+                f"whoever answers at {self.membership.url} has not the authority that the token says: it is not the "
+                "service that made the token, or its authority is a new one since; nothing was sent"
+            )
+        return certificate.public_bytes(Encoding.PEM).decode()
+
+    def _has_authority(self, believed: ssl.SSLContext) -> bool:
+        office = self.connect(self.membership.url, believed)
+        try:
+            office.authority()
+        except NotFound:
+            return False
+        finally:
+            office.close()
+        return True

@@ -1,0 +1,227 @@
+"""Who machines are: they enrol with a token, are known by a certificate, renew it, and lose it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
+from api.context import (
+    ConditionDep,
+    Limit,
+    NameMarker,
+    NamePath,
+    NumberMarker,
+    NumberPath,
+    OnceDep,
+    ServicesDep,
+    author,
+    logged,
+)
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.common import NAME, Page
+from api.schemas.enrolment import (
+    AuthorityBody,
+    CertificateBody,
+    Enrol,
+    Enrolment,
+    GroupBody,
+    Invitation,
+    NewGroup,
+    NewGroupToken,
+    NewInvitation,
+    Revoked,
+    Signing,
+    SwitchSigning,
+)
+from orchestrator.control.enrolment import Applicant
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1", tags=["enrolment"], route_class=SmallBody)
+
+Serial = Annotated[str, Path(pattern=r"^[0-9a-f]{40}$", description="of a certificate, hexadecimal digits")]
+OfDomain = Annotated[str | None, Query(pattern=NAME, description="only those of this domain")]
+
+
+@router.post("/domains/{domain}/enrolment-tokens", status_code=201, response_model=Invitation)
+def invite(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewInvitation, once: OnceDep
+) -> Response:
+    """A one-time token for an enforcement point that is to join the domain, seen only now: see `POST /v1/tokens`.
+
+    Bound to a name or a kind, it is good for no other.
+    """
+
+    def work(unit: Unit) -> Reply:
+        expires = unit.now + dt.timedelta(seconds=body.lasts_s)
+        bound = {"name": body.name, "kind": body.kind}
+        secret = unit.enforcers.invite(domain, expires=expires, author=author(caller), **bound)
+        said = {key: value for key, value in bound.items() if value is not None}
+        logged(unit, caller, "enforcer.invited", domain, {"expires": expires.isoformat(), **said})
+        location = f"/v1/domains/{domain}/enforcers"
+        token = services.desk.token_text(secret)
+        return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
+
+    return sent(services.control.write(once.of(caller, work, secret=True)))
+
+
+@router.post("/domains/{domain}/enrolment-groups", status_code=201, response_model=NewGroupToken)
+def invite_group(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewGroup, once: OnceDep
+) -> Response:
+    """A token that all machines of a group in the domain's cloud enrol with, seen only now. 404 without an authority.
+
+    Each instance is admitted once, if the cloud has it in the group with the address that it comes from.
+    """
+    services.desk.need_authority()
+
+    def work(unit: Unit) -> Reply:
+        expires = unit.now + dt.timedelta(seconds=body.lasts_s)
+        secret, number = unit.enforcers.invite_group(
+            domain, body.group, kind=body.kind, expires=expires, author=author(caller)
+        )
+        said = {"group": body.group, "kind": body.kind, "id": number, "expires": expires.isoformat()}
+        logged(unit, caller, "enrolment-group.created", domain, said)
+        token = services.desk.token_text(secret)
+        made = NewGroupToken(id=number, token=token, domain=domain, group=body.group, expires=expires)
+        return reply(made, location=f"/v1/domains/{domain}/enrolment-groups")
+
+    return sent(services.control.write(once.of(caller, work, secret=True)))
+
+
+@router.get("/domains/{domain}/enrolment-groups", response_model=Page[GroupBody])
+def list_groups(
+    _: DomainOwner, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NumberMarker = None
+) -> Response:
+    """The group tokens of a domain that still hold, oldest first, without their secrets."""
+    records = services.control.read(lambda unit: unit.enforcers.groups(domain))
+    found = [record for record in records if record.id > (marker or 0)][: limit + 1]
+    following = found[limit - 1].id if len(found) > limit else None
+    return answer(Page[GroupBody](items=[GroupBody.of(record) for record in found[:limit]], next=following))
+
+
+@router.delete("/domains/{domain}/enrolment-groups/{group}", status_code=204)
+def remove_group(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, group: NumberPath, condition: ConditionDep
+) -> Response:
+    """Make a group's token invalid, at once. Who was admitted with it stays."""
+
+    def work(unit: Unit) -> None:
+        condition.require(etag(group))
+        unit.enforcers.remove_group(domain, group)
+        logged(unit, caller, "enrolment-group.removed", domain, {"id": group})
+
+    services.control.write(work)
+    return Response(status_code=204)
+
+
+@router.get("/authority", response_model=AuthorityBody)
+def get_authority(services: ServicesDep) -> Response:
+    """Whose certificates are believed here; open to all. Compare the fingerprint with one that you have otherwise."""
+    authority = services.desk.authority
+    return answer(AuthorityBody(certificate=authority.pem, fingerprint=authority.fingerprint.hex()))
+
+
+@router.post("/enrol", status_code=201, response_model=Enrolment)
+def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
+    """Use up an enrolment token. An enforcer of the same name is replaced, and is known no more.
+
+    Who brings the same token and the same key again has not got the first answer, and gets it now. After ten failures
+    a minute from one address the answer is 429.
+    """
+    address = request.client.host if request.client is not None else ""
+    new = services.desk.enrol(
+        Applicant(
+            token=body.token,
+            name=body.name,
+            kind=body.kind,
+            address=address,
+            request=body.csr,
+            instance=body.instance,
+        )
+    )
+    record = new.enforcer
+    authority = services.desk.authority.pem if new.certificate is not None else ""
+    location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
+    return sent(reply(Enrolment.of(new, authority), location=location))
+
+
+@router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=CertificateBody)
+def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing) -> Response:
+    """A further certificate for the enforcer that asks, on a new key. What it shows now stays valid until it lays it
+    down, or renews again; all others are revoked."""
+    record = services.desk.renew(caller, body.csr)
+    made = CertificateBody.of(record, services.desk.authority.pem)
+    return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
+
+
+@router.delete("/domains/{domain}/enforcers/{enforcer}/certificates", status_code=204)
+def lay_down_certificates(caller: TheEnforcer, services: ServicesDep) -> Response:
+    """Make every certificate and token of the enforcer invalid but the one that it shows with this request."""
+    services.desk.lay_down(caller)
+    return Response(status_code=204)
+
+
+@router.post("/domains/{domain}/hosts/{host}/certificate", status_code=201, response_model=CertificateBody)
+def issue_switch(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath, body: SwitchSigning
+) -> Response:
+    """A certificate for the switch of a host: for OpenFlow over TLS, and for nothing here."""
+    record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
+    made = CertificateBody.of(record, services.desk.authority.pem)
+    return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
+
+
+@router.get("/domains/{domain}/revoked-switches", response_model=Revoked)
+def list_revoked_switches(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
+    """Which switches the domain's controllers must refuse, though their certificates have not ended."""
+
+    def look(unit: Unit) -> tuple[str, ...]:
+        unit.domains.get(domain)
+        return unit.certificates.revoked_switches(domain)
+
+    return answer(Revoked(serials=[*services.control.read(look)]))
+
+
+@router.get("/certificates", response_model=Page[CertificateBody])
+def list_certificates(
+    _: Administrator,
+    services: ServicesDep,
+    domain: OfDomain = None,
+    limit: Limit = 100,
+    marker: NameMarker = None,
+) -> Response:
+    """Certificates that were issued, by domain, name and time; until 90 days after their end."""
+    found = {each.serial: each for each in services.control.read(lambda unit: unit.certificates.list(domain))}
+    serials, following = page_after(list(found), limit, marker)
+    return answer(Page[CertificateBody](items=[CertificateBody.of(found[each]) for each in serials], next=following))
+
+
+@router.get("/certificates/{serial}", response_model=CertificateBody)
+def get_certificate(_: Administrator, services: ServicesDep, serial: Serial) -> Response:
+    """One certificate."""
+    record = services.control.read(lambda unit: unit.certificates.get(serial))
+    return answer(CertificateBody.of(record), tag=etag(record.serial))
+
+
+@router.delete("/certificates/{serial}", status_code=204)
+def revoke_certificate(
+    caller: Administrator, services: ServicesDep, serial: Serial, condition: ConditionDep
+) -> Response:
+    """Make a certificate invalid: its bearer's open connections are cut within a second."""
+
+    def work(unit: Unit) -> None:
+        was = unit.certificates.get(serial)
+        condition.require(etag(was.serial))
+        unit.certificates.revoke(serial)
+        if was.is_valid:
+            said = {"name": was.subject.name, "serial": serial}
+            logged(unit, caller, "certificate.revoked", was.subject.domain, said)
+
+    services.control.write(work)
+    return Response(status_code=204)

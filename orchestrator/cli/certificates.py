@@ -1,0 +1,176 @@
+"""`aclflow certificates`: the service's certificate authority, and what it signed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client import Certificate, Client
+from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.identity.authority import Authority, fingerprint_of
+from orchestrator.identity.files import AuthorityDir, parsed_certificate, write_file, write_key
+from orchestrator.identity.requests import new_key, request_of
+from orchestrator.identity.trust import bare_context
+from orchestrator.settings import load
+
+Out = Annotated[Path | None, typer.Option("--out", help="Where to write it; standard output by default.")]
+
+
+@taking
+def init(
+    name: Annotated[str, typer.Option("--name", help="What the authority is called, for people.")] = "aclflow",
+    as_json: AsJson = False,
+) -> None:
+    """Make the certificate authority of the service on this machine, in ACLFLOW_STATE_DIR/authority.
+
+    Its key is for its owner alone: run this as the user that the service runs as, and keep a copy where only you come.
+    Whoever has it is everybody.
+    """
+    place = AuthorityDir(load().authority_dir)
+    _tell(place.create(name, dt.datetime.now(dt.UTC)), place, as_json)
+
+
+@taking
+def show(as_json: AsJson = False) -> None:
+    """Show the authority of the service on this machine: fingerprint and end."""
+    place = AuthorityDir(load().authority_dir)
+    _tell(place.load(), place, as_json)
+
+
+@taking
+def authority(
+    fingerprint: Annotated[
+        str | None,
+        typer.Option("--fingerprint", help="What it must have, as `show` says: then nobody else is believed."),
+    ] = None,
+    out: Out = None,
+    url: Url = None,
+) -> None:
+    """Get the authority's certificate from the service, for ACLFLOW_AUTHORITY and for switches.
+
+    The service is believed as ACLFLOW_AUTHORITY says, or, with --fingerprint, by that alone.
+    """
+    settings = load()
+    address = url or settings.url
+    trust = bare_context() if fingerprint is not None else None
+    with Client(address, trust=trust, authority=None if trust else settings.authority) as client:
+        pem = client.authority()
+    found = fingerprint_of(parsed_certificate(pem.encode(), "authority")).hex()
+    if fingerprint is not None and found != fingerprint.replace(":", "").lower():
+        raise BadInput(f"whoever answers at {address} has another authority: {found}", place="--fingerprint")
+    _put(pem, out)
+
+
+@taking
+def request(
+    name: Annotated[str, typer.Option("--name", help="Of the host whose switch it is.")],
+    key: Annotated[Path, typer.Option("--key", help="Where to write the key, for its owner alone.")],
+    out: Out = None,
+) -> None:
+    """Make a key and a certificate request on this machine. The key never leaves it."""
+    if key.exists():
+        raise Conflict("there is a key already: remove it, or take another place", place=str(key))
+    made = new_key()
+    asked = request_of(made, name)
+    write_key(key, made)
+    _put(asked, out)
+
+
+@taking
+def issue(
+    domain: DomainName,
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host whose switch it is for.")],
+    csr: Annotated[Path, typer.Option("--csr", help="The request that was made on it.")],
+    also: Annotated[
+        list[str] | None, typer.Option("--also", help="A further host whose switch it is; may be repeated.")
+    ] = None,
+    out: Out = None,
+    url: Url = None,
+) -> None:
+    """Have the request of a switch signed. Give the certificate to it with `ovs-vsctl set-ssl`."""
+    try:
+        asked = csr.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Missing(f"cannot be read: {error}", place=str(csr)) from None
+    with service(url) as client:
+        made = client.issue_switch(domain, host, asked, also=also or ())
+    _put(made.certificate, out)
+
+
+@taking
+def list_all(
+    domain: Annotated[str | None, typer.Option("--domain", help="Only those of this domain.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was issued, until 90 days after its end."""
+    with service(url) as client:
+        found = list(client.certificates(domain))
+    if as_json:
+        say_json([*map(_json, found)])
+    else:
+        rows = (
+            (each.serial, each.usage, each.domain, each.name, f"{each.ends:%Y-%m-%d}", _state(each)) for each in found
+        )
+        say_table(("serial", "usage", "domain", "name", "ends", "state"), rows)
+
+
+@taking
+def revoke(
+    serial: Annotated[str, typer.Argument(metavar="SERIAL", help="As `list` shows it.")],
+    url: Url = None,
+) -> None:
+    """Make a certificate invalid, at once: open connections of its bearer are cut.
+
+    The service cuts off an enforcement point within a second; controllers cut off a switch as soon as they hear of it,
+    which is every two seconds.
+    """
+    with service(url) as client:
+        client.revoke_certificate(serial)
+    say(f"certificate {serial} is valid no more")
+
+
+def _tell(made: Authority, place: AuthorityDir, as_json: bool) -> None:
+    said = {
+        "certificate": str(place.certificate),
+        "fingerprint": made.fingerprint.hex(),
+        "ends": made.ends.isoformat(),
+    }
+    if as_json:
+        say_json(said)
+    else:
+        for name, value in said.items():
+            say(f"{name:12} {value}")
+
+
+def _put(text: str, out: Path | None) -> None:
+    if out is None:
+        say(text.strip())
+    else:
+        write_file(out, text.encode(), 0o644)
+
+
+def _state(one: Certificate) -> str:
+    if one.valid:
+        return "valid"
+    return f"revoked {one.revoked:%Y-%m-%d %H:%M}" if one.revoked is not None else "not valid"
+
+
+def _json(one: Certificate) -> dict[str, object]:
+    return {
+        "serial": one.serial,
+        "usage": one.usage,
+        "domain": one.domain,
+        "name": one.name,
+        "issued": one.issued.isoformat(),
+        "ends": one.ends.isoformat(),
+        "revoked": one.revoked and one.revoked.isoformat(),
+        "valid": one.valid,
+    }

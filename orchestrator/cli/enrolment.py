@@ -1,0 +1,83 @@
+"""`aclflow domain invite` and its neighbours: the tokens with which machines enrol."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name in the domain's cloud.")]
+
+
+@taking
+def invite(
+    domain: DomainName,
+    lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
+    name: Annotated[str | None, typer.Option("--name", help="Only who bears this name may use it.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables.")] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a one-time token for an enforcer to enrol with. It is shown only now.
+
+    Of a service that speaks TLS it carries the fingerprint of the service's authority: whoever has the token knows
+    whom to believe.
+    """
+    with service(url) as client:
+        token = client.invite_enforcer(domain, lasts_s=lasts, name=name, kind=kind)
+    if as_json:
+        say_json({"domain": domain, "token": token, "name": name, "kind": kind})
+    else:
+        say(token)
+
+
+@taking
+def invite_group(
+    domain: DomainName,
+    group: GroupName,
+    kind: Annotated[str, typer.Option("--kind", help="What they are: nftables, iptables.")] = "nftables",
+    lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 86400,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token that the machines of a group enrol with, for the user data that they share. It is shown only now.
+
+    Each instance is admitted once, and only if the domain's cloud has it in the group with the address that it comes
+    from.
+    """
+    with service(url) as client:
+        made = client.invite_group(domain, group, kind=kind, lasts_s=lasts)
+    if as_json:
+        expires = made.expires.isoformat()
+        say_json({"id": made.id, "domain": domain, "group": group, "token": made.token, "expires": expires})
+    else:
+        say(made.token)
+
+
+@taking
+def list_groups(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the tokens of groups that still hold, without their secrets."""
+    with service(url) as client:
+        rows = [(each.id, each.group, each.kind, each.expires.isoformat()) for each in client.group_tokens(domain)]
+    columns = ("id", "group", "kind", "expires")
+    if as_json:
+        say_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        say_table(columns, rows)
+
+
+@taking
+def remove_group(
+    domain: DomainName,
+    number: Annotated[int, typer.Argument(metavar="ID", min=0, help="The token's number; see `groups`.")],
+    url: Url = None,
+) -> None:
+    """Make the token of a group invalid. Who was admitted with it stays."""
+    with service(url) as client:
+        client.remove_group_token(domain, number)
+    say(f"the token {number} admits nobody any more")

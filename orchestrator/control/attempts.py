@@ -1,0 +1,72 @@
+"""How often somebody may fail at something, by address: who fails too often waits.
+
+Secrets here are too long to be guessed, so this is not what keeps them: it keeps failures cheap, and the log readable.
+An IPv6 address counts with its neighbours (/64), for one machine has as many of them as it likes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from orchestrator.errors import TooOften
+
+_NEIGHBOURS = 64
+
+
+class Attempts:
+    """Failures of the last `window_s` seconds by address, `most` at most, of `kept` addresses. Safe between threads."""
+
+    def __init__(
+        self, clock_s: Callable[[], float], *, most: int = 10, window_s: float = 60.0, kept: int = 4096
+    ) -> None:
+        self._clock_s = clock_s
+        self._most = most
+        self._window_s = window_s
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def check(self, address: str) -> None:
+        """Raises TooOften, which says for how long to wait."""
+        now = self._clock_s()
+        with self._lock:
+            failures = self._recent(_of_one(address), now)
+        if len(failures) >= self._most:
+            wait_s = self._window_s - (now - failures[0])
+            raise TooOften(f"{len(failures)} attempts from {address} have failed: wait {wait_s:.0f} s")
+
+    def failed(self, address: str) -> None:
+        """Note a failure. Of more addresses than are kept, the one that failed longest ago is forgotten."""
+        now, who = self._clock_s(), _of_one(address)
+        with self._lock:
+            failures = self._recent(who, now)
+            failures.append(now)
+            self._failures[who] = failures
+            self._failures.move_to_end(who)
+            while len(self._failures) > self._kept:
+                self._failures.popitem(last=False)
+
+    def succeeded(self, address: str) -> None:
+        """Whoever is there is who it says: what failed before is forgotten."""
+        with self._lock:
+            self._failures.pop(_of_one(address), None)
+
+    def _recent(self, who: str, now: float) -> deque[float]:
+        failures = self._failures.get(who) or deque(maxlen=self._most)
+        while failures and now - failures[0] >= self._window_s:
+            failures.popleft()
+        return failures
+
+
+def _of_one(address: str) -> str:
+    """What stands for everybody who may be the same as who comes from an address."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if found.version == 6 and found.ipv4_mapped is None:
+        return str(ipaddress.ip_network((found, _NEIGHBOURS), strict=False))
+    return str(found)

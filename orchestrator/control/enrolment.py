@@ -1,0 +1,223 @@
+"""The desk where machines enrol: checks what they show, asks their cloud, and has the authority sign.
+
+    enrol   a one-time token  ──────────────────────────▶ store: used up, enforcer made, certificate kept
+            a group's token   ──▶ cloud vouches?  ───────▶ store: instance admitted, ...
+    renew   who shows a certificate brings a new key ────▶ store: a second certificate; the first until it is laid down
+    switch  an administrator brings a switch's request ──▶ store: a certificate that stands for nobody at the service
+
+Everything is refused without an authority but enrolling without a key, for a service that does not speak TLS. What is
+refused is an event, and who fails often waits (`attempts.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from orchestrator.control.attempts import Attempts
+from orchestrator.control.control import Control
+from orchestrator.control.vouching import CloudOf, vouched
+from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TryAgain
+from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
+from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.requests import KeyRequest, read_request
+from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.store.enrolments import EnrolmentGroup, Member, Signer
+from orchestrator.store.records import CertificateRecord, Enrolled, Principal
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """Who wants to enrol. `request` is a certificate request in PEM, `address` where it comes from."""
+
+    token: str = field(repr=False)
+    name: str
+    kind: str
+    address: str
+    request: str | None = None
+    instance: str | None = None
+
+
+class EnrolmentDesk:
+    """Where machines enrol. Safe between threads."""
+
+    def __init__(
+        self,
+        control: Control,
+        clock: Callable[[], dt.datetime],
+        authority: Authority | None = None,
+        *,
+        pinned: bool = True,
+        cloud_of: CloudOf = lambda _: None,
+        attempts: Attempts | None = None,
+    ) -> None:
+        self._control = control
+        self._clock = clock
+        self._authority = authority
+        self._pinned = pinned
+        self._cloud_of = cloud_of
+        self._attempts = attempts or Attempts(time.monotonic)
+
+    @property
+    def authority(self) -> Authority:
+        """Raises NotFound for a service without one."""
+        if self._authority is None:
+            raise NotFound("this service has no certificate authority: it does not speak TLS with one of its own")
+        return self._authority
+
+    def need_authority(self) -> None:
+        """Raises NotFound for a service without one."""
+        _ = self.authority
+
+    def token_text(self, secret: str) -> str:
+        """An enrolment token as a machine is given it, with the authority's fingerprint if the service has one."""
+        pin = self._authority.fingerprint if self._authority is not None and self._pinned else None
+        return EnrolmentToken(secret, pin).text
+
+    def enrol(self, applicant: Applicant) -> Enrolled:
+        """Make an enforcement point of who shows a token.
+
+        Raises TooOften; Unauthenticated for a token that is wrong, expired or used up; Forbidden for one that is for
+        somebody else, or where the cloud does not vouch; BadInput for a request that is not to be believed; Conflict
+        for an instance that was admitted or a key that is in use; and TryAgain where the cloud does not answer.
+        """
+        self._attempts.check(applicant.address)
+        try:
+            enrolled = self._enrolled(applicant)
+        except (NotAllowed, ChangeTheRequest) as error:
+            self._attempts.failed(applicant.address)
+            self._tell_refusal(applicant, error.reason)
+            raise
+        self._attempts.succeeded(applicant.address)
+        return enrolled
+
+    def renew(self, caller: Principal, request: str) -> CertificateRecord:
+        """A further certificate for the enforcement point that asks, on a new key; the one it shows stays valid.
+
+        Brought again with the same key, it is answered again. Raises BadInput, Conflict for a key that somebody has.
+        """
+        authority, enforcer = self.authority, caller.enforcer
+        if enforcer is None:
+            raise Forbidden("only an enforcer renews its certificate")
+        record = self._control.read(lambda unit: unit.enforcers.get(enforcer))
+        asked = read_request(request, record.name)
+        subject = Subject(Usage.of_kind(record.kind), record.domain, record.name)
+
+        def work(unit: Unit) -> CertificateRecord:
+            before = unit.certificates.of_key(asked.digest)
+            if before is not None and before.enforcer == enforcer:
+                return before
+            made = unit.certificates.keep(authority.issue(subject, asked.key, self._clock(), MACHINE_LASTS), enforcer)
+            unit.certificates.revoke_others(enforcer, [caller.token_id, *([made.token] if made.token else [])])
+            unit.events.append("certificate.renewed", record.domain, {"name": record.name, "serial": made.serial})
+            return made
+
+        return self._control.write(work)
+
+    def lay_down(self, caller: Principal) -> None:
+        """Nothing stands for the enforcement point that asks any more but what it shows now."""
+        enforcer = caller.enforcer
+        if enforcer is None:
+            raise Forbidden("only an enforcer lays its certificates down")
+        self._control.write(lambda unit: unit.certificates.revoke_others(enforcer, [caller.token_id]))
+
+    def issue_switch(self, domain: str, hosts: Sequence[str], request: str, by: str) -> CertificateRecord:
+        """A certificate for the switch of a host, or of several that one Open vSwitch is, there already or to come; one
+        that they had before stays valid.
+
+        Brought again with the same key, it is answered again. Raises NotFound, BadInput, Conflict.
+        """
+        authority = self.authority
+        asked = read_request(request, hosts[0])
+        subject, *also = (Subject(Usage.SWITCH, domain, host) for host in hosts)
+
+        def work(unit: Unit) -> CertificateRecord:
+            unit.domains.get(domain)
+            before = unit.certificates.of_key(asked.digest)
+            if before is not None and before.subject == subject:
+                return before
+            issued = authority.issue(subject, asked.key, self._clock(), SWITCH_LASTS, also=also)
+            made = unit.certificates.keep(issued)
+            said = {"by": by, "name": ", ".join(hosts), "serial": made.serial}
+            unit.events.append("certificate.issued", domain, said)
+            return made
+
+        return self._control.write(work)
+
+    # ------------------------------------------------------------------------------------------------------- steps
+
+    def _enrolled(self, applicant: Applicant) -> Enrolled:
+        secret = EnrolmentToken.parse(applicant.token).secret
+        group = self._control.read(lambda unit: unit.enforcers.group_of(secret))
+        if group is not None:
+            return self._admitted(applicant, group)
+        signer = self._signer(applicant, applicant.name)
+
+        def work(unit: Unit) -> Enrolled:
+            new = unit.enforcers.enrol(secret, name=applicant.name, kind=applicant.kind, signer=signer)
+            return _told(unit, new, {})
+
+        return self._control.write(work)
+
+    def _admitted(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
+        """A machine of a group. It may call itself as it likes: its name is what its cloud calls it."""
+        instance, address = applicant.instance, applicant.address
+        if instance is None:
+            raise BadInput("a group's token needs the id of the instance: say it", place="instance")
+        if applicant.kind != group.kind:
+            raise Forbidden(f"the enrolment token is for the kind '{group.kind}'", place="token")
+        signer = self._signer(applicant, applicant.name)
+        cloud = self._cloud_of(group.domain)
+        if signer is None or cloud is None:
+            raise Forbidden("there is no cloud that vouches for machines of this domain", place="token")
+        name = vouched(cloud, group.name, instance, address)
+        if name is None:
+            raise Forbidden(
+                f"the cloud has no instance '{instance}' with the address {address} in the group '{group.name}'",
+                place="instance",
+            )
+        member = Member(instance, address, name)
+        return self._control.write(
+            lambda unit: _told(
+                unit, unit.enforcers.admit(group, member, signer), {"instance": instance, "address": address}
+            )
+        )
+
+    def _signer(self, applicant: Applicant, name: str) -> Signer | None:
+        """What signs for an applicant; None for a service without an authority. Raises BadInput."""
+        if self._authority is None:
+            if applicant.request is not None:
+                raise BadInput("this service has no certificate authority to sign it: enrol without", place="csr")
+            return None
+        if applicant.request is None:
+            raise BadInput("this service knows machines by certificates: send a certificate request", place="csr")
+        asked = read_request(applicant.request, name)
+        return Signer(asked.digest, lambda subject: self._issue(subject, asked))
+
+    def _issue(self, subject: Subject, asked: KeyRequest) -> Issued:
+        return self.authority.issue(subject, asked.key, self._clock(), MACHINE_LASTS)
+
+    def _tell_refusal(self, applicant: Applicant, reason: str) -> None:
+        log.warning("enrolment.refused", address=applicant.address, name=applicant.name, reason=reason)
+        said = {"address": applicant.address, "name": applicant.name, "reason": reason}
+        try:
+            self._control.write(lambda unit: unit.events.append("enrolment.refused", applicant.name, said))
+        except TryAgain as error:  # what is refused stays refused
+            log.warning("enrolment.not_told", error=str(error))
+
+
+def _told(unit: Unit, new: Enrolled, more: dict[str, str]) -> Enrolled:
+    """Log that a machine has joined; not a second time for one whose answer was lost."""
+    record, certificate = new.enforcer, new.certificate
+    if certificate is None or certificate.issued == unit.now:
+        serial = {"serial": certificate.serial} if certificate is not None else {}
+        said = {"name": record.name, "id": record.id, **serial, **more}
+        unit.events.append("enforcer.enrolled", record.domain, said)
+    return new

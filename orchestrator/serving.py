@@ -1,0 +1,138 @@
+"""uvicorn as the service uses it, and how it speaks TLS.
+
+Whose certificate the service shows and whose it believes are two things: it shows one of its own authority, which it
+keeps fresh, or one that it was given; machines are always known by certificates of its own authority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import socket
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from api.secure import Certified, Guard
+from orchestrator.errors import AclflowError
+from orchestrator.identity.files import AuthorityDir
+from orchestrator.identity.service import ensure
+from orchestrator.identity.trust import load_chain, service_context
+from orchestrator.settings import Settings
+from orchestrator.store import Store
+
+log = structlog.get_logger()
+
+_LOOK_EVERY_S = 3600.0
+_ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - which addresses name no address
+
+
+class OwnTls:
+    """The TLS of one service. Raises Missing and BadInput where there is no authority or nothing can be kept."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], dt.datetime]) -> None:
+        self._place = AuthorityDir(settings.authority_dir)
+        self._authority = self._place.load()
+        self._names = names_of(settings)
+        self._clock = clock
+        self._given = settings.tls_certificate is not None
+        certificate, key = self._files(settings)
+        self.context = service_context(certificate, key, self._authority.pem)
+        """What connections are made with: a later certificate is put into it."""
+
+    def look(self) -> bool:
+        """Show a new certificate from now on, if it is time for one; whether it was. Raises Missing."""
+        if self._given or not ensure(self._place, self._authority, self._names, self._clock()):
+            return False
+        load_chain(self.context, self._place.service_certificate, self._place.service_key)
+        log.info("service.certificate_renewed", names=self._names)
+        return True
+
+    async def keep(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                await asyncio.to_thread(self.look)
+            except AclflowError as error:
+                log.warning("service.certificate_not_renewed", error=str(error))
+
+    def _files(self, settings: Settings) -> tuple[Path, Path]:
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            return settings.tls_certificate, settings.tls_key
+        ensure(self._place, self._authority, self._names, self._clock())
+        return self._place.service_certificate, self._place.service_key
+
+
+def names_of(settings: Settings) -> tuple[str, ...]:
+    """What the service is reached by: what was said, else this machine's name and address, and the loopback's."""
+    said = [each.strip() for each in settings.tls_names.split(",") if each.strip()]
+    here = [] if settings.listen_host in _ANYWHERE else [settings.listen_host]
+    return tuple(dict.fromkeys([*(said or [socket.gethostname()]), *here, "localhost", "127.0.0.1"]))
+
+
+class Server(uvicorn.Server):
+    """uvicorn that first answers those who wait (`release`), for it stops only when all connections have ended; with
+    what goes on beside it where it speaks TLS.
+
+    Raises Missing and BadInput where TLS lacks something, OSError for files that cannot be used.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: Settings,
+        store: Store,
+        release: Callable[[], None],
+        clock: Callable[[], dt.datetime],
+    ) -> None:
+        self._tls = OwnTls(settings, clock) if settings.tls else None
+        super().__init__(_config(app, settings, self._tls))
+        self._store = store
+        self._release = release
+        self._beside: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if not self.started:
+            return
+        address = self.servers[0].sockets[0].getsockname()
+        log.info("listening", host=address[0], port=address[1], tls=self.config.is_ssl)
+        if self._tls is not None:
+            guard = Guard(self._invalid, lambda: self._store.bearers_gone)
+            beside = (guard.watch(self.server_state.connections), self._tls.keep())
+            self._beside = [asyncio.create_task(each) for each in beside]
+
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        for each in self._beside:
+            each.cancel()
+        self._release()
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+
+    def _invalid(self, fingerprints: Iterable[bytes]) -> Collection[bytes]:
+        """Which certificates stand for nobody (any more). Raises TryAgain."""
+        with self._store.read() as unit:
+            return unit.certificates.invalid(fingerprints)
+
+
+def _config(app: FastAPI, settings: Settings, tls: OwnTls | None) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        host=settings.listen_host,
+        port=settings.listen_port,
+        http=Certified if tls is not None else "auto",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here depends on a caller's address or scheme
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=10,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls.context,
+    )
+    config.load()
+    return config

@@ -1,0 +1,110 @@
+"""`aclflow certificates` and the tokens of `aclflow domain invite`, against a service that speaks TLS."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Ended, aclflow
+from served import Served, served
+
+from orchestrator.client import Host
+from orchestrator.identity.authority import fingerprint_of
+from orchestrator.identity.files import AuthorityDir, read_certificate, read_key
+from orchestrator.identity.tokens import EnrolmentToken
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service"), tls=True) as here, here.client() as client:
+        client.create_domain("pop1")
+        for number in (1, 2):
+            client.add_host("pop1", Host(f"host{number}", number, "up0"))
+        yield here
+
+
+@pytest.fixture
+def run(service: Served) -> Run:
+    believed = {"ACLFLOW_AUTHORITY": str(service.authority)}
+
+    def call(*arguments: str, **more: str) -> Ended:
+        said = {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token} | believed | more
+        return aclflow(*arguments, environment=said)
+
+    return call
+
+
+def test_an_authority_is_made_once_and_shown(tmp_path: Path) -> None:
+    here = {"ACLFLOW_STATE_DIR": str(tmp_path)}
+    missing = aclflow("certificates", "show", environment=here)
+    assert (missing.code, "aclflow certificates init" in missing.err) == (3, True)
+    made = aclflow("certificates", "init", "--json", environment=here)
+    authority = AuthorityDir(tmp_path / "authority").load()
+    assert (made.code, made.json()["fingerprint"]) == (0, authority.fingerprint.hex())
+    assert authority.fingerprint.hex() in aclflow("certificates", "show", environment=here).out
+    again = aclflow("certificates", "init", environment=here)
+    assert (again.code, "already" in again.err) == (1, True)
+    assert AuthorityDir(tmp_path / "authority").load().fingerprint == authority.fingerprint
+
+
+def test_a_switch_gets_its_certificate(run: Run, tmp_path: Path) -> None:
+    key, asked, got = tmp_path / "key.pem", tmp_path / "csr.pem", tmp_path / "cert.pem"
+    assert run("certificates", "request", "--name", "host1", "--key", str(key), "--out", str(asked)).code == 0
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert run("certificates", "request", "--name", "host1", "--key", str(key)).code == 1
+    issued = run("certificates", "issue", "pop1", "host1", "--csr", str(asked), "--also", "host2", "--out", str(got))
+    assert issued.code == 0, issued.err
+    assert read_certificate(got).public_key() == read_key(key).public_key()
+    [listed] = [each for each in run("certificates", "list", "--json").json() if each["name"] == "host1"]
+    assert (listed["usage"], listed["valid"]) == ("switch", True)
+    assert run("certificates", "revoke", listed["serial"]).code == 0
+    assert f"{listed['serial']}\tswitch\tpop1\thost1" in (table := run("certificates", "list", "--domain", "pop1").out)
+    assert "revoked" in table
+    assert run("certificates", "revoke", "0" * 40).code != 0
+    assert run("certificates", "issue", "pop1", "host9", "--csr", str(asked)).code != 0
+    assert run("certificates", "issue", "pop1", "host1", "--csr", str(tmp_path / "none")).code == 3
+
+
+def test_whom_to_believe_is_asked_for_by_its_fingerprint(run: Run, service: Served, tmp_path: Path) -> None:
+    assert service.authority is not None
+    known = fingerprint_of(read_certificate(service.authority)).hex()
+    out = tmp_path / "authority.pem"
+    stranger = {"ACLFLOW_AUTHORITY": ""}
+    assert "not of the authority" in run("certificates", "authority", **stranger).err
+    wrong = run("certificates", "authority", "--fingerprint", "00" * 32, "--out", str(out), **stranger)
+    assert (wrong.code, out.exists()) == (2, False)
+    assert run("certificates", "authority", "--fingerprint", known.upper(), "--out", str(out), **stranger).code == 0
+    assert out.read_text() == service.authority.read_text()
+
+
+def test_tokens_carry_the_fingerprint(run: Run, service: Served) -> None:
+    assert service.authority is not None
+    pin = fingerprint_of(read_certificate(service.authority))
+    one = run("domain", "invite", "pop1", "--name", "fw1", "--kind", "nftables", "--json").json()
+    group = run("domain", "invite-group", "pop1", "fleet", "--json").json()
+    for text in (one["token"], group["token"]):
+        assert EnrolmentToken.parse(text).pin == pin
+    assert [each["id"] for each in run("domain", "groups", "pop1", "--json").json()] == [group["id"]]
+    assert "fleet" in run("domain", "groups", "pop1").out
+    assert run("domain", "remove-group", "pop1", str(group["id"])).code == 0
+    assert run("domain", "groups", "pop1", "--json").json() == []
+
+
+def test_a_service_does_not_speak_in_clear_over_a_network_unless_told_to(tmp_path: Path) -> None:
+    here = {"ACLFLOW_STATE_DIR": str(tmp_path)}
+    refused = aclflow("serve", "--host", "192.0.2.1", environment=here)
+    assert (refused.code, "--plain-http" in refused.err) == (2, True)
+    no_authority = aclflow("serve", "--tls", environment=here)
+    assert (no_authority.code, "aclflow certificates init" in no_authority.err) == (3, True)
+
+
+def test_a_token_file_that_is_not_there_is_no_token(tmp_path: Path) -> None:
+    """It is removed once a machine has enrolled, and then is not needed."""
+    here = {"ACLFLOW_STATE_DIR": str(tmp_path / "state")}
+    for command in ("controller", "agent"):
+        ended = aclflow(command, "--enrol-file", str(tmp_path / "none"), environment=here)
+        assert (ended.code, "enrolment token is needed" in ended.err) == (3, True)
