@@ -1,7 +1,11 @@
 """What an enforcement point keeps on its disk: who it is, and what it last knew, for a start while the service is away.
 
-    credentials.json   who we are: written once at enrolment, and when the epoch rises
+    credentials.json   who we are: written once at enrolment, after all that proves it, and when the epoch rises
+    identity.pem       our key and our certificate, in one file so that they always belong together
+    pending.key        the key that a certificate was asked for last: who asks again asks with the same key
+    authority.pem      the authority that signed it: switches are believed by it, and the service where a token said so
     hosts.json         the domain's hosts
+    refused.json       switches whose certificates were revoked
     program            a program, in its wire form
     deltas             what came after it: one delta after the other, each behind its length (4 octets, big-endian)
 
@@ -23,6 +27,7 @@ import structlog
 
 from orchestrator.client.records import Host
 from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.identity.files import write_file
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program
 from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
@@ -41,6 +46,10 @@ class Credentials:
     enforcer: int
     token: str
     epoch: int
+    name: str = ""
+    """What the service calls us; empty where that is what we called ourselves."""
+    pinned: bool = False
+    """Whether the service must show a certificate of the authority that we enrolled with, and of no other."""
 
 
 class StateDir:
@@ -65,6 +74,21 @@ class StateDir:
             place = str(self._path / "credentials.json")
             raise BadInput("is damaged: remove it and enrol again with a new token", place=place) from error
 
+    @property
+    def identity_file(self) -> Path:
+        """Our key and our certificate."""
+        return self._path / "identity.pem"
+
+    @property
+    def pending_file(self) -> Path:
+        """The key that a certificate was asked for."""
+        return self._path / "pending.key"
+
+    @property
+    def authority_file(self) -> Path:
+        """The authority that we enrolled with."""
+        return self._path / "authority.pem"
+
     def check(self) -> None:
         """Raises Missing unless files can be written here now."""
         self._write(".probe", b"probe")
@@ -73,6 +97,11 @@ class StateDir:
     def keep_credentials(self, credentials: Credentials) -> None:
         """Remember who we are."""
         self._write("credentials.json", json.dumps(asdict(credentials)).encode())
+
+    def forget_who_we_were(self) -> None:
+        """For who has to enrol again: neither credentials nor a key of a request under way. The program stays."""
+        for path in (self.pending_file, self._path / "credentials.json"):
+            path.unlink(missing_ok=True)
 
     def hosts(self) -> tuple[Host, ...]:
         """The hosts of the domain when last asked for."""
@@ -86,6 +115,19 @@ class StateDir:
     def keep_hosts(self, hosts: Iterable[Host]) -> None:
         """Remember the hosts."""
         self._write("hosts.json", json.dumps([host.to_json() for host in hosts]).encode())
+
+    def refused(self) -> frozenset[str]:
+        """The serials of switches' certificates that were revoked when last asked for."""
+        text = self._read("refused.json")
+        try:
+            return frozenset(map(str, json.loads(text))) if text else frozenset()
+        except (ValueError, TypeError) as error:
+            log.warning("state.damaged", file="refused.json", error=str(error))
+            return frozenset()
+
+    def keep_refused(self, serials: Iterable[str]) -> None:
+        """Remember which switches are refused."""
+        self._write("refused.json", json.dumps(sorted(serials)).encode())
 
     def program(self) -> Program | None:
         """The last program kept."""
@@ -172,22 +214,4 @@ class StateDir:
             raise Missing(f"cannot be read: {error.strerror}", place=str(self._path / name)) from None
 
     def _write(self, name: str, data: bytes) -> None:
-        beside = self._path / f".{name}.new"
-        try:
-            beside.unlink(missing_ok=True)
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path / name)
-            self._flush_directory()
-        except OSError as error:
-            raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / name)) from None
-
-    def _flush_directory(self) -> None:
-        """A rename is only there for good when the directory is."""
-        directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_file(self._path / name, data, 0o600)

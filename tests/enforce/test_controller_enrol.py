@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +11,12 @@ from typing import cast
 import pytest
 
 from orchestrator.client import Enrolment
-from orchestrator.enforce.controller import Service
 from orchestrator.enforce.enrolment import Membership, enrolled
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
-from orchestrator.errors import Missing, Unauthenticated, Unreachable
+from orchestrator.errors import Missing, NotFound, Unauthenticated, Unreachable
 
-ME = Credentials("pop1", 3, "bearer", 7)
+ME = Credentials("pop1", 3, "bearer", 7, "c1")
 
 
 class Office:
@@ -26,11 +26,20 @@ class Office:
         self.absences = list(absences)
         self.asked: list[tuple[str, str, str]] = []
 
-    def connect(self, url: str) -> Service:
-        assert url == "http://service"
-        return cast("Service", self)
+    def connect(self, url: str, trust: ssl.SSLContext | None) -> Office:
+        assert (url, trust) == ("http://service", None)
+        return self
 
-    def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
+    def close(self) -> None:
+        pass
+
+    def authority(self) -> str:
+        raise NotFound("there is none")
+
+    def enrol(
+        self, token: str, *, name: str, kind: str, csr: str | None = None, instance: str | None = None
+    ) -> Enrolment:
+        assert (csr, instance) == (None, None)
         self.asked.append((token, name, kind))
         if self.absences:
             raise self.absences.pop(0)

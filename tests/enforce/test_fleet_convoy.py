@@ -215,3 +215,19 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the others for long."""
     advance: Callable[..., None] = convoy.advance
     monkeypatch.setattr(convoy, "advance", lambda members: advance(members, patience_s=0.01))
+
+
+def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Bench) -> None:
+    """Its datapath id is only said; the certificate tells."""
+    bench.start_at(program([]))
+    impostor = StreamChannel(1, {}, lambda _: pytest.fail("it was written to"), hosts=frozenset({"h2"}))
+    bench.fleet.connected(impostor)
+    bench.fleet.aim(Goal(program([rule(1)], generation=2)))
+    bench.wait_for(2, "h1", "h2")
+    bench.fleet.disconnected(impostor)
+    bench.fleet.set_hosts([Host("h2", 2, "p2")])
+    bench.fleet.connected(impostor)
+    bench.fleet.set_hosts([Host("h1", 1, "p2"), Host("h2", 2, "p2")])  # it was there before its host was known
+    bench.fleet.aim(Goal(program([rule(2)], generation=3)))
+    told = bench.wait_for(3, "h2")
+    assert all(report["h1"][0] != 3 for report in told if "h1" in report)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +27,7 @@ log = structlog.get_logger()
 
 OPENFLOW_1_5 = compat.ofproto_v1_5.OFP_VERSION
 
+PACKET_IN = 10
 _NEVER_AN_ANSWER = frozenset({0, 2, 3, 10, 11, 12, 30, 31, 32})
 """Hello, echoes, packet-in, flow-removed, port, role and table status, requestforward: the library's own business."""
 
@@ -49,22 +51,36 @@ class SwitchObserver(Protocol):
         """Another controller has become the switch's master."""
         ...
 
+    def seen(self, channel: Channel, message: bytes) -> None:
+        """A rule that logs has shown us a packet: the packet-in as it came. Called in the thread that reads."""
+        ...
+
 
 class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyped
     """One switch's connection: os-ken's datapath, with a stream for a socket and a channel after the handshake."""
 
     channel: StreamChannel | None = None
 
-    def __init__(self, stream: Stream, address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        address: tuple[str, int],
+        seen: Callable[[Channel, bytes], None],
+        hosts: frozenset[str] | None = None,
+    ) -> None:
         super().__init__(stream, address)
         self.stream = stream
+        self._seen = seen
+        self._hosts = hosts
         self._arrived = bytearray()
         self.xid = 0  # the library counts its own messages from here, far below the channel's
 
     def set_state(self, state: str) -> None:
         """Make the channel the moment the handshake is over, in the reading thread: no answer can be missed."""
         if state == compat.MAIN_DISPATCHER and self.channel is None:
-            self.channel = StreamChannel(self.id, self.port_numbers(), self.stream.sendall, self._borrowed)
+            self.channel = StreamChannel(
+                self.id, self.port_numbers(), self.stream.sendall, self._borrowed, hosts=self._hosts
+            )
         super().set_state(state)
 
     def port_numbers(self) -> dict[str, int]:
@@ -74,10 +90,16 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
     def take(self, kind: int, message: bytes) -> bool:
         """Give a message to the exchange that waits for it. False: it is for os-ken."""
         if self.channel is None or kind in _NEVER_AN_ANSWER:
-            return False
+            return kind == PACKET_IN and self._see(message)
         if kind == BARRIER_REPLY:
             self.stream.unanswered_bytes = 0
         return self.channel.deliver(message)
+
+    def _see(self, message: bytes) -> bool:
+        """Pass a packet on that a rule has shown us; the library would make objects of its headers."""
+        if self.channel is not None:
+            self._seen(self.channel, message)
+        return True
 
     def _borrowed(self) -> AbstractContextManager[Pump | None]:
         return self.stream.borrowed(self._pass_on)

@@ -50,6 +50,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def hosts(self) -> frozenset[str] | None:
+        """The hosts that it has proven to be the switch of, by its certificate; None where it was not asked for one."""
+        ...
+
+    @property
     def ports(self) -> Mapping[str, int]:
         """Interface name -> OpenFlow port number, as last reported. Replaced as a whole whenever a port changes."""
         ...
@@ -133,7 +138,7 @@ class StreamChannel:
     `send` writes all bytes in order, may block, and raises OSError when the connection is gone. The owner calls
     `deliver` from its reading thread (never from within `send` while holding a lock of its own), `set_ports` when
     ports are reported, and `close` at the end. `reading`, where there is one, lets who waits for an answer read in the
-    owner's place: see `stream.SharedStream`.
+    owner's place: see `stream.SharedStream`. `hosts` are those that the switch has proven to be of.
     """
 
     def __init__(
@@ -142,8 +147,11 @@ class StreamChannel:
         ports: Mapping[str, int],
         send: Callable[[bytes], None],
         reading: Callable[[], AbstractContextManager[Pump | None]] = nullcontext,
+        *,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self._datapath_id = datapath_id
+        self._hosts = hosts
         self._ports = dict(ports)
         self._send = send
         self._reading = reading
@@ -156,6 +164,10 @@ class StreamChannel:
     @property
     def datapath_id(self) -> int:
         return self._datapath_id
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        return self._hosts
 
     @property
     def ports(self) -> Mapping[str, int]:

@@ -29,7 +29,7 @@ import structlog
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.app import Connection, Switches, SwitchObserver
-from orchestrator.enforce.drivers.openflow.stream import Tls, open_stream, tls_context
+from orchestrator.enforce.drivers.openflow.stream import Stream, Tls, hosts_named, open_stream, serial_of, tls_context
 from orchestrator.errors import Missing
 
 log = structlog.get_logger()
@@ -100,6 +100,7 @@ class Launcher:
         self._manager = compat.app_manager.AppManager()
         self._faults = _Faults()
         self._lock = threading.Lock()
+        self._refused: frozenset[str] = frozenset()
         self._connections: dict[threading.Thread, Connection | None] = {}
         self._stopping = threading.Event()
         self._threads = (
@@ -128,6 +129,20 @@ class Launcher:
         for thread in self._threads:
             thread.start()
         log.info("openflow.listening", address=self._listen.address, port=self.port, tls=self._context is not None)
+
+    def refuse(self, serials: frozenset[str]) -> None:
+        """Take no switch with one of these certificates from now on, and end the connections of those there."""
+        self._refused = serials
+        for _, connection in self._serving():
+            if connection is not None and serial_of(connection.stream.certificate) in serials:
+                log.warning("switch.revoked", address=connection.address[0])
+                connection.close()
+
+    def show_certificate(self) -> None:
+        """Show the certificate that is in its file now to every switch that connects from now on. Raises OSError."""
+        tls = self._listen.tls
+        if self._context is not None and tls is not None:
+            self._context.load_cert_chain(tls.certificate, tls.key)
 
     def stop(self) -> None:
         """Close every connection, wait for every thread, stop the applications."""
@@ -165,7 +180,8 @@ class Launcher:
         """The life of one connection, in a thread of its own."""
         here = threading.current_thread()
         try:
-            connection = Connection(open_stream(sock, self._context, self._patience_s), address)
+            stream = open_stream(sock, self._context, self._patience_s)
+            connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
             with self._lock:
                 self._connections[here] = connection
             if not self._stopping.is_set():
@@ -179,6 +195,15 @@ class Launcher:
             sock.close()
             with self._lock:
                 del self._connections[here]
+
+    def _hosts_of(self, stream: Stream) -> frozenset[str] | None:
+        """The hosts that a switch has proven to be of; None where it was not asked to. Raises OSError for others."""
+        tls = self._listen.tls
+        if tls is None or tls.domain is None:
+            return None
+        if serial_of(stream.certificate) in self._refused:
+            raise OSError("its certificate was revoked")
+        return hosts_named(stream.certificate, tls.domain)
 
     def _watch(self) -> None:
         """Ask silent switches whether they are there, and give up those that do not answer."""

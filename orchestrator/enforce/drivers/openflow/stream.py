@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from typing import TypeVar
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.channel import Pump
+from orchestrator.errors import BadInput
+from orchestrator.identity.names import Subject, Usage
 
 T = TypeVar("T")
 
@@ -41,11 +43,16 @@ Take = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files (PEM) for OpenFlow over TLS: our key and certificate, and the authority that switches must be signed by."""
+    """Files (PEM) for OpenFlow over TLS: our key and certificate, and the authority that switches must be signed by.
+
+    With `domain` that authority is aclflow's own: a certificate must then be one of a switch of that domain, for it
+    signs those of other machines too.
+    """
 
     key: Path
     certificate: Path
     authority: Path
+    domain: str | None = None
 
 
 class Stream:
@@ -59,6 +66,11 @@ class Stream:
         """When the switch last said something."""
         self.unanswered_bytes = 0
         """What was written since the switch last confirmed that it was done; whoever hears that sets it to 0."""
+
+    @property
+    def certificate(self) -> Mapping[str, object]:
+        """What the switch showed (as `ssl` reads it); nothing without TLS."""
+        return {}
 
     def setsockopt(self, level: int, name: int, value: int) -> None:
         """As a socket's."""
@@ -189,6 +201,12 @@ class TlsStream(Stream):
         self._tls.setblocking(False)
         self._touching = threading.Lock()
 
+    @property
+    def certificate(self) -> Mapping[str, object]:
+        """What the switch showed (as `ssl` reads it)."""
+        with self._touching:
+            return self._tls.getpeercert() or {}
+
     def settimeout(self, _timeout_s: float | None) -> None:
         """Nothing to set: the socket never blocks, `_insist` counts the time."""
 
@@ -232,6 +250,30 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     context.load_verify_locations(tls.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def hosts_named(certificate: Mapping[str, object], domain: str) -> frozenset[str]:
+    """Of which hosts of a domain a peer's certificate (as `ssl` reads it) makes it the switch.
+
+    Raises OSError for one of no switch there.
+    """
+    said = certificate.get("subjectAltName", ())
+    try:
+        bearers = [Subject.of_uri(value) for kind, value in said if kind == "URI"] if isinstance(said, tuple) else []
+    except BadInput:
+        bearers = []
+    if not bearers:
+        raise OSError("its certificate does not say which machine it is")
+    for each in bearers:
+        if each.usage is not Usage.SWITCH or each.domain != domain:
+            raise OSError(f"its certificate is of {each.common_name}, not of a switch of {domain}")
+    return frozenset(each.name for each in bearers)
+
+
+def serial_of(certificate: Mapping[str, object]) -> str | None:
+    """The serial of a peer's certificate (as `ssl` reads it), as the authority writes it."""
+    said = certificate.get("serialNumber")
+    return f"{int(said, 16):040x}" if isinstance(said, str) else None
 
 
 def open_stream(sock: socket.socket, context: ssl.SSLContext | None, timeout_s: float) -> Stream:

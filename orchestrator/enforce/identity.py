@@ -1,0 +1,179 @@
+"""What an enforcement point proves who it is with: its key and its certificate, got at enrolment, renewed in time.
+
+    first time    pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ credentials.json
+    renewal       pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ new connections ──▶ the old one is
+                                                                                     laid down
+
+The key of a request is on the disk before it is sent, so that whoever was killed, or whose answer was lost, asks again
+with the same one and is given the same answer. A renewal interrupts nothing: connections that are open end as they
+would have, and the old certificate is laid down when none can be left.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from cryptography import x509
+
+from orchestrator.client.records import Certificate
+from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.errors import BadInput, Missing
+from orchestrator.identity.authority import BACKDATED
+from orchestrator.identity.files import (
+    encoded_key,
+    parsed_certificate,
+    read_certificate,
+    read_key,
+    write_file,
+    write_key,
+)
+from orchestrator.identity.requests import PrivateKey, new_key, request_of
+from orchestrator.identity.trust import client_context, load_chain
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S = 60.0
+LAID_DOWN_AFTER_S = 120.0
+"""How long after a renewal the old certificate goes: no stream is held for longer than 60 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The key and the certificate in an enforcement point's state directory."""
+
+    state: StateDir
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one; an enforcement point of a service without TLS has none."""
+        return self.state.identity_file.exists()
+
+    def certificate(self) -> x509.Certificate:
+        """Ours. Raises Missing, BadInput."""
+        return read_certificate(self.state.identity_file)
+
+    def has_ended(self, now: dt.datetime) -> bool:
+        """Whether there is a certificate and it is valid no more."""
+        return self.exists and now >= self.certificate().not_valid_after_utc
+
+    def is_due(self, now: dt.datetime) -> bool:
+        """Whether two thirds of the certificate's time are over."""
+        held = self.certificate()
+        lasts = held.not_valid_after_utc - held.not_valid_before_utc - BACKDATED
+        return now >= held.not_valid_after_utc - lasts / 3
+
+    def request(self, name: str) -> str:
+        """A certificate request (PEM) for the key that is pending; for a new one where there is none, or where it has
+        a certificate that we no longer need to ask for: it is being renewed, or has ended."""
+        key = self._pending()
+        if key is None:
+            key = new_key()
+            write_key(self.state.pending_file, key)
+        return request_of(key, name)
+
+    def adopt(self, certificate: str) -> None:
+        """Be who a certificate (PEM) for the pending key says. Raises BadInput for one of another key, Missing."""
+        key = read_key(self.state.pending_file)
+        if parsed_certificate(certificate.encode(), "certificate").public_key() != key.public_key():
+            raise BadInput("the service has signed another key than ours", place="certificate")
+        write_file(self.state.identity_file, encoded_key(key) + certificate.encode(), 0o600)
+
+    def _pending(self) -> PrivateKey | None:
+        try:
+            key = read_key(self.state.pending_file)
+        except (Missing, BadInput):
+            return None
+        is_enrolling = self.state.credentials() is None
+        is_ours = self.exists and self.certificate().public_key() == key.public_key()
+        return key if is_enrolling or not is_ours else None
+
+    def trust(self, authority: Path | None) -> ssl.SSLContext:
+        """Believe an authority (None: whom the machine believes), and show our certificate if there is one.
+
+        Where a token has pinned the authority that we enrolled with, that one is believed instead. Raises Missing,
+        BadInput.
+        """
+        credentials = self.state.credentials()
+        believed = self.state.authority_file if credentials is not None and credentials.pinned else authority
+        try:
+            context = client_context(None if believed is None else believed.read_text())
+        except OSError as error:
+            raise Missing(f"cannot be read: {error.strerror}", place=str(believed)) from None
+        if self.exists:
+            self.show(context)
+        return context
+
+    def show(self, context: ssl.SSLContext) -> None:
+        """Show our certificate on every connection from now on. Raises Missing, BadInput."""
+        read_key(self.state.identity_file)  # it refuses one that others may read
+        load_chain(context, self.state.identity_file, self.state.identity_file)
+
+
+class Registry(Protocol):
+    """Who renews certificates: the service's client."""
+
+    def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
+        """A further certificate."""
+        ...
+
+    def lay_down_certificates(self, domain: str, enforcer: int) -> None:
+        """Make all others invalid."""
+        ...
+
+    def reconnect(self) -> None:
+        """Make new connections from now on."""
+        ...
+
+
+class Renewal:
+    """Keeps the certificate of an enforcement point fresh: `look` now and then (`Chore`)."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        credentials: Credentials,
+        registry: Registry,
+        show: Callable[[], None],
+        *,
+        laid_down_after_s: float = LAID_DOWN_AFTER_S,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        self._identity = identity
+        self._credentials = credentials
+        self._registry = registry
+        self._show = show
+        self._laid_down_after_s = laid_down_after_s
+        self._now = now
+        self._switched_s: float | None = None
+
+    def look(self) -> None:
+        """Renew the certificate if it is time to, lay the one before down if that is over. Raises what a request does,
+        and Missing where nothing can be kept; then it is done the next time."""
+        if self._switched_s is not None:
+            if time.monotonic() - self._switched_s >= self._laid_down_after_s:
+                self._registry.lay_down_certificates(self._credentials.domain, self._credentials.enforcer)
+                self._switched_s = None
+        elif self._identity.is_due(self._now()):
+            self._renew()
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether an old certificate is still to be laid down."""
+        return self._switched_s is not None
+
+    def _renew(self) -> None:
+        known = self._credentials
+        request = self._identity.request(known.name)
+        got = self._registry.renew_certificate(known.domain, known.enforcer, request)
+        self._identity.adopt(got.certificate)
+        self._show()
+        self._registry.reconnect()
+        self._switched_s = time.monotonic()
+        log.info("certificate.renewed", serial=got.serial, ends=got.ends.isoformat())

@@ -1,0 +1,185 @@
+"""A whole lab that speaks TLS: service, agent, OpenFlow. Real packets, and machines that are not who they say."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from system.test_firewall_path import LIST, POP, SHOP, TRIED
+
+from orchestrator.enforce.state import StateDir
+from orchestrator.identity.files import parsed_certificate, write_file, write_key
+from orchestrator.identity.requests import new_key, request_of
+from orchestrator.lab import pop
+from orchestrator.lab.expect import landing, policy_of
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import CONTROLLER, SERVICE, ControlPlane, agent_of
+from orchestrator.lab.status import look
+from orchestrator.lab.wire import Wire, shot
+from orchestrator.policy.model import Acl
+
+PATIENCE_S = 60.0
+AGENT = agent_of(POP.firewalls[0])
+HELLO = bytes([6, 0, 0, 8, 0, 0, 0, 1])
+"""OpenFlow 1.5, hello, 8 octets."""
+LESS = Acl(LIST.rules[:2])
+
+
+@pytest.fixture(scope="module")
+def plane(layout: Layout) -> Iterator[ControlPlane]:
+    with pop.temporary(layout, POP) as lab:
+        plane = ControlPlane(lab, tls=True)
+        plane.start({SHOP: LIST})
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def lab(plane: ControlPlane, layout: Layout) -> Lab:
+    assert plane.url.startswith("https://")
+    return pop.find(layout)
+
+
+def put(plane: ControlPlane, acl: Acl) -> None:
+    with plane.client() as client:
+        plane.wait_enforced(client, client.put_acl(SHOP, acl).generation, PATIENCE_S)
+
+
+def packets_fare_as(lab: Lab, acl: Acl) -> None:
+    policy = policy_of(POP, {SHOP: acl})
+    with Wire(lab) as wire:
+        landed = wire.fire([shot(lab, sender, each) for sender, each in TRIED])
+    assert [one.nodes for one in landed] == [landing(POP, policy, each) for _, each in TRIED]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def connected(lab: Lab) -> dict[str, bool]:
+    return {bridge.host: bool(bridge.connected) for bridge in look(lab).bridges}
+
+
+def test_packets_fare_as_the_policy_says_and_as_the_next_one_does(plane: ControlPlane, lab: Lab) -> None:
+    packets_fare_as(lab, LIST)
+    put(plane, LESS)
+    packets_fare_as(lab, LESS)
+    targets = [lab.ovs.vsctl("get", "controller", host.name, "target") for host in POP.hosts]
+    assert all(target.startswith('"ssl:') for target in targets)
+    with plane.client() as client:
+        known = {(each.usage, each.name) for each in client.certificates() if each.valid}
+    assert known == {("controller", socket.gethostname()), ("enforcer", "fw1"), ("switch", "host1")}
+
+
+def test_killed_and_started_again_everybody_is_who_they_were(plane: ControlPlane, lab: Lab) -> None:
+    for name in (SERVICE, CONTROLLER, AGENT):
+        lab.kill(name)
+    assert set(plane.supervise()) == {SERVICE, CONTROLLER, AGENT}
+    put(plane, LIST)
+    packets_fare_as(lab, LIST)
+
+
+def own(lab: Lab, process: str) -> Path:
+    """The key and the certificate of one of the lab's enforcement points."""
+    return StateDir(lab.layout.run_dir / process).identity_file
+
+
+def answers(lab: Lab, trust: ssl.SSLContext | None) -> bool:
+    """Whether the controller says anything to a switch that comes like this."""
+    with socket.create_connection(lab.controller_address, timeout=PATIENCE_S) as bare:
+        try:
+            with contextlib.nullcontext(bare) if trust is None else trust.wrap_socket(bare) as sock:
+                sock.sendall(HELLO)
+                return bool(sock.recv(64))
+        except TimeoutError:
+            raise
+        except OSError:
+            return False
+
+
+def switch_trust(identity: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    if identity is not None:
+        context.load_cert_chain(identity)
+    return context
+
+
+def test_the_controller_speaks_with_switches_alone(lab: Lab) -> None:
+    """Not in clear, not with who shows nothing, not with machines that the authority knows as something else."""
+    assert not answers(lab, None)
+    assert not answers(lab, switch_trust(None))
+    assert not answers(lab, switch_trust(own(lab, AGENT)))
+    assert not answers(lab, switch_trust(own(lab, CONTROLLER)))
+    files = lab.ovs.run_dir / "switches.pem", lab.ovs.run_dir / "switches.key"
+    both = lab.layout.run_dir / "both.pem"
+    write_file(both, b"".join(path.read_bytes() for path in files), 0o600)
+    assert answers(lab, switch_trust(both))
+
+
+def give_switch(plane: ControlPlane, lab: Lab, host: str, *also: str) -> None:
+    """Have the lab's Open vSwitch prove to be the switch of these hosts, and of no others."""
+    key, certificate = (lab.layout.run_dir / f"{host}{len(also)}{ending}" for ending in (".key", ".pem"))
+    made = new_key()
+    with plane.client() as client:
+        issued = client.issue_switch(POP.domain, host, request_of(made, host), also=also)
+    write_key(key, made)
+    write_file(certificate, issued.certificate.encode(), 0o644)
+    assert plane.authority is not None
+    lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(plane.authority))
+    lab.redial()
+
+
+def test_a_switch_that_says_it_is_another_host_gets_none_of_its_program(plane: ControlPlane, lab: Lab) -> None:
+    """The certificate is host2's: the bridge with host1's datapath id is let in by TLS and passed over after it."""
+    log = lab.layout.logs / f"{CONTROLLER}.log"
+    give_switch(plane, lab, "host2")
+    wait_until(lambda: "switch.impostor" in log.read_text())
+    with plane.client() as client:
+        generation = client.put_acl(SHOP, LESS).generation
+        wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["host1"])
+    give_switch(plane, lab, "host1", "host2")
+    put(plane, LESS)
+    packets_fare_as(lab, LESS)
+
+
+def test_a_switch_whose_certificate_is_revoked_is_cut_off_and_forwards_on(plane: ControlPlane, lab: Lab) -> None:
+    with plane.client() as client:
+        for each in client.certificates(POP.domain):
+            if each.usage == "switch":
+                client.revoke_certificate(each.serial)
+    wait_until(lambda: not any(connected(lab).values()))
+    packets_fare_as(lab, LESS)
+    give_switch(plane, lab, "host2", "host1")
+    put(plane, LIST)
+    put(plane, LESS)
+    packets_fare_as(lab, LESS)
+
+
+def test_a_firewall_whose_certificate_is_revoked_learns_nothing_more_and_filters_on(
+    plane: ControlPlane, lab: Lab
+) -> None:
+    serial = f"{parsed_certificate(own(lab, AGENT).read_bytes(), 'x').serial_number:040x}"
+    with plane.client() as client:
+        log = lab.layout.logs / f"{AGENT}.log"
+        said = len(log.read_text())
+        client.revoke_certificate(serial)
+        wait_until(lambda: "program.watch_failed" in log.read_text()[said:])  # its stream is cut, and it gets no other
+        generation = client.put_acl(SHOP, LIST).generation
+        wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["fw1"])
+        packets_fare_as(lab, LESS)  # what the firewall permits still is what it permitted
+        lab.kill(AGENT)
+        StateDir(lab.layout.run_dir / AGENT).forget_who_we_were()
+        own(lab, AGENT).unlink()
+        plane.start_agent(POP.firewalls[0], client.invite_enforcer(POP.domain, name="fw1", kind="nftables"))
+        plane.wait_enforced(client, generation, PATIENCE_S)
+    packets_fare_as(lab, LIST)
