@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.compile.pipeline import Table
 from orchestrator.enforce.changing import FEW_ROWS, Changed
 from orchestrator.enforce.driver import Observed, Stamp
 from orchestrator.program.delta import Delta, between, difference
-from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.flows import GROUPS, U64, Flow, FlowTable
 from orchestrator.program.program import Program
 
 Place = Callable[[FlowTable, tuple[str, ...]], FlowTable]
@@ -67,11 +68,14 @@ def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) 
 
 
 def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -> Delta | None:
-    """The same as the program's own delta, with its symbols; None where it is not known to be a few rows."""
+    """The same as the program's own delta, with its symbols; None where it is not known to be a few rows, or has groups
+    or meters among them."""
     if held is None:
         return None
     delta = chained(since(held.digest, program.digest, trail))
     if delta is None or len(delta.removed) + len(delta.added) > FEW_ROWS:
+        return None
+    if any(row.table in (GROUPS, Table.METERS) for rows in (delta.removed, delta.added) for row in rows.rows()):
         return None
     return delta if _same_meaning(held.ports, program.ports) else None
 

@@ -22,6 +22,9 @@ import numpy.typing as npt
 SYMBOL_BASE = 0xFE000000
 """Port numbers from here to 0xfeffffff are symbols in a program (the standard reserves only 0xffffff00 upwards)."""
 
+GROUPS = 255
+"""Rows of this table, which no switch has for flows, are groups of buckets (`compile/groups.py`)."""
+
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
@@ -72,6 +75,10 @@ class FlowTable:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def are_groups(self) -> npt.NDArray[np.bool_]:
+        """Which rows are groups."""
+        return np.asarray(self.table == GROUPS)
 
     @property
     def nbytes(self) -> int:

@@ -19,6 +19,8 @@ class Tier(enum.Enum):
     HOST = "host"
     SERVER = "server"
     EDGE = "edge"
+    SPREAD = "spread"
+    """The switch that spreads traffic over firewalls."""
 
 
 UPLINK = "uplink"

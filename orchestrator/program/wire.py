@@ -53,7 +53,7 @@ _PLAIN, _PACKED = 0, 1
 _LENGTH_BYTES = 4
 _HEAD = struct.Struct("<4sBBBQ")
 _NUMBER = struct.Struct("<Q")
-_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
+_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3, Tier.SPREAD: 4}
 _TIER_OF = {number: tier for tier, number in _TIERS.items()}
 _COLUMNS = {"table": "B", "priority": "H", "cookie": "Q", "tenant": "I", "match_length": "B", "instructions": "I"}
 """The columns but `match` in the order of the wire, with their types as `struct` and NumPy call them."""

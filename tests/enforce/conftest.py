@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("enforce.contract_driver", "enforce.real_switch")
+pytest.register_assert_rewrite(
+    "enforce.contract_driver", "enforce.contract_groups", "enforce.contract_spread", "enforce.real_switch"
+)
 
 from enforce.dummy_ovs import missing  # noqa: E402
 from enforce.real_switch import RealSwitch  # noqa: E402

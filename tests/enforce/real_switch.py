@@ -88,6 +88,8 @@ class RealSwitch:
     def reset(self) -> None:
         """As a bridge that nobody has touched yet: no flows, fragments as by default, no table limits."""
         self.ofctl("del-flows")
+        self.ofctl("del-groups")
+        self.ofctl("del-meters")
         self.ofctl("set-frags", "normal")
         self.vsctl("--", "clear", "bridge", "br0", "flow_tables")
 

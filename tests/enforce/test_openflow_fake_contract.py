@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from enforce.contract_driver import Bench, ByRow, DriverContract
+from enforce.contract_groups import GroupContract
+from enforce.contract_meters import MeterContract
+from enforce.contract_spread import PORTS, SpreadContract
 
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
+from orchestrator.program.program import Tier
 
 
 class FakeBench:
-    def __init__(self, driver: type[OpenFlowDriver] = OpenFlowDriver) -> None:
-        self.switch = FakeSwitch({"vm1": 1, "vm2": 2, "vm3": 3, "wan0": 4})
+    def __init__(
+        self,
+        driver: type[OpenFlowDriver] = OpenFlowDriver,
+        ports: Sequence[str] = ("vm1", "vm2", "vm3", "wan0"),
+        tier: Tier = Tier.HOST,
+    ) -> None:
+        self.switch = FakeSwitch({name: number for number, name in enumerate(ports, 1)})
         self._channel = channel_to(self.switch)
         self.stranger = channel_to(self.switch)
-        self.driver = driver(self._channel, uplink="wan0")
+        self.driver = driver(self._channel, uplink="wan0", tier=tier)
         self.epoch = 1
         self.driver.start(self.epoch)
 
@@ -46,3 +57,19 @@ class TestFakeSwitchByRow(DriverContract):
     @pytest.fixture
     def bench(self) -> Bench:
         return FakeBench(ByRow)
+
+
+class TestFakeSwitchGroups(GroupContract):
+    """Everything is inherited."""
+
+
+class TestFakeSwitchMeters(MeterContract):
+    """Everything is inherited."""
+
+
+class TestFakeSwitchSpreading(SpreadContract):
+    """Everything is inherited."""
+
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return FakeBench(ports=PORTS, tier=Tier.SPREAD)

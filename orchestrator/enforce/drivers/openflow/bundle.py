@@ -5,6 +5,9 @@
            └──────────────────── filling ───────────────────────────┘
            └──────────────────── whole ──────────────────────────────────────────────────────┘
 
+Groups stand between the flows that led to them and those that will: deleted after flows, added before them. One that
+is deleted and added in the same change is changed in place, and the number of its deletion stays unused.
+
 A switch leaves a message that it cannot read out of a bundle and would commit the rest, so the bundle is filled,
 checked for complaints, and only then committed. What fails at commit is complained about under the xid of the flow's
 own message, which is why the second exchange listens to all numbers.
@@ -15,11 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.enforce.drivers.openflow import flowmods, messages
+from orchestrator.enforce.drivers.openflow import flowmods, groupmods, messages
 from orchestrator.enforce.drivers.openflow.flowmods import Command, Encoded
+from orchestrator.enforce.drivers.openflow.groupmods import GroupCommand
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, ErrorMessage
 from orchestrator.errors import Refused
-from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.flows import GROUPS, Flow, FlowTable
+
+_NO_ROWS = FlowTable.of(())
 
 
 def numbers_needed(removed: FlowTable, added: FlowTable) -> int:
@@ -37,6 +43,20 @@ class CookieMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """Messages of one kind: the one numbered ``first + i`` carries ``rows[encoded.rows[i]]``."""
+
+    rows: FlowTable
+    encoded: Encoded
+    first: int
+
+    def flow(self, xid: int) -> Flow | None:
+        """The row that a message carries."""
+        inside = 0 <= xid - self.first < len(self.rows)
+        return self.rows.row(int(self.encoded.rows[xid - self.first])) if inside else None
+
+
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """Deletes `removed` (by key), then whatever `replaced` matches, then adds `added`."""
 
@@ -45,39 +65,46 @@ class Bundle:
     removed: FlowTable
     replaced: CookieMatch
     added: FlowTable
-    _deletes: Encoded = field(init=False)
-    _adds: Encoded = field(init=False)
+    _deletes: tuple[_Part, _Part] = field(init=False)
+    _adds: tuple[_Part, _Part] = field(init=False)
 
     def __post_init__(self) -> None:
-        deletes = flowmods.bundled(
-            Command.DELETE_STRICT, self.removed, bundle=self.number, first_xid=self._first_delete
+        flows_out, groups_out = _parted(self.removed)
+        flows_in, groups_in = _parted(self.added)
+        groups_out = _without(groups_out, groups_in)
+        first, then = self.xids[1], self.xids[2 + len(self.removed)]
+        object.__setattr__(
+            self,
+            "_deletes",
+            (
+                self._flows(Command.DELETE_STRICT, flows_out, first),
+                self._groups(GroupCommand.DELETE, groups_out, first + len(flows_out)),
+            ),
         )
-        adds = flowmods.bundled(Command.ADD, self.added, bundle=self.number, first_xid=self._first_add)
-        object.__setattr__(self, "_deletes", deletes)
-        object.__setattr__(self, "_adds", adds)
+        object.__setattr__(
+            self,
+            "_adds",
+            (
+                self._groups(GroupCommand.ADD_OR_MODIFY, groups_in, then),
+                self._flows(Command.ADD, flows_in, then + len(groups_in)),
+            ),
+        )
 
     @property
     def filling(self) -> range:
         """The numbers of the first exchange, its barrier last."""
         return self.xids[:-2]
 
-    @property
-    def _first_delete(self) -> int:
-        return self.xids[1]
-
-    @property
-    def _first_add(self) -> int:
-        return self.xids[2 + len(self.removed)]
-
     def fill(self) -> bytes:
         """Open the bundle and put everything in; the barrier is the caller's."""
         old = self.replaced
+        xid = self.xids[1 + len(self.removed)]
         return b"".join(
             (
                 messages.bundle_control(self.xids[0], self.number, BundleControl.OPEN),
-                self._deletes.data,
-                flowmods.bundled_delete(old.table, old.cookie, old.mask, bundle=self.number, xid=self._first_add - 1),
-                self._adds.data,
+                *(part.encoded.data for part in self._deletes),
+                flowmods.bundled_delete(old.table, old.cookie, old.mask, bundle=self.number, xid=xid),
+                *(part.encoded.data for part in self._adds),
             )
         )
 
@@ -90,14 +117,27 @@ class Bundle:
         return refused(errors, self._flow)
 
     def _flow(self, xid: int) -> Flow | None:
-        """The flow that a message carries."""
-        for table, encoded, first in (
-            (self.removed, self._deletes, self._first_delete),
-            (self.added, self._adds, self._first_add),
-        ):
-            if 0 <= xid - first < len(table):
-                return table.row(int(encoded.rows[xid - first]))
-        return None
+        """The flow or group that a message carries."""
+        found = (part.flow(xid) for part in (*self._deletes, *self._adds))
+        return next((flow for flow in found if flow is not None), None)
+
+    def _flows(self, command: Command, rows: FlowTable, first: int) -> _Part:
+        return _Part(rows, flowmods.bundled(command, rows, bundle=self.number, first_xid=first), first)
+
+    def _groups(self, command: GroupCommand, rows: FlowTable, first: int) -> _Part:
+        return _Part(rows, groupmods.bundled(command, rows, bundle=self.number, first_xid=first), first)
+
+
+def _parted(rows: FlowTable) -> tuple[FlowTable, FlowTable]:
+    """The flows, and the groups."""
+    are_groups = rows.are_groups()
+    return (rows.take(~are_groups), rows.take(are_groups)) if are_groups.any() else (rows, _NO_ROWS)
+
+
+def _without(groups: FlowTable, others: FlowTable) -> FlowTable:
+    """The groups that are not among others, by number."""
+    kept = {row.match for row in others.rows()}
+    return FlowTable.of(row for row in groups.rows() if row.match not in kept)
 
 
 def refused(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None]) -> Refused:
@@ -111,4 +151,6 @@ def refused(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None
 
 
 def _name(flow: Flow) -> str:
+    if flow.table == GROUPS:
+        return f"group {int.from_bytes(flow.match, 'big')}"
     return f"flow {flow.cookie:#018x} in table {flow.table} at priority {flow.priority}"

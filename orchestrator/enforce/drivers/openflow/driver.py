@@ -16,16 +16,19 @@ values, one by one: setting columns up costs more than a few rows do.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile import oxm
 from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.compile.meters import Meter
 from orchestrator.compile.pipeline import Table
+from orchestrator.compile.spreadpipeline import NOTED_COOKIE, SpreadTable
 from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
-from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, messages, smallchange
+from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, groupmods, messages, meters, smallchange
 from orchestrator.enforce.drivers.openflow.bundle import Bundle, CookieMatch
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
@@ -82,8 +85,8 @@ class OpenFlowDriver:
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
-        """Every row of a switch has its counter."""
-        return entry_keys(flows)
+        """Every flow of a switch has its counter; groups have none."""
+        return entry_keys(flows.take(~flows.are_groups()))
 
     def observe(self, cookies: U64 | None = None) -> Observed:
         """Read flows back, with the switch's own port numbers; foreign flows too when all are read. See `Driver`.
@@ -94,7 +97,11 @@ class OpenFlowDriver:
             self._show_fragments()
         stats = self._read(cookies)
         stamps = self._stamps(stats.flows)
-        flows = stats.flows.take(~stamps)
+        flows = stats.flows.take(~(stamps | _noted(stats.flows)))
+        if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
+            flows = FlowTable.joined((flows, self._read_groups()))
+        if (flows.table == Table.METERS).any():
+            flows = meters.held(flows, self._read_meters())
         if cookies is not None:
             flows = flows.take(np.isin(flows.cookie, cookies))
         return Observed(flows, _read_stamp(stats.flows.take(stamps).rows()))
@@ -107,6 +114,7 @@ class OpenFlowDriver:
         """
         removed = self.resolve(delta.removed, delta.removed_ports)
         added = FlowTable.joined((self.resolve(delta.added, delta.ports), FlowTable.of([self._stamp_row(stamp)])))
+        self._make_meters(meters.declared(added))
         change = Bundle(
             number=next(self._bundles),
             xids=self._channel.reserve(bundle.numbers_needed(removed, added)),
@@ -123,6 +131,7 @@ class OpenFlowDriver:
         if errors:
             raise change.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
+        self._forget_meters(meters.declared(removed).keys() - meters.declared(added).keys())
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, for a few rows of a program; reads back what the switch holds under their keys. See `Device`."""
@@ -206,6 +215,36 @@ class OpenFlowDriver:
         )
         return self._decode(xids, *requests, stamp)
 
+    def _read_groups(self) -> FlowTable:
+        """Every group, whoever made it."""
+        xids = self._channel.reserve(2)
+        answers = self._exchange(xids, groupmods.request(xids[0]))
+        _refuse(answers, "the switch does not show its groups")
+        return groupmods.decode(messages.multipart_replies(answers, xids), self._tier)
+
+    def _read_meters(self) -> dict[int, Meter]:
+        xids = self._channel.reserve(2)
+        answers = self._exchange(xids, meters.request(xids[0]))
+        _refuse(answers, "the switch does not show its meters")
+        return meters.read(messages.multipart_replies(answers, xids))
+
+    def _make_meters(self, wanted: Mapping[int, Meter]) -> None:
+        """Have the switch have some meters, before rows that use them come. Raises Refused."""
+        if not wanted:
+            return
+        there = self._read_meters()
+        xids = self._channel.reserve(len(wanted) + 1)
+        _refuse(self._exchange(xids, *meters.changes(wanted.values(), there, xids)), "the switch does not take meters")
+
+    def _forget_meters(self, numbers: Collection[int]) -> None:
+        if numbers:
+            xids = self._channel.reserve(len(numbers) + 1)
+            self._exchange(xids, *map(meters.deletion, numbers, xids))
+
+    def _group_cookies(self) -> np.uint64:
+        """The upper bits of the cookies that stand for groups."""
+        return np.uint64(Cookie(self._tier, Kind.GROUP).pack() >> 48)
+
     def _decode(self, xids: range, *requests: bytes) -> FlowStats:
         answers = self._exchange(xids, *requests)
         _refuse(answers, "the switch does not show its flows")
@@ -230,6 +269,11 @@ class OpenFlowDriver:
     def _stamp_row(self, stamp: Stamp) -> Flow:
         """No packet meets the stamp: nothing goes to its table."""
         return Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))
+
+
+def _noted(flows: FlowTable) -> npt.NDArray[np.bool_]:
+    """Which rows a spreading switch has written itself: they are no part of any program."""
+    return np.asarray((flows.cookie == np.uint64(NOTED_COOKIE)) & (flows.table == SpreadTable.NOTED))
 
 
 def _read_stamp(stamps: list[Flow]) -> Stamp | None:

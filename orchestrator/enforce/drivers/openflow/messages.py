@@ -35,14 +35,17 @@ class Type(enum.IntEnum):
     GET_CONFIG_REQUEST = 7
     GET_CONFIG_REPLY = 8
     SET_CONFIG = 9
+    PACKET_IN = 10
     PORT_STATUS = 12
     FLOW_MOD = 14
+    GROUP_MOD = 15
     MULTIPART_REQUEST = 18
     MULTIPART_REPLY = 19
     BARRIER_REQUEST = 20
     BARRIER_REPLY = 21
     ROLE_REQUEST = 24
     ROLE_REPLY = 25
+    METER_MOD = 29
     ROLE_STATUS = 30
     BUNDLE_CONTROL = 33
     BUNDLE_ADD = 34
@@ -52,6 +55,8 @@ class Multipart(enum.IntEnum):
     """Kinds of multipart request."""
 
     FLOW_DESC = 1
+    GROUP_DESC = 7
+    METER_DESC = 10
     PORT_DESC = 13
 
 
@@ -271,6 +276,22 @@ _ERRORS: dict[int, tuple[str, tuple[str, ...]]] = {
             "no reason given", "the table is full", "no such table", "overlaps another of its priority",
             "not permitted", "bad time-out", "unknown command", "unknown flags", "cannot be synchronised",
             "bad priority", "is synchronised",
+        ),
+    ),
+    6: (
+        "group not taken",
+        (
+            "it exists already", "a bad group", "no weights", "no more groups", "no more buckets", "no chaining",
+            "no watching", "a loop", "no such group", "it leads to another group", "bad type", "bad command",
+            "a bad bucket", "a bad port", "not permitted", "unknown bucket", "the bucket exists already",
+        ),
+    ),
+    12: (
+        "meter not taken",
+        (
+            "no reason given", "it exists already", "a number that no meter has", "no such meter", "unknown command",
+            "unknown flags", "wrong rate", "wrong burst", "wrong band", "wrong value of a band", "too many meters",
+            "too many bands",
         ),
     ),
     11: ("role not granted", ("a newer master was here", "unsupported", "unknown role", "no identity", "not ours")),

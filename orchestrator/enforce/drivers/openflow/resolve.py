@@ -16,7 +16,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile import oxm, pipeline
+from orchestrator.compile import groups, oxm, pipeline
+from orchestrator.compile.instructions import instructions as instruction_list
 from orchestrator.program.flows import SYMBOL_BASE, U8, Flow, FlowTable
 from orchestrator.program.program import UPLINK
 
@@ -109,7 +110,12 @@ def _resolved_matches(flows: FlowTable, numbers: PortNumbers) -> tuple[U8, npt.N
 
 
 def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes | None:
-    """An instruction list with numbers for symbols; None if it needs a port that the switch lacks."""
+    """An instruction list with numbers for symbols; None if it needs a port that the switch lacks.
+
+    A group does not go for want of one port: its buckets that would use it drop.
+    """
+    if groups.is_group_body(instructions):
+        return _resolved_group(instructions, numbers)
     places = _port_places(instructions)
     if not places:
         return instructions
@@ -123,6 +129,16 @@ def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes |
             return None
         struct.pack_into("!I", resolved, place, number)
     return bytes(resolved)
+
+
+def _resolved_group(body: bytes, numbers: PortNumbers) -> bytes:
+    """A group's body, each bucket with numbers for symbols."""
+    kind, buckets, properties = groups.taken_apart(body)
+    resolved = []
+    for number, actions in groups.each_bucket(buckets):
+        applied = _resolved_instructions(instruction_list([actions]), numbers)
+        resolved.append(groups.bucket(number, [applied[8:]] if applied else []))
+    return groups.group_body(kind, b"".join(resolved), properties)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.enforce.drivers.openflow.fake import fields
+from orchestrator.enforce.drivers.openflow.fake import fields, multipath
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.fields import BY_NAME, Match
 
@@ -19,8 +19,11 @@ IN_PORT, LOCAL, PORTS_END = 0xFFFFFFF8, 0xFFFFFFFE, 0xFF00
 
 
 GOTO_TABLE, APPLY_ACTIONS = 1, 4
-OUTPUT, SET_FIELD, COPY_FIELD, EXPERIMENTER = 0, 25, 28, 0xFFFF
-NICIRA_VENDOR, OUTPUT_REGISTER, CONJUNCTION = 0x00002320, 15, 34
+OUTPUT, GROUP, SET_FIELD, COPY_FIELD, EXPERIMENTER = 0, 22, 25, 28, 0xFFFF
+NICIRA_VENDOR, OUTPUT_REGISTER, CONJUNCTION, MULTIPATH = 0x00002320, 15, 34, 10
+CONTROLLER = 37
+RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
+"""The subtype of resubmit, and the input port that leaves the packet's own."""
 CLAUSES = range(2, 65)
 """How many clauses a conjunction may have."""
 
@@ -48,6 +51,13 @@ class OutputRegister:
 
 
 @dataclass(frozen=True, slots=True)
+class ToGroup:
+    """Have a group do something with a copy of the packet."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetField:
     """Write `value` into the bits of a field that `mask` looks at."""
 
@@ -68,6 +78,17 @@ class CopyField:
 
 
 @dataclass(frozen=True, slots=True)
+class Multipath:
+    """Write a hash of the packet, modulo a number, into `bits` lower bits of a register (`multipath.py`)."""
+
+    fields: int
+    basis: int
+    modulo: int
+    register: str
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunction:
     """The packet meets clause `clause`, counted from 0, of the `clauses` of conjunction `number`."""
 
@@ -76,7 +97,22 @@ class Conjunction:
     clauses: int
 
 
-Action = Output | OutputRegister | SetField | CopyField | Conjunction
+@dataclass(frozen=True, slots=True)
+class Resubmit:
+    """Look the packet up in a table as it is now, do what is found there, and go on."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Show the first `octets` octets of the packet to the controller, as often as a meter allows."""
+
+    meter: int
+    octets: int
+
+
+Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction | Multipath | Resubmit | Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +156,11 @@ def read_instructions(octets: bytes, *, match: Match, table: int) -> Instruction
     return Instructions(tuple(actions), goto, _described(listed, goto), conjunctions)
 
 
+def read_actions(octets: bytes) -> tuple[Action, ...]:
+    """Take a list of actions apart, as a group's bucket has one. Raises Complaint."""
+    return tuple(_read_action(kind, whole) for kind, whole in _structures(octets, Reason.BAD_ACTION_LENGTH))
+
+
 def _described(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
     """The instructions as the switch writes them: actions first, and padding that is zero."""
     body = b"".join(whole[:10] + bytes(6) if kind == OUTPUT else whole for kind, whole in actions)
@@ -144,6 +185,8 @@ def _read_action(kind: int, whole: bytes) -> Action:
         if port >= PORTS_END and port not in (IN_PORT, LOCAL):
             raise Complaint(Reason.BAD_OUT_PORT)
         return Output(port)
+    if kind == GROUP:
+        return ToGroup(*struct.unpack_from("!I", whole, 4))
     if kind == SET_FIELD:
         return _read_set_field(whole)
     if kind == COPY_FIELD:
@@ -178,7 +221,7 @@ def _read_copy_field(whole: bytes) -> CopyField:
     return CopyField(source[0].name, source_at, target[0].name, target_at, bits)
 
 
-def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction:
+def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction | Multipath | Resubmit | Report:
     vendor, subtype = struct.unpack_from("!IH", whole, 4)
     if vendor != NICIRA_VENDOR:
         raise Complaint(Reason.BAD_EXPERIMENTER)
@@ -186,7 +229,38 @@ def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction:
         return _read_output_register(whole)
     if subtype == CONJUNCTION:
         return _read_conjunction(whole)
+    if subtype == MULTIPATH and len(whole) == 32:
+        return _read_multipath(whole)
+    if subtype == RESUBMIT_TABLE and len(whole) == 16:
+        return _read_resubmit(whole)
+    if subtype == CONTROLLER and len(whole) == 32:
+        return _read_report(whole)
     raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
+
+
+def _read_multipath(whole: bytes) -> Multipath:
+    hashes, basis, algorithm, highest, _, bit_range = struct.unpack_from("!HH2xHHI2xH", whole, 10)
+    known = fields.read_header(whole[28:])
+    if hashes not in multipath.KNOWN or algorithm != multipath.MODULO_N:
+        raise Complaint(Reason.BAD_ARGUMENT)
+    if known is None or known[0] not in fields.REGISTERS or highest >= 1 << (bit_range & 0x3F) + 1 or bit_range >> 6:
+        raise Complaint(Reason.BAD_SET_ARGUMENT)
+    return Multipath(hashes, basis, highest + 1, known[0].name, bit_range + 1)
+
+
+def _read_resubmit(whole: bytes) -> Resubmit:
+    in_port, table = struct.unpack_from("!HB", whole, 10)
+    if in_port != _SAME_IN_PORT or any(whole[13:]):
+        raise Complaint(Reason.BAD_ARGUMENT)
+    return Resubmit(table)
+
+
+def _read_report(whole: bytes) -> Report:
+    """Of all properties that Open vSwitch knows, those that our programs have, in its order."""
+    octets_property, _, octets, metered, length, meter = struct.unpack_from("!HHH2xHHI", whole, 16)
+    if any(whole[10:16]) or (octets_property, metered, length) != (0, 5, 8):
+        raise Complaint(Reason.BAD_ARGUMENT)
+    return Report(meter, octets)
 
 
 def _read_conjunction(whole: bytes) -> Conjunction:

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.enforce.drivers.openflow.fake import actions, rewrite
-from orchestrator.enforce.drivers.openflow.fake.actions import Action, CopyField, Output, OutputRegister, SetField
+from orchestrator.enforce.drivers.openflow.fake import actions, multipath, rewrite
+from orchestrator.enforce.drivers.openflow.fake.actions import (
+    Action,
+    CopyField,
+    Multipath,
+    Output,
+    OutputRegister,
+    Report,
+    Resubmit,
+    SetField,
+    ToGroup,
+)
+from orchestrator.enforce.drivers.openflow.fake.groups import Group
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable
 from orchestrator.enforce.drivers.openflow.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How a frame went: the entry met in each table, in order, and the frames sent, by port number.
+    """How a frame went: the entry met in each table, in order, and the frames sent, by port number. `reports` are the
+    entries that show it to controllers, and how many octets of it.
 
     The last table had no entry for it if `missed`; then it was dropped there.
     """
@@ -21,6 +33,7 @@ class Trace:
     entries: tuple[Entry, ...]
     sent: tuple[tuple[int, bytes], ...]
     missed: bool
+    reports: tuple[tuple[Entry, int], ...] = ()
 
     @property
     def cookies(self) -> tuple[int, ...]:
@@ -31,26 +44,34 @@ class Trace:
 class Journey:
     """One frame under way: its header fields and registers as they are now, and what was sent so far."""
 
-    def __init__(self, frame: bytes, headers: Headers, in_port: int) -> None:
+    def __init__(self, frame: bytes, headers: Headers, in_port: int, groups: Mapping[int, Group]) -> None:
         self._frame = frame
         self._headers = headers
         self._in_port = in_port
+        self._groups = groups
         self._values = {**headers.values, "in_port": in_port}
         self._sent: list[tuple[int, bytes]] = []
+        self._met: list[Entry] = []
+        self._reports: list[tuple[Entry, int]] = []
+        self._tables: Mapping[int, FlowTable] = {}
 
     def through(self, tables: Mapping[int, FlowTable]) -> Trace:
         """From table 0 to the end. Raises `Ambiguous`."""
-        met: list[Entry] = []
-        table: int | None = 0
+        self._tables = tables
+        missed = not self._visit(0)
+        return Trace(tuple(self._met), tuple(self._sent), missed=missed, reports=tuple(self._reports))
+
+    def _visit(self, table: int | None) -> bool:
+        """From a table to the end of the way from there; False where a table had no entry for the packet."""
         while table is not None:
-            entry = tables[table].look_up(self._values) if table in tables else None
+            entry = self._tables[table].look_up(self._values) if table in self._tables else None
             if entry is None:
-                return Trace(tuple(met), tuple(self._sent), missed=True)
-            met.append(entry)
+                return False
+            self._met.append(entry)
             for action in entry.instructions.actions:
                 self._do(action)
             table = entry.instructions.goto
-        return Trace(tuple(met), tuple(self._sent), missed=False)
+        return True
 
     def _do(self, action: Action) -> None:
         """Do one action; one that needs a field which the packet lacks does nothing."""
@@ -58,18 +79,38 @@ class Journey:
             return
         if isinstance(action, Output):
             self._send(action.port)
+        elif isinstance(action, ToGroup):
+            self._hand_to(self._groups[action.number])
         elif isinstance(action, OutputRegister):
             self._send(self._values.get(action.register, 0))
         elif isinstance(action, SetField):
             self._values[action.field] = self._values.get(action.field, 0) & ~action.mask | action.value & action.mask
         elif isinstance(action, CopyField):
             self._copy(action)
+        elif isinstance(action, Multipath):
+            self._hash(action)
+        elif isinstance(action, Resubmit):
+            self._visit(action.table)
+        elif isinstance(action, Report):
+            self._reports.append((self._met[-1], action.octets))
+
+    def _hand_to(self, group: Group) -> None:
+        """Have a bucket do its actions; what they write is not seen behind the group."""
+        before = dict(self._values)
+        for action in group.chosen(before):
+            self._do(action)
+        self._values = before
 
     def _copy(self, action: CopyField) -> None:
         ones = (1 << action.bits) - 1
         moved = (self._values.get(action.source, 0) >> action.source_at & ones) << action.target_at
         kept = self._values.get(action.target, 0) & ~(ones << action.target_at)
         self._values[action.target] = kept | moved
+
+    def _hash(self, action: Multipath) -> None:
+        kept = self._values.get(action.register, 0) >> action.bits << action.bits
+        found = multipath.hashed(action.fields, action.basis, self._values) % action.modulo
+        self._values[action.register] = kept | found
 
     def _send(self, port: int) -> None:
         """A packet never goes back by its own port, unless told so by the reserved number."""

@@ -19,6 +19,7 @@ SHOWN_OF_REQUEST = 64
 """How much of a refused message comes back with the error."""
 
 _STATISTICS = 0x8002
+_BY_AN_ACTION = 1
 _EXPERIMENTER_ERROR = 0xFFFF
 _DURATION, _IDLE_TIME, _PACKET_COUNT, _BYTE_COUNT = 0, 1, 4, 5
 
@@ -62,6 +63,12 @@ def flow_description(entry: Entry, now: float) -> bytes:
     rest = _padded(match) + _statistics(entry, now) + entry.instructions.octets
     head = struct.pack("!HxxBxHHHHHQ", 24 + len(rest), entry.table, entry.priority, 0, 0, entry.flags, 0, entry.cookie)
     return head + rest
+
+
+def packet_in(entry: Entry, frame: bytes) -> bytes:
+    """A packet that an entry shows, without the registers that a real switch tells as well."""
+    head = struct.pack("!IHBBQHH4x", messages.NO_BUFFER, len(frame), _BY_AN_ACTION, entry.table, entry.cookie, 1, 4)
+    return messages.message(Type.PACKET_IN, 0, head + bytes(2) + frame)
 
 
 def port_descriptions(ports: Mapping[str, int]) -> list[bytes]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER
-from orchestrator.enforce.drivers.openflow.fake import fields, replies
+from orchestrator.enforce.drivers.openflow.fake import fields, metering, replies
 from orchestrator.enforce.drivers.openflow.fake.actions import read_instructions
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
+from orchestrator.enforce.drivers.openflow.fake.groups import read_group_mod
 from orchestrator.enforce.drivers.openflow.fake.switch import TABLES, FakeSwitch, FlowFilter, Undo
 from orchestrator.enforce.drivers.openflow.fake.table import Entry
 from orchestrator.enforce.drivers.openflow.messages import (
@@ -30,7 +31,7 @@ from orchestrator.enforce.drivers.openflow.messages import (
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHH")
 _ADD, _DELETE, _DELETE_STRICT = 0, 3, 4
-_NEEDS_MASTERY = frozenset({Type.FLOW_MOD, Type.BUNDLE_CONTROL, Type.BUNDLE_ADD})
+_NEEDS_MASTERY = frozenset({Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD, Type.BUNDLE_CONTROL, Type.BUNDLE_ADD})
 
 Change = Callable[[Undo], None]
 """Something to do to the switch, which notes how to take it back."""
@@ -59,6 +60,7 @@ class Session:
         self._bundles: dict[int, _Bundle] = {}
         switch.port_watchers.append(self._tell_ports)
         switch.role_watchers.append(self._lose_mastery)
+        switch.report_watchers.append(self._tell_report)
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
             Type.HELLO: lambda _: b"",
             Type.ERROR: lambda _: b"",
@@ -70,7 +72,9 @@ class Session:
             Type.BARRIER_REQUEST: lambda raw: replies.answer(raw, Type.BARRIER_REPLY),
             Type.ROLE_REQUEST: self._change_role,
             Type.MULTIPART_REQUEST: self._describe,
-            Type.FLOW_MOD: self._flow_mod,
+            Type.FLOW_MOD: self._do_at_once,
+            Type.GROUP_MOD: self._do_at_once,
+            Type.METER_MOD: self._meter_mod,
             Type.BUNDLE_CONTROL: self._control_bundle,
             Type.BUNDLE_ADD: self._add_to_bundle,
         }
@@ -97,6 +101,7 @@ class Session:
         self._bundles.clear()
         self.switch.port_watchers.remove(self._tell_ports)
         self.switch.role_watchers.remove(self._lose_mastery)
+        self.switch.report_watchers.remove(self._tell_report)
 
     def _handle(self, raw: bytes) -> bytes:
         version, kind, _, _ = HEADER.unpack_from(raw)
@@ -161,10 +166,23 @@ class Session:
         for port in replies.port_descriptions(self.switch.ports):
             self._push(messages.message(Type.PORT_STATUS, 0, struct.pack("!B7x", reason_modified) + port))
 
+    def _tell_report(self, entry: Entry, frame: bytes) -> None:
+        """A packet for the controller, unless that stands by."""
+        if self._role is not Role.SLAVE:
+            self._push(replies.packet_in(entry, frame))
+
+    def _meter_mod(self, raw: bytes) -> bytes:
+        self.switch.meters = metering.changed(self.switch.meters, raw)
+        return b""
+
     def _describe(self, raw: bytes) -> bytes:
         (kind,) = struct.unpack_from("!H", raw, 8)
         if kind == Multipart.PORT_DESC:
             return replies.multipart(raw, kind, replies.port_descriptions(self.switch.ports))
+        if kind == Multipart.GROUP_DESC:
+            return replies.multipart(raw, kind, [group.describe() for group in self.switch.groups.values()])
+        if kind == Multipart.METER_DESC:
+            return replies.multipart(raw, kind, metering.descriptions(self.switch.meters, raw))
         if kind != Multipart.FLOW_DESC:
             raise Complaint(Reason.UNKNOWN_MULTIPART)
         table, cookie, cookie_mask = struct.unpack_from("!B15xQQ", raw, 16)
@@ -173,10 +191,17 @@ class Session:
         now = self.switch.clock()
         return replies.multipart(raw, kind, [replies.flow_description(entry, now) for entry in meant])
 
-    def _flow_mod(self, raw: bytes) -> bytes:
+    def _do_at_once(self, raw: bytes) -> bytes:
         undo: Undo = []
-        self._read_flow_mod(raw)(undo)
+        self._read_change(raw)(undo)
         return b""
+
+    def _read_change(self, raw: bytes) -> Change:
+        """What a flow-mod or a group-mod would do. Raises Complaint for one that cannot be read."""
+        if raw[1] == Type.FLOW_MOD:
+            return self._read_flow_mod(raw)
+        asked = read_group_mod(raw)
+        return lambda undo: self.switch.change_groups(asked, undo)
 
     def _read_flow_mod(self, raw: bytes) -> Change:
         """What a flow-mod would do. Raises Complaint for one that cannot be read."""
@@ -232,9 +257,9 @@ class Session:
         _, kind, length, xid = HEADER.unpack_from(inner)
         if xid != HEADER.unpack_from(raw)[3]:
             raise Complaint(Reason.BAD_BUNDLED_XID)
-        if kind != Type.FLOW_MOD:
+        if kind not in (Type.FLOW_MOD, Type.GROUP_MOD):
             raise Complaint(Reason.UNBUNDLED_TYPE)
-        change = self._read_flow_mod(inner[:length])
+        change = self._read_change(inner[:length])
         bundle = self._bundles.setdefault(number, _Bundle(flags))
         if bundle.flags != flags:
             raise Complaint(Reason.BAD_BUNDLE_FLAGS)

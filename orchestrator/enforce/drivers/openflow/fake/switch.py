@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from orchestrator.enforce.drivers.openflow import headers
+from orchestrator.enforce.drivers.openflow.fake.actions import ToGroup
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.fields import Match
+from orchestrator.enforce.drivers.openflow.fake.groups import Group, GroupMod
 from orchestrator.enforce.drivers.openflow.fake.pipeline import Journey, Trace
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable, covers
 from orchestrator.enforce.drivers.openflow.messages import ALL_TABLES, Fragments, Role
@@ -58,10 +60,13 @@ class FakeSwitch:
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.tables: dict[int, FlowTable] = {}
+        self.groups: dict[int, Group] = {}
+        self.meters: dict[int, bytes] = {}
         self.fragments = Fragments.NORMAL
         self.generation: int | None = None
         self.port_watchers: list[Callable[[], None]] = []
         self.role_watchers: list[Callable[[Role, object], None]] = []
+        self.report_watchers: list[Callable[[Entry, bytes], None]] = []
 
     def forward(self, frame: bytes, in_port: str) -> list[tuple[str, bytes]]:
         """Send a frame in by a port; the frames that come out, with their ports' names. Counters go up."""
@@ -71,13 +76,16 @@ class FakeSwitch:
                 entry.packets += 1
                 entry.octets += len(frame)
                 entry.used = self.clock()
+            for entry, octets in trace.reports:
+                for tell in list(self.report_watchers):
+                    tell(entry, frame[:octets])
             names = {number: name for name, number in self.ports.items()}
             return [(names[port], sent) for port, sent in trace.sent if port in names]
 
     def trace(self, frame: bytes, in_port: str) -> Trace:
         """What would become of a frame, and why; nothing is counted."""
         with self.lock:
-            return Journey(frame, self._seen(frame), self.ports[in_port]).through(self.tables)
+            return Journey(frame, self._seen(frame), self.ports[in_port], self.groups).through(self.tables)
 
     def _seen(self, frame: bytes) -> headers.Headers:
         """The frame's headers; unless told to match fragments, a switch sees no ports in any of them."""
@@ -103,6 +111,8 @@ class FakeSwitch:
 
     def add(self, entry: Entry, undo: Undo) -> None:
         """Put an entry in, counters as the standard says. Raises Complaint when the table is full."""
+        if not self._groups_of(entry) <= self.groups.keys():
+            raise Complaint(Reason.BAD_OUT_GROUP)
         table = self.tables.setdefault(entry.table, FlowTable())
         old = table.find(entry.priority, entry.match)
         if old is None and len(table) >= self.limits.get(entry.table, len(table) + 1):
@@ -123,6 +133,17 @@ class FakeSwitch:
         """Take every entry out that is meant."""
         for entry in self.meant(what):
             self._take_out(entry, undo)
+
+    def change_groups(self, change: GroupMod, undo: Undo) -> None:
+        """Add, change or delete groups; entries that lead to one that goes, go with it. Raises Complaint."""
+        before, self.groups = self.groups, change.after(self.groups)
+        undo.append(lambda: setattr(self, "groups", before))
+        for entry in [each for each in self.entries() if not self._groups_of(each) <= self.groups.keys()]:
+            self._take_out(entry, undo)
+
+    def _groups_of(self, entry: Entry) -> set[int]:
+        """The groups that an entry leads to."""
+        return {action.number for action in entry.instructions.actions if isinstance(action, ToGroup)}
 
     def meant(self, what: FlowFilter) -> list[Entry]:
         """The entries that a filter means."""

@@ -1,0 +1,84 @@
+"""Groups of buckets as rows of a program: what an OpenFlow group is, in the form of a flow entry.
+
+A group is kept where flow entries are, so that digests, deltas, the wire and reading back know it without being told.
+Its table is `GROUPS`, which no switch has for flows; its match is its number, four octets; in place of instructions
+stands one structure, as Open vSwitch describes the group (OpenFlow 1.5.1, 7.3.4.2), behind a head of our own:
+
+    ┌ head ─────────────────────────────────────┐┌ bucket ──────────────────────────────────────────────┐┌ properties
+    │ 0xac00 + type 2 │ length 2 │ buckets' 2 │ 0 ││ length 2 │ actions' 2 │ number 4 │ actions │ weight 8 │ ...
+    └───────────────────────────────────────────┘└──────────────────────────────────────────────────────┘
+
+The cookie is not the switch's (groups have none) but follows from tier and number, so that it can be read back.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.program.flows import GROUPS, Flow
+from orchestrator.program.program import Tier
+
+SELECT = 1
+"""Of the group's buckets one does what it says, chosen by the packet's hash."""
+
+HEAD = struct.Struct(">HHHxx")
+BUCKET = struct.Struct(">HHI")
+_KIND = 0xAC00
+_GROUP = 22
+_WEIGHT = struct.pack(">HHHxx", 0, 8, 1)
+_NETRONOME, _SELECTION_METHOD = 0x0000154D, 1
+
+
+def dp_hash() -> bytes:
+    """The property that has a bucket chosen by the hash that the datapath computes: one cache entry a bucket."""
+    return struct.pack(">HHII4x16sQ", 0xFFFF, 40, _NETRONOME, _SELECTION_METHOD, b"dp_hash", 0)
+
+
+def bucket(number: int, actions: Iterable[bytes]) -> bytes:
+    """One bucket of weight 1; without actions it drops."""
+    body = b"".join(actions)
+    return BUCKET.pack(BUCKET.size + len(body) + len(_WEIGHT), len(body), number) + body + _WEIGHT
+
+
+def group_body(kind: int, buckets: bytes, properties: bytes) -> bytes:
+    """What stands in place of instructions."""
+    return HEAD.pack(_KIND + kind, HEAD.size + len(buckets) + len(properties), len(buckets)) + buckets + properties
+
+
+def select_group(tier: Tier, number: int, buckets: Iterable[bytes]) -> Flow:
+    """The row of a group that spreads packets over its buckets by hash."""
+    return group_row(tier, number, group_body(SELECT, b"".join(buckets), dp_hash()))
+
+
+def group_row(tier: Tier, number: int, body: bytes) -> Flow:
+    """The row of a group with this body."""
+    return Flow(GROUPS, 0, number.to_bytes(4, "big"), body, Cookie(tier, Kind.GROUP, number).pack())
+
+
+def group(number: int) -> bytes:
+    """The action that hands the packet to a group."""
+    return struct.pack(">HHI", _GROUP, 8, number)
+
+
+def is_group_body(octets: bytes) -> bool:
+    """Whether this stands in place of instructions."""
+    return len(octets) >= HEAD.size and octets[0] == _KIND >> 8
+
+
+def taken_apart(body: bytes) -> tuple[int, bytes, bytes]:
+    """Type, buckets and properties."""
+    kind, _, size = HEAD.unpack_from(body)
+    return kind - _KIND, body[HEAD.size : HEAD.size + size], body[HEAD.size + size :]
+
+
+def each_bucket(buckets: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and actions of every bucket. Raises struct.error for octets that are no buckets."""
+    at = 0
+    while at < len(buckets):
+        length, size, number = BUCKET.unpack_from(buckets, at)
+        if not BUCKET.size + size <= length <= len(buckets) - at:
+            raise struct.error("a bucket's length is wrong")
+        yield number, buckets[at + BUCKET.size : at + BUCKET.size + size]
+        at += length

@@ -1,0 +1,99 @@
+"""Groups of the fake switch: of a select group's buckets one does what it says, the same for all packets of a flow.
+
+Which bucket that is, Open vSwitch leaves to its datapath; here it is a checksum over the five-tuple, and no test may
+ask for more than that a flow keeps to its bucket and that buckets get their shares.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.enforce.drivers.openflow.fake.actions import Action, read_actions
+from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
+
+SELECT = 1
+ALL, NO_BUCKET = 0xFFFFFFFC, 0xFFFFFFFF
+_LAST = 0xFFFFFF00
+_ADD, _MODIFY, _DELETE, _ADD_OR_MODIFY = 0, 1, 2, 0x8000
+_WEIGHT = 0
+_FIVE_TUPLE = (
+    "eth_type", "ipv4_src", "ipv4_dst", "ipv6_src", "ipv6_dst", "ip_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst",
+    "sctp_src", "sctp_dst",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group: the actions of each bucket, and how the switch describes buckets and properties."""
+
+    number: int
+    kind: int
+    buckets: tuple[tuple[Action, ...], ...]
+    octets: bytes
+    properties: bytes
+
+    def chosen(self, values: Mapping[str, int]) -> tuple[Action, ...]:
+        """What is done with a packet of these values; nothing where there is no bucket."""
+        if not self.buckets:
+            return ()
+        flow = repr([values.get(name) for name in _FIVE_TUPLE]).encode()
+        return self.buckets[zlib.crc32(flow) % len(self.buckets)]
+
+    def describe(self) -> bytes:
+        """Its part of a description."""
+        length = 16 + len(self.octets) + len(self.properties)
+        head = struct.pack("!HBxIH6x", length, self.kind, self.number, len(self.octets))
+        return head + self.octets + self.properties
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMod:
+    """What a group-mod asks for; `group` where it puts one there."""
+
+    command: int
+    number: int
+    group: Group | None
+
+    def after(self, groups: Mapping[int, Group]) -> dict[int, Group]:
+        """The switch's groups after it. Raises Complaint."""
+        if self.group is None:
+            return {number: group for number, group in groups.items() if self.number not in (ALL, number)}
+        if self.command == _ADD and self.number in groups:
+            raise Complaint(Reason.GROUP_EXISTS)
+        if self.command == _MODIFY and self.number not in groups:
+            raise Complaint(Reason.UNKNOWN_GROUP)
+        return {**groups, self.number: self.group}
+
+
+def read_group_mod(raw: bytes) -> GroupMod:
+    """A whole group-mod message taken apart. Raises Complaint."""
+    command, kind, number, size, _ = struct.unpack_from("!HBxIHxxI", raw, 8)
+    if command == _DELETE:
+        return GroupMod(command, number, None)
+    if command not in (_ADD, _MODIFY, _ADD_OR_MODIFY):
+        raise Complaint(Reason.BAD_GROUP_COMMAND)
+    if number > _LAST:
+        raise Complaint(Reason.INVALID_GROUP)
+    if kind != SELECT:
+        raise Complaint(Reason.BAD_GROUP_TYPE)
+    octets, properties = raw[24 : 24 + size], raw[24 + size :]
+    return GroupMod(command, number, Group(number, kind, _buckets(octets), octets, properties))
+
+
+def _buckets(octets: bytes) -> tuple[tuple[Action, ...], ...]:
+    found = []
+    numbers: set[int] = set()
+    at = 0
+    while at < len(octets):
+        length, size, number = struct.unpack_from("!HHI", octets, at)
+        if length < 8 + size or length % 8 or at + length > len(octets):
+            raise Complaint(Reason.BAD_BUCKET)
+        if number in numbers:
+            raise Complaint(Reason.BUCKET_EXISTS)
+        numbers.add(number)
+        found.append(read_actions(octets[at + 8 : at + 8 + size]))
+        at += length
+    return tuple(found)

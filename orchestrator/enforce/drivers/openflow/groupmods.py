@@ -1,0 +1,91 @@
+"""Groups on their way to a switch and back: rows of table `GROUPS` become group-mods of a bundle, descriptions rows.
+
+    ┌ bundle-add ─────────────┐┌ group-mod ────────────────────────────────────────────────────────┐
+    │ header 8 │ id 4 │ 0 │ fl ││ header 8 │ command 2 │ type 1 │ 0 │ number 4 │ length 2 │ ... │ buckets
+    └─────────────────────────┘└───────────────────────────────────────────────────────────────────┘
+
+A group that is there already is changed in place, which flows that lead to it do not notice: deleting a group would
+delete them. Whether it is there need not be known (Open vSwitch's command "add or modify").
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from orchestrator.compile import groups
+from orchestrator.enforce.drivers.openflow.flowmods import Encoded
+from orchestrator.enforce.drivers.openflow.messages import (
+    ATOMIC_ORDERED,
+    MULTIPART_BODY,
+    VERSION,
+    Multipart,
+    Type,
+    multipart_request,
+)
+from orchestrator.errors import Drifted
+from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Tier
+
+
+class GroupCommand(enum.IntEnum):
+    """What a group-mod does."""
+
+    DELETE = 2
+    ADD_OR_MODIFY = 0x8000
+    """Open vSwitch's own."""
+
+
+ALL_GROUPS = 0xFFFFFFFC
+NO_BUCKET = 0xFFFFFFFF
+
+_MESSAGE = struct.Struct("!BBHIIHHBBHIHBxIHxxI")
+_MOD_AT = 16
+_DESCRIPTION = struct.Struct("!HBxIH6x")
+
+
+def bundled(command: GroupCommand, rows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
+    """A bundle-add message for every row, all of which are groups, in their order."""
+    data = [_message(command, row, bundle, xid) for xid, row in enumerate(rows.rows(), first_xid)]
+    return Encoded(b"".join(data), np.arange(len(data)))
+
+
+def _message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> bytes:
+    number = int.from_bytes(row.match, "big")
+    kind, buckets, properties = groups.taken_apart(row.instructions)
+    body = buckets + properties if command is GroupCommand.ADD_OR_MODIFY else b""
+    size = _MESSAGE.size + len(body)
+    inside = len(buckets) if body else 0
+    head = _MESSAGE.pack(
+        *(VERSION, Type.BUNDLE_ADD, size, xid, bundle, 0, ATOMIC_ORDERED),
+        *(VERSION, Type.GROUP_MOD, size - _MOD_AT, xid, command, kind, number, inside, NO_BUCKET),
+    )
+    return head + body
+
+
+def request(xid: int) -> bytes:
+    """Ask for every group."""
+    return multipart_request(Multipart.GROUP_DESC, xid, struct.pack("!I4x", ALL_GROUPS))
+
+
+def decode(replies: Sequence[bytes], tier: Tier) -> FlowTable:
+    """The groups in the parts of group-desc replies, as rows of a tier. Raises Drifted for octets that are none."""
+    try:
+        return FlowTable.of(row for reply in replies for row in _rows(reply[MULTIPART_BODY:], tier))
+    except struct.error:
+        raise Drifted("the switch's description of groups is cut off or garbled") from None
+
+
+def _rows(octets: bytes, tier: Tier) -> Iterator[Flow]:
+    at = 0
+    while at < len(octets):
+        length, kind, number, size = _DESCRIPTION.unpack_from(octets, at)
+        if not _DESCRIPTION.size + size <= length <= len(octets) - at:
+            raise struct.error("a group's length is wrong")
+        buckets_at = at + _DESCRIPTION.size
+        buckets, properties = octets[buckets_at : buckets_at + size], octets[buckets_at + size : at + length]
+        yield groups.group_row(tier, number, groups.group_body(kind, buckets, properties))
+        at += length
