@@ -1,0 +1,100 @@
+"""Calls of the client about how traffic is spread over firewalls; `client.py` has all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+from orchestrator.client.paths import domain_path, enforcer_path
+from orchestrator.client.records import Held, Json
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+from orchestrator.program.wire import STREAM_MEDIA_TYPE, decode, frames
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One of a firewall's two links: the spreading switch's interface, and the MAC address at the firewall's end."""
+
+    port: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A firewall that traffic is spread over; its `number` is its own in the domain. `state`: serving or draining."""
+
+    name: str
+    number: int
+    left: Link
+    right: Link
+    state: str = "serving"
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """A firewall of a spread, and how many of the 256 buckets it owns."""
+
+    carrier: Carrier
+    buckets: int
+
+    @classmethod
+    def of(cls, body: Json) -> Sharing:
+        left, right = Link(**body["left"]), Link(**body["right"])
+        return cls(Carrier(body["name"], body["number"], left, right, body["state"], body["weight"]), body["buckets"])
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadSeen:
+    """How a domain's traffic is spread at a generation; `enforced` is the newest one that the spreading switch was read
+    back at (0: none), `trouble` what is wrong there."""
+
+    generation: int
+    enforced: int
+    stateful: bool
+    firewalls: tuple[Sharing, ...]
+    trouble: str | None
+
+    @classmethod
+    def of(cls, body: Json) -> SpreadSeen:
+        firewalls = tuple(map(Sharing.of, body["firewalls"]))
+        return cls(body["generation"], body["enforced"], body["stateful"], firewalls, body["trouble"])
+
+
+class SpreadCalls:
+    """Spreading switches of domains."""
+
+    _service: Transport
+
+    def spread(self, domain: str) -> SpreadSeen:
+        """How a domain's traffic is spread over its firewalls. Raises NotFound where it is not."""
+        return SpreadSeen.of(self._service.read(f"{domain_path(domain)}/spread"))
+
+    def set_spread(
+        self, domain: str, firewalls: Iterable[Carrier], *, stateful: bool = False, etag: str = ANY_VERSION
+    ) -> int:
+        """Spread a domain's traffic over these firewalls and no others; the generation. Raises NotFound, Stale."""
+        body = {"firewalls": [asdict(each) for each in firewalls], "stateful": stateful}
+        path = f"{domain_path(domain)}/spread"
+        return int(json_of(self._service.write("PUT", path, body=body, etag=etag))["generation"])
+
+    def follow_spread(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """What the domain's spreading switch must hold, as it comes; see `Client.follow_program`."""
+        query = {
+            "wait": lasts_s,
+            "have": held.digest.hex() if held else None,
+            "generation": held.generation if held else None,
+        }
+        path = f"{domain_path(domain)}/spread/stream"
+        with self._service.stream(path, query, {"Accept": STREAM_MEDIA_TYPE}) as chunks:
+            for body in frames(chunks):
+                yield decode(body) if body else None
+
+    def report_spread(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
+        """Tell at which generation the spreading switch was read back (0: at none that is known), and what is wrong."""
+        path = f"{enforcer_path(domain, enforcer)}/spread"
+        self._service.ask("PUT", path, body={"generation": generation, "trouble": trouble})

@@ -1,0 +1,140 @@
+"""Spreading a domain's traffic over its firewalls: who serves is told here, which buckets that makes is decided here.
+
+    set_members ──▶ assign (`scaling/buckets.py`) ──▶ the store ──▶ the switch's program ──▶ whoever follows it
+    enforced    ◀── the store ◀── what the switch's controller read back
+
+A spread has generations of its own, apart from the policy's: a firewall that comes or goes changes no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from orchestrator.compile.spread import Member, MemberState, Spread, spread_program
+from orchestrator.control.publisher import Answer, Held, Publisher
+from orchestrator.scaling.buckets import NOBODY, assign, formers, moved, share
+from orchestrator.store import Store
+from orchestrator.store.spreads import SpreadRecord
+
+LOOK_EVERY_S = 0.5
+"""How often who waits for a newer spread looks for one that another replica of the service has stored."""
+
+
+_NOTHING = SpreadRecord(Spread((), NOBODY), 0)
+
+
+class Spreading:
+    """Every domain's spread. Safe between threads."""
+
+    def __init__(self, store: Store, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self._store = store
+
+    def set_members(
+        self,
+        domain: str,
+        members: Sequence[Member],
+        *,
+        stateful: bool = False,
+        check: Callable[[SpreadRecord | None], None] = lambda known: None,  # noqa: ARG005
+    ) -> int:
+        """These firewalls carry the traffic from now on, and no others; the spread's generation.
+
+        The same members again change nothing. With none nothing passes. `check` is given what was there before, and
+        may raise. Raises NotFound (domain), BadInput for members that do not go together.
+        """
+        with self._store.write() as unit:
+            known = unit.spreads.find(domain)
+            check(known)
+            before = known.spread if known is not None else Spread((), NOBODY, stateful)
+            spread = _after(before, tuple(members), stateful=stateful)
+            generation = unit.spreads.put(domain, spread)
+            if known is None or generation != known.generation:
+                unit.events.append("spread.changed", domain, _told(spread, moved(before.owners, spread.owners)))
+        self._publish(domain, SpreadRecord(spread, generation))
+        return generation
+
+    def current(self, domain: str) -> SpreadRecord | None:
+        """How a domain's traffic is spread; None where it is not."""
+        with self._store.read() as unit:
+            return unit.spreads.find(domain)
+
+    def enforced(self, domain: str) -> int:
+        """The newest generation that the spreading switch was read back at; 0: none."""
+        found = self.current(domain)
+        return found.enforced if found is not None else 0
+
+    def report(self, domain: str, generation: int, trouble: str | None) -> None:
+        """What the spreading switch's controller has read back."""
+        with self._store.write() as unit:
+            unit.spreads.report(domain, generation, trouble)
+
+    def drop(self, domain: str) -> None:
+        """Forget a domain that is no more."""
+        self.publisher.drop(domain)
+
+    async def watch(self, domain: str, held: Held | None, wait_s: float) -> Answer | None:
+        """What is newer than `held`, once there is something; None when nothing came within `wait_s`.
+
+        Where a domain's traffic was never spread, nothing passes the switch: that is generation 0.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        while True:
+            at_least = await asyncio.to_thread(self._refresh, domain, held)
+            left = until - loop.time()
+            found = await self.publisher.watch(domain, held, max(0.0, min(left, LOOK_EVERY_S)), at_least=at_least)
+            if found is not None or left <= LOOK_EVERY_S:
+                return found
+
+    async def follow(
+        self, domain: str, held: Held | None, lasts_s: float, *, heartbeat_s: float
+    ) -> AsyncIterator[Answer | None]:
+        """What is newer than `held`, as it comes; None where there is nothing for a while."""
+        first = await self.watch(domain, held, 0.0)
+        return self._following(domain, first, held, lasts_s, heartbeat_s)
+
+    async def _following(
+        self, domain: str, first: Answer | None, held: Held | None, lasts_s: float, heartbeat_s: float
+    ) -> AsyncIterator[Answer | None]:
+        loop = asyncio.get_running_loop()
+        ends, found = loop.time() + lasts_s, first
+        while True:
+            yield found
+            held = found.held if found is not None else held
+            left = ends - loop.time()
+            if left <= 0:
+                return
+            found = await self.watch(domain, held, min(left, heartbeat_s))
+
+    def _refresh(self, domain: str, held: Held | None) -> int:
+        """Have the newest spread published; its generation.
+
+        Who holds a later generation has it from before the database was put back: then the spread goes beyond it.
+        """
+        found = self.current(domain) or _NOTHING
+        if held is not None and held.generation is not None and held.generation > found.generation:
+            with self._store.write() as unit:
+                generation = unit.spreads.put(domain, found.spread, at_least=held.generation)
+            found = SpreadRecord(found.spread, generation)
+        self._publish(domain, found)
+        return found.generation
+
+    def _publish(self, domain: str, record: SpreadRecord) -> None:
+        published = self.publisher.program(domain)
+        if published is None or published.generation < record.generation:
+            self.publisher.publish(spread_program(record.spread, domain=domain, generation=record.generation))
+
+
+def _told(spread: Spread, moves: int) -> dict[str, object]:
+    """What the log says of a new spread."""
+    return {"shares": dict(share(spread.owners)), "moved": moves}
+
+
+def _after(before: Spread, members: tuple[Member, ...], *, stateful: bool) -> Spread:
+    """How traffic is spread over these members after it was spread as before."""
+    owners = assign(before.owners, {each.name: each.weight for each in members if each.state is MemberState.SERVING})
+    draining = {each.name for each in members if each.state is MemberState.DRAINING}
+    former = formers(before.owners, before.former, owners, draining) if stateful else NOBODY
+    return Spread(members, owners, stateful, former)

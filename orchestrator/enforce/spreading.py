@@ -1,0 +1,69 @@
+"""The controller of a spreading switch: the controller of hosts, with one switch, following the spread's program.
+
+What it reads back goes to the spread; what a spreading switch counts is nobody's: rules count where they decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.client import Client, Host
+from orchestrator.client.records import Held, PointReport
+from orchestrator.enforce.standing import PointState
+from orchestrator.errors import NotFound
+from orchestrator.program.countframes import CountClaim
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+from orchestrator.program.sightings import Sightings
+
+
+class SpreadService:
+    """The service as a `Controller` asks it, about a domain's one spreading switch."""
+
+    def __init__(self, client: Client, switch: Host) -> None:
+        self._client = client
+        self._switch = switch
+
+    def follow_program(
+        self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
+    ) -> Iterator[Program | Delta | None]:
+        """How traffic is to be spread, as it comes."""
+        return self._client.follow_spread(domain, held, lasts_s=lasts_s)
+
+    def hosts(self, domain: str) -> tuple[Host, ...]:  # noqa: ARG002
+        """The switch."""
+        return (self._switch,)
+
+    def new_epoch(self, domain: str, enforcer: int) -> int:
+        """A higher epoch than any in the domain."""
+        return self._client.new_epoch(domain, enforcer)
+
+    def report(
+        self,
+        domain: str,
+        enforcer: int,
+        *,
+        points: Sequence[PointReport] = (),
+        sequence: int | None = None,
+    ) -> None:
+        """Tell what was read back of the switch; without a point, that we are there."""
+        self._client.report(domain, enforcer, sequence=sequence)
+        for point in points:
+            holds = point.generation if point.state == PointState.ENFORCED.value else 0
+            trouble = None if point.state == PointState.ENFORCED.value else point.error or point.state
+            self._client.report_spread(domain, enforcer, holds, trouble)
+
+    def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:  # noqa: ARG002
+        """Raises NotFound: nobody counts here."""
+        raise NotFound("a spreading switch counts for no rule")
+
+    def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:  # noqa: ARG002
+        """Nothing is taken."""
+        return (self._switch.name,)
+
+    def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
+        """Nothing is: no row of a spread logs."""
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._client.close()

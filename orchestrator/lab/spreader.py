@@ -1,0 +1,30 @@
+"""A lab's spreading switch: a bridge between the edge and the hosts, to which firewall VNFs are attached.
+
+    edge bridge ─ spread-out ═ sp-out ─┐            ┌─ fl-fw-0 ══ left ─ firewall ─ right ══ fr-fw-0
+                                       spread bridge├─ fl-fw-1 ══ ...
+    edge bridge ─ spread-in ══ sp-in ──┘            └─ ...
+
+What clients send to tenants, and what hosts send, meets it before it goes on. Who owns which part of the traffic comes
+from the service; its controller is `aclflow controller --spreads`.
+"""
+
+from __future__ import annotations
+
+from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
+from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.sidebridge import SideBridge
+
+SPREAD_SWITCH = SideBridge("spread", "0000ac1f00000300", 6654, {OUTSIDE_PORT: "spread-out", INSIDE_PORT: "spread-in"})
+BRIDGE, DATAPATH, CONTROLLER_PORT = SPREAD_SWITCH.name, SPREAD_SWITCH.datapath, SPREAD_SWITCH.controller_port
+FROM_CLIENTS, FROM_HOSTS = SPREAD_SWITCH.joints[OUTSIDE_PORT], SPREAD_SWITCH.joints[INSIDE_PORT]
+"""The edge bridge's ports that lead to it."""
+
+
+def attach(ovs: OpenVSwitch, ports: tuple[str, ...]) -> None:
+    """Give the bridge a firewall's interfaces."""
+    ovs.vsctl(*(word for port in ports for word in ("--", "--may-exist", "add-port", BRIDGE, port)))
+
+
+def detach(ovs: OpenVSwitch, ports: tuple[str, ...]) -> None:
+    """Take a firewall's interfaces from the bridge; they may be gone already."""
+    ovs.vsctl(*(word for port in ports for word in ("--", "--if-exists", "del-port", BRIDGE, port)))

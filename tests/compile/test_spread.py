@@ -1,0 +1,131 @@
+"""The rows of a spreading program: within what its pipeline declares, and no more of them change than must."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.compile import groups, oxm
+from orchestrator.compile.cookies import Cookie
+from orchestrator.compile.pipeline_page import spread_page
+from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
+from orchestrator.compile.spreadpipeline import SPREAD_REGISTERS, SPREAD_STAGES, SpreadTable
+from orchestrator.errors import BadInput
+from orchestrator.program.delta import between
+from orchestrator.program.flows import GROUPS, Flow
+from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
+from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, formers, moved
+
+STAGE_OF = {stage.table: stage for stage in SPREAD_STAGES}
+SUBSETS = st.sets(st.integers(0, 5))
+
+
+def member(number: int, state: MemberState = MemberState.SERVING) -> Member:
+    sides = Side(f"l{number}", 2 * number + 1), Side(f"r{number}", 2 * number + 2)
+    return Member(f"fw{number}", number, *sides, state)
+
+
+def spread(serving: set[int], draining: set[int], before: Owners, *, stateful: bool) -> Spread:
+    members = (*map(member, sorted(serving)), *(member(each, MemberState.DRAINING) for each in sorted(draining)))
+    owners = assign(before, {f"fw{number}": 1.0 for number in serving})
+    former = formers(before, NOBODY, owners, {f"fw{number}" for number in draining}) if stateful else NOBODY
+    return Spread(members, owners, stateful, former)
+
+
+def program(wanted: Spread, generation: int = 1) -> Program:
+    return spread_program(wanted, domain="shop", generation=generation)
+
+
+@settings(max_examples=25)
+@given(SUBSETS, SUBSETS, SUBSETS, st.booleans())
+def test_rows_keep_to_the_declaration(before: set[int], serving: set[int], draining: set[int], stateful: bool) -> None:
+    old = spread(before, set(), NOBODY, stateful=stateful)
+    made = program(spread(serving, draining - serving, old.owners, stateful=stateful))
+    assert made.tier is Tier.SPREAD
+    assert len({flow.key for flow in made.flows.rows()}) == len(made.flows)
+    assert decode_program(encode_program(made)).digest == made.blocks.digest(made.ports)
+    for row in made.flows.rows():
+        cookie = Cookie.unpack(row.cookie)
+        assert cookie is not None
+        assert cookie.tier is Tier.SPREAD
+        if row.table != GROUPS:
+            stage = STAGE_OF[SpreadTable(row.table)]
+            assert {term.field for term in oxm.unpack(row.match)} <= set(stage.looks_at)
+            following = _goto(row)
+            assert following is None or following in stage.goes_to
+
+
+def _goto(row: Flow) -> int | None:
+    at = 0
+    while at < len(row.instructions):
+        kind, length = struct.unpack_from("!HH", row.instructions, at)
+        if kind == 1:
+            return row.instructions[at + 4]
+        at += length
+    return None
+
+
+def test_the_page_is_current() -> None:
+    assert (Path(__file__).parents[2] / "docs" / "spread-pipeline.md").read_text() == spread_page()
+
+
+def test_registers_are_told_apart() -> None:
+    assert len({register.field for register in SPREAD_REGISTERS}) == len(SPREAD_REGISTERS)
+
+
+@given(SUBSETS.filter(bool), SUBSETS.filter(bool))
+@settings(max_examples=25)
+def test_of_a_stateful_spread_only_rows_of_buckets_that_move_change(old: set[int], new: set[int]) -> None:
+    everybody = old | new
+    before = spread(old, everybody - old, NOBODY, stateful=False)
+    after = spread(new, everybody - new, before.owners, stateful=False)
+    one, two = (program(Spread(member_of(everybody, each), each.owners, stateful=True)) for each in (before, after))
+    delta = between(one, two)
+    assert {row.table for row in delta.added.rows()} <= {SpreadTable.OWNERS}
+    assert len(delta.added) == len(delta.removed) == moved(before.owners, after.owners)
+    assert len(decode_delta(encode_delta(delta)).added) == len(delta.added)
+
+
+def member_of(everybody: set[int], wanted: Spread) -> tuple[Member, ...]:
+    """All of them, so that nothing but owners differs."""
+    serves = {each.name for each in wanted.members if each.state is MemberState.SERVING}
+    states = {True: MemberState.SERVING, False: MemberState.DRAINING}
+    return tuple(member(number, states[f"fw{number}" in serves]) for number in sorted(everybody))
+
+
+def test_of_a_stateless_spread_the_two_groups_change() -> None:
+    members = (member(0), member(1))
+    owners = assign(NOBODY, {"fw0": 1.0, "fw1": 1.0})
+    swapped = tuple({"fw0": "fw1", "fw1": "fw0"}[str(owner)] for owner in owners)
+    delta = between(program(Spread(members, owners)), program(Spread(members, swapped)))
+    assert [row.table for row in delta.added.rows()] == [GROUPS, GROUPS]
+
+
+def test_a_group_has_256_buckets_whoever_owns_them() -> None:
+    for owners in (NOBODY, assign(NOBODY, {"fw0": 1.0})):
+        for row in program(Spread((member(0),), owners)).flows.rows():
+            if row.table == GROUPS:
+                _, buckets, _ = groups.taken_apart(row.instructions)
+                assert [number for number, _ in groups.each_bucket(buckets)] == list(range(BUCKETS))
+                assert all(bool(actions) is (owners is not NOBODY) for _, actions in groups.each_bucket(buckets))
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    serves, drains = member(0), member(1, MemberState.DRAINING)
+    for members, owners, former in (
+        ((serves, serves), NOBODY, NOBODY),
+        ((drains,), ("fw1",) * BUCKETS, NOBODY),
+        ((serves,), ("nobody",) * BUCKETS, NOBODY),
+        ((serves,), NOBODY[1:], NOBODY),
+        ((serves,), NOBODY, ("fw0",) * BUCKETS),
+        ((serves,), NOBODY, NOBODY[1:]),
+    ):
+        with pytest.raises(BadInput):
+            Spread(members, owners, stateful=True, former=former)
+    with pytest.raises(BadInput):
+        Member("fw", -1, serves.left, serves.right)

@@ -1,0 +1,181 @@
+"""Spreading a domain's traffic: what is stored, what is published, and what a spreading switch comes to hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from served import Served, served
+
+from orchestrator.compile.spread import Member, MemberState, Side, spread_program
+from orchestrator.control.publisher import Held, Publisher
+from orchestrator.control.spreading import Spreading
+from orchestrator.errors import BadInput, NotFound, Stale
+from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import decode
+from orchestrator.scaling.buckets import BUCKETS, moved, share
+from orchestrator.store import Store, open_store
+
+
+def member(name: str, number: int, **more: object) -> Member:
+    sides = Side(f"l{name}", 2 * number + 1), Side(f"r{name}", 2 * number + 2)
+    return replace(Member(name, number, *sides), **more)  # type: ignore[arg-type]
+
+
+A, B, C = (member(name, number) for number, name in enumerate("abc"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'aclflow.db'}")
+    with opened.write() as unit:
+        unit.domains.create("shop")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def spreading(store: Store) -> Spreading:
+    return Spreading(store, Publisher())
+
+
+def program(spreading: Spreading) -> Program:
+    answer = asyncio.run(spreading.watch("shop", None, 0.0))
+    assert answer is not None
+    found = decode(answer.body)
+    assert isinstance(found, Program)
+    return found
+
+
+def test_traffic_that_was_never_spread_is_nobodys(spreading: Spreading) -> None:
+    assert spreading.current("shop") is None
+    assert spreading.enforced("shop") == 0
+    found = program(spreading)
+    assert (found.generation, found.tier) == (0, Tier.SPREAD)
+
+
+def test_members_own_buckets_and_the_same_members_change_nothing(spreading: Spreading) -> None:
+    assert spreading.set_members("shop", [A, B]) == 1
+    assert spreading.set_members("shop", [A, B]) == 1
+    record = spreading.current("shop")
+    assert record is not None
+    assert share(record.spread.owners) == {"a": 128, "b": 128}
+    assert program(spreading).digest == spread_program(record.spread, domain="shop", generation=1).digest
+
+
+def test_what_another_process_stored_goes_on_from_its_owners(store: Store, spreading: Spreading) -> None:
+    spreading.set_members("shop", [A, B])
+    before = spreading.current("shop")
+    successor = Spreading(store, Publisher())
+    assert successor.set_members("shop", [A, B, C]) == 2
+    after = successor.current("shop")
+    assert before is not None
+    assert after is not None
+    assert moved(before.spread.owners, after.spread.owners) == BUCKETS // 3
+    assert program(successor).generation == 2
+    assert program(spreading).generation == 2
+
+
+def test_who_drains_or_is_left_out_owns_nothing(spreading: Spreading) -> None:
+    spreading.set_members("shop", [A, B, C])
+    spreading.set_members("shop", [A, replace(B, state=MemberState.DRAINING)])
+    record = spreading.current("shop")
+    assert record is not None
+    assert share(record.spread.owners) == {"a": BUCKETS}
+    assert [each.name for each in record.spread.members] == ["a", "b"]
+    spreading.set_members("shop", [])
+    record = spreading.current("shop")
+    assert record is not None
+    assert not share(record.spread.owners)
+
+
+def test_weights_decide_the_shares(spreading: Spreading) -> None:
+    spreading.set_members("shop", [A, replace(B, weight=3.0)])
+    record = spreading.current("shop")
+    assert record is not None
+    assert share(record.spread.owners) == {"a": 64, "b": 192}
+
+
+def test_what_was_read_back_counts_up_to_what_was_published_and_never_goes_back(spreading: Spreading) -> None:
+    spreading.set_members("shop", [A])
+    spreading.report("shop", 7, None)
+    assert spreading.enforced("shop") == 1
+    spreading.set_members("shop", [A, B])
+    assert spreading.enforced("shop") == 1
+    spreading.report("shop", 0, "drifted")
+    assert spreading.enforced("shop") == 1
+    record = spreading.current("shop")
+    assert record is not None
+    assert record.trouble == "drifted"
+    spreading.report("shop", 2, None)
+    record = spreading.current("shop")
+    assert record is not None
+    assert (record.enforced, record.trouble) == (2, None)
+
+
+def test_a_switch_that_is_ahead_of_a_restored_database_gets_a_newer_spread(spreading: Spreading) -> None:
+    spreading.set_members("shop", [A])
+    answer = asyncio.run(spreading.watch("shop", Held(bytes(16), 41), 0.0))
+    assert answer is not None
+    assert answer.generation == 42
+    assert spreading.set_members("shop", [A]) == 42
+
+
+def test_two_firewalls_of_one_name_or_number_are_refused(spreading: Spreading) -> None:
+    for twin in (replace(B, name="a"), replace(B, number=A.number)):
+        with pytest.raises(BadInput):
+            spreading.set_members("shop", [A, twin])
+    assert spreading.current("shop") is None
+    with pytest.raises(NotFound):
+        spreading.set_members("nowhere", [A])
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as running:
+        with running.client() as client:
+            client.create_domain("shop")
+        yield running
+
+
+def test_over_rest(here: Served) -> None:
+    spreading = here.service.parts.spreading
+    with here.client() as client:
+        with pytest.raises(NotFound, match="not spread"):
+            client.spread("shop")
+        stream = client.follow_spread("shop", lasts_s=20.0)
+        first = next(stream)
+        assert isinstance(first, Program)
+        assert first.generation == 0
+        spreading.set_members("shop", [A, replace(B, state=MemberState.DRAINING)])
+        second = next(each for each in stream if each is not None)
+        assert second.generation == 1
+        seen = client.spread("shop")
+        assert [(each.carrier.name, each.carrier.state, each.buckets) for each in seen.firewalls] == [
+            ("a", "serving", 256), ("b", "draining", 0),
+        ]  # fmt: skip
+        again = [each.carrier for each in seen.firewalls]
+        assert client.set_spread("shop", again) == 1
+        assert client.set_spread("shop", again[:1]) == 2
+        with pytest.raises(Stale):
+            client.set_spread("shop", again, etag='"1"')
+        assert next(each for each in stream if each is not None).generation == 2
+        assert (seen.generation, seen.enforced, seen.stateful, seen.trouble) == (1, 0, False, None)
+        log = [event.kind for event in client.events(limit=1000).items]
+        assert "spread.changed" in log
+
+
+def test_a_domain_that_is_made_anew_begins_anew(here: Served) -> None:
+    spreading = here.service.parts.spreading
+    with here.client() as client:
+        for members in ([A], [A, B], [A, B, C]):
+            spreading.set_members("shop", members)
+        assert program(spreading).generation == 3
+        client.delete_domain("shop")
+        client.create_domain("shop")
+        assert program(spreading).generation == 0
+        assert spreading.set_members("shop", [B]) == 1
+        assert program(spreading).generation == 1

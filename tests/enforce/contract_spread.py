@@ -1,0 +1,152 @@
+"""What a switch with a spreading program does with packets: over the fake and over a real Open vSwitch.
+
+Which firewall a packet went to is read from where it came out and how it was addressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable
+
+from enforce.contract_driver import Bench
+
+from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
+from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
+from orchestrator.enforce.driver import Stamp
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.enforce.gap import correction, step
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.program.delta import between
+from orchestrator.program.program import Program
+from orchestrator.scaling.buckets import NOBODY, Owners, assign, moved
+
+NAMES = ("a", "b", "c")
+MEMBERS = tuple(
+    Member(name, number, Side(f"l{name}", 0x0A0000000010 + number), Side(f"r{name}", 0x0A0000000020 + number))
+    for number, name in enumerate(NAMES, 5)
+)
+PORTS = (OUTSIDE_PORT, INSIDE_PORT, *(side.port for each in MEMBERS for side in (each.left, each.right)))
+SAMPLES = 120
+
+
+def fair(*names: str, before: Owners = NOBODY) -> Owners:
+    return assign(before, dict.fromkeys(names, 1.0))
+
+
+def spread(*names: str, stateful: bool, before: Owners = NOBODY) -> Spread:
+    members = tuple(each for each in MEMBERS if each.name in names)
+    return Spread(members, fair(*names, before=before), stateful)
+
+
+def connections(family: Family = Family.IPV4, protocol: int = TCP) -> list[Packet]:
+    outer, inner = (0xC6336400, 0xCB007100) if family is Family.IPV4 else (0x20010DB8 << 96, 0x20010DB9 << 96)
+    return [
+        Packet(family, outer + index % 7, inner + index % 5, protocol, 20000 + index, 443) for index in range(SAMPLES)
+    ]
+
+
+def answer(packet: Packet) -> Packet:
+    ports = packet.destination_port, packet.source_port
+    return Packet(packet.family, packet.destination, packet.source, packet.protocol, *ports)
+
+
+def frame(packet: Packet) -> bytes:
+    return frames.frame(packet, src_mac=1, dst_mac=GATEWAY_MAC)
+
+
+class SpreadContract:
+    """A bench whose driver is of the tier of spreading switches and whose switch has `PORTS`."""
+
+    def _hold(self, bench: Bench, wanted: Spread, generation: int = 1) -> Program:
+        program = spread_program(wanted, domain="shop", generation=generation)
+        delta = correction(bench.driver.observe(), program, bench.driver.resolve)
+        bench.driver.apply(delta, Stamp(generation, program.digest))
+        assert not len(correction(bench.driver.observe(), program, bench.driver.resolve).added)
+        return program
+
+    def _met(self, bench: Bench, packets: Iterable[Packet], side: str) -> list[str | None]:
+        """The firewall that each packet from a side goes to; None: dropped."""
+        port = OUTSIDE_PORT if side == "l" else INSIDE_PORT
+        macs = {each.name: (each.left if side == "l" else each.right).mac for each in MEMBERS}
+        met: list[str | None] = []
+        for packet in packets:
+            sent = bench.forward(frame(packet), port)
+            assert len(sent) <= 1
+            for out, octets in sent:
+                name = out.removeprefix(side)
+                expected = macs[name].to_bytes(6, "big") + GATEWAY_MAC.to_bytes(6, "big")
+                assert octets == expected + frame(packet)[12:]
+            met.append(sent[0][0].removeprefix(side) if sent else None)
+        return met
+
+    def test_what_comes_out_of_a_firewall_goes_on(self, bench: Bench) -> None:
+        for stateful in (False, True):
+            self._hold(bench, spread("a", "b", stateful=stateful), 1 + stateful)
+            sent = frame(connections()[0])
+            assert bench.forward(sent, "ra") == [(INSIDE_PORT, sent)]
+            assert bench.forward(sent, "lb") == [(OUTSIDE_PORT, sent)]
+            assert bench.forward(sent, "lc") == []
+            assert bench.forward(frames.ethernet(1, GATEWAY_MAC, 0x0806, bytes(28)), OUTSIDE_PORT) == []
+
+    def test_every_connection_has_a_firewall_and_every_firewall_its_share(self, bench: Bench) -> None:
+        for generation, stateful in enumerate((False, True), 1):
+            self._hold(bench, spread(*NAMES, stateful=stateful), generation)
+            for family in Family:
+                met = self._met(bench, connections(family), "l")
+                assert met == self._met(bench, connections(family), "l")
+                shares = Counter(met)
+                assert shares.keys() == set(NAMES)
+                assert min(shares.values()) >= SAMPLES // 8
+                assert set(self._met(bench, map(answer, connections(family)), "r")) == set(NAMES)
+
+    def test_both_directions_of_a_tracked_connection_meet_the_same_firewall(self, bench: Bench) -> None:
+        self._hold(bench, spread(*NAMES, stateful=True))
+        for family in Family:
+            for protocol in (TCP, UDP):
+                there = connections(family, protocol)
+                assert self._met(bench, there, "l") == self._met(bench, map(answer, there), "r")
+
+    def test_only_the_share_that_must_move_moves(self, bench: Bench) -> None:
+        for generation, stateful in enumerate((False, True)):
+            before = spread("a", "b", stateful=stateful)
+            after = spread(*NAMES, stateful=stateful, before=before.owners)
+            assert moved(before.owners, after.owners) == 85
+            old = self._hold(bench, before, 10 * generation + 1)
+            met = self._met(bench, connections(), "l")
+            new = spread_program(after, domain="shop", generation=10 * generation + 2)
+            change = step(old, new, (between(old, new),), bench.driver.resolve)
+            bench.driver.apply(change, Stamp(new.generation, new.digest))
+            then = self._met(bench, connections(), "l")
+            assert {one for was, one in zip(met, then, strict=True) if was != one} == {"c"}
+            assert SAMPLES // 6 <= sum(was != one for was, one in zip(met, then, strict=True)) <= SAMPLES // 2
+
+    def test_with_nobody_left_nothing_passes(self, bench: Bench) -> None:
+        for generation, stateful in enumerate((False, True), 1):
+            self._hold(bench, spread("a", stateful=stateful), 2 * generation)
+            self._hold(bench, Spread(MEMBERS[:0], NOBODY, stateful), 2 * generation + 1)
+            assert self._met(bench, connections()[:10], "l") == [None] * 10
+            assert self._met(bench, map(answer, connections()[:10]), "r") == [None] * 10
+
+    def test_a_draining_firewall_gets_nothing_new_and_what_comes_out_of_it_goes_on(self, bench: Bench) -> None:
+        a, b, _ = MEMBERS
+        drains = Member(b.name, b.number, b.left, b.right, MemberState.DRAINING)
+        self._hold(bench, Spread((a, drains), fair("a"), stateful=False))
+        assert set(self._met(bench, connections(), "l")) == {"a"}
+        sent = frame(connections()[0])
+        assert bench.forward(sent, "rb") == [(INSIDE_PORT, sent)]
+
+    def test_later_fragments_of_one_datagram_stay_together(self, bench: Bench) -> None:
+        """Of what is no TCP or SCTP only the addresses are hashed, so fragments go where the first one went."""
+        self._hold(bench, spread(*NAMES, stateful=True))
+        for packet in connections(protocol=UDP)[:30]:
+            addresses = packet.source, packet.destination
+            body = struct.pack("!HHHH", packet.source_port, packet.destination_port, 64, 0)
+            first, later = (
+                frames.ethernet(1, GATEWAY_MAC, frames.IPV4, frames.ipv4(*addresses, UDP, octets, fragment=place))
+                for octets, place in ((body, frames.MORE_FRAGMENTS), (bytes(64), frames.LATER_OFFSET))
+            )
+            assert bench.forward(first, OUTSIDE_PORT)[0][0] == bench.forward(later, OUTSIDE_PORT)[0][0]
