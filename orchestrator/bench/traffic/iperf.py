@@ -45,13 +45,16 @@ def read(text: str) -> tuple[int, float]:
         raise Refused(f"iperf3 reported something else: {error}: {text.strip()[:200]!r}") from None
 
 
-def flood(line: Line, *, seconds: int) -> Datagrams:
-    """Send for so long, from one client in one flow. Raises Missing, Refused; Unreachable if nothing arrives."""
+def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s: int = 0) -> Datagrams:
+    """Send for so long, from one client in one flow, datagrams of so many octets, as fast as it can or at a rate.
+
+    Raises Missing, Refused; Unreachable if nothing arrives.
+    """
     before = _received(line)
     text = line.run(
         CLIENT,
         *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT), "--bind", Clients.ONE.address),
-        *("--udp", "--length", str(DATAGRAM_OCTETS), "--bitrate", "0", "--time", str(seconds), "--json"),
+        *("--udp", "--length", str(octets), "--bitrate", str(bits_per_s), "--time", str(seconds), "--json"),
     )
     sent, took = read(text)
     arrived = _received(line) - before

@@ -1,0 +1,110 @@
+"""How long it takes to decide on the fleets of a thousand domains: CPU time of one core.
+
+    decide_1000_ms        from what is known of each (five minutes of load, its VNFs, what was done lately, the
+                          capacity model) to a thousand decisions with their reasons, in memory
+    decide_1000_read_ms   the same with what is known read from a database (SQLite) first, in one transaction
+
+Fleets are of one to eight VNFs under loads that rise and fall, each its own, so that some grow, some shrink, most stay.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.compile.filterrows import Plane
+from orchestrator.control.fleet.deciding import Ground, decided, grounds
+from orchestrator.scaling.capacity import Measured
+from orchestrator.scaling.lifecycle import COMING, MemberState, Step
+from orchestrator.store import Store, open_store
+from orchestrator.store.fleetrecords import FleetSample, FleetSettings
+from orchestrator.store.unit import Unit
+
+DOMAINS = 1000
+TARGET = Target(100.0)
+_SAMPLES = 60
+_EVERY_S = 5.0
+_MEASURED = [Measured(rules, octets, 1e6 / (5 + rules / 230)) for rules in (0, 500, 2000) for octets in (64, 1024)]
+
+
+def measure(results: Results, *, rounds: int, domains: int = DOMAINS) -> None:
+    """Add the figures and a note with what was decided."""
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{Path(folder, 'fleets.db')}", clock=clock)
+        try:
+            with store.write() as unit:
+                _found(unit, domains)
+            clock.now += dt.timedelta(days=1)  # nothing was done lately: no decision is cut short
+            with store.write() as unit:
+                _loaded(unit)
+            reading, deciding, known = _timed(store, rounds)
+        finally:
+            store.close()
+    results.figures[f"decide_{domains}_ms"] = Figure.of(deciding, "ms", TARGET)
+    results.figures[f"decide_{domains}_read_ms"] = Figure.of(reading, "ms")
+    changes = [decided(each).size - each.fleet.size for each in known]
+    grow, shrink = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
+    results.notes.append(
+        f"of {domains} fleets {grow} were to grow and {shrink} to shrink; CPU time of one core, reading apart"
+    )
+
+
+def _timed(store: Store, rounds: int) -> tuple[list[float], list[float], Sequence[Ground]]:
+    reading: list[float] = []
+    deciding: list[float] = []
+    known: Sequence[Ground] = ()
+    for _ in range(rounds):
+        started = time.process_time()
+        with store.read() as unit:
+            read = grounds(unit, unit.fleets.looks())
+        read_by = time.process_time()
+        known = [replace(each, samples=each.samples[:-1]) for each in read]  # nobody is there who would tell a load now
+        began = time.process_time()
+        for ground in known:
+            decided(ground)
+        ended = time.process_time()
+        reading.append((read_by - started) * 1e3)
+        deciding.append((ended - began) * 1e3)
+    return reading, deciding, known
+
+
+def _found(unit: Unit, domains: int) -> None:
+    """Domains with fleets and their VNFs."""
+    unit.capacities.add(Plane.NFTABLES, _MEASURED, source="made up")
+    chance = random.Random(1)  # noqa: S311 -- no secret
+    for number in range(domains):
+        domain = f"domain{number}"
+        unit.domains.create(domain)
+        unit.fleets.put(domain, FleetSettings())
+        unit.fleets.ask(domain, chance.randint(1, 8), Plane.NFTABLES, "the suite")
+        for state in (*COMING[1:], MemberState.SERVING):
+            for member in unit.fleets.members(domain):
+                unit.fleets.advance(member, Step(state, "the suite"))
+
+
+def _loaded(unit: Unit) -> None:
+    """What each fleet carried in the last five minutes."""
+    chance = random.Random(2)  # noqa: S311
+    for record in unit.fleets.list():
+        rate, slope = chance.uniform(0, 5e5), chance.uniform(-1000, 1000)
+        for back in range(_SAMPLES, 0, -1):
+            at = unit.now - dt.timedelta(seconds=back * _EVERY_S)
+            pps = round(max(rate - slope * back, 0.0))
+            unit.fleets.sample(record.domain, FleetSample(at, pps, pps * 4096, 0, 1, pps, 2000), 3600.0)
+
+
+class _Clock:
+    """A wall clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        return self.now

@@ -1,0 +1,69 @@
+"""From what was seen to figures, lines of plots and notes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.bench.results import Figure, Results, Series, Target
+
+_NONE = Target(0)
+_SOON = Target(3.0)
+_MOVED = Target(2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One run: datagrams offered and carried in each second, the fleet's size at moments (seconds, serving VNFs), how
+    many datagrams were sent and came, connections that were cut, seconds from being asked for to serving of each VNF
+    that came, how many left, and seconds from the power failure of one to the moment when it owned nothing any more."""
+
+    offered: Sequence[int]
+    carried: Mapping[int, int]
+    sizes: Sequence[tuple[float, int]]
+    sent: int
+    came: int
+    cut: int
+    answers: int
+    to_serving_s: Sequence[float]
+    left: int
+    to_move_away_s: float
+
+    @property
+    def lost(self) -> int:
+        return self.sent - self.came
+
+    @property
+    def most(self) -> int:
+        """The largest size."""
+        return max((size for _, size in self.sizes), default=0)
+
+
+def conclude(results: Results, runs: Sequence[Seen]) -> None:
+    """Record everything; the lines are those of the last run."""
+    figures = results.figures
+    figures["packets_lost"] = Figure.of([run.lost for run in runs], "1", _NONE)
+    figures["packets_sent"] = Figure.of([run.sent for run in runs], "1")
+    figures["connections_cut"] = Figure.of([run.cut for run in runs], "1", _NONE)
+    figures["connections_answers"] = Figure.of([run.answers for run in runs], "1")
+    figures["most_vnfs"] = Figure.of([run.most for run in runs], "1")
+    figures["vnfs_left"] = Figure.of([run.left for run in runs], "1")
+    figures["seconds_to_move_away"] = Figure.of([run.to_move_away_s for run in runs], "s", _MOVED)
+    waits = [seconds for run in runs for seconds in run.to_serving_s]
+    if waits:
+        figures["seconds_to_serving"] = Figure.of(waits, "s", _SOON)
+    else:
+        results.absent["seconds_to_serving"] = "the fleet never grew"
+    results.series += _lines(runs[-1])
+
+
+def _lines(run: Seen) -> list[Series]:
+    seconds = tuple(map(float, range(len(run.offered))))
+    rate = "datagrams a second (1/s)"
+    carried = tuple(float(run.carried.get(second, 0)) for second in range(len(run.offered)))
+    moments, sizes = zip(*run.sizes, strict=True)
+    return [
+        Series("offered", seconds, tuple(map(float, run.offered)), "time (s)", rate),
+        Series("carried", seconds, carried, "time (s)", rate),
+        Series("serving VNFs", tuple(moments), tuple(map(float, sizes)), "time (s)", "size of the fleet (VNFs)"),
+    ]

@@ -1,0 +1,248 @@
+"""The suite: a lab that spreads traffic over a fleet, a load that rises and falls, and connections that last."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from orchestrator.bench import deciding
+from orchestrator.bench.elastic import sender
+from orchestrator.bench.elastic.outcome import Seen, conclude
+from orchestrator.bench.elastic.sizes import OCTETS, Sizes
+from orchestrator.bench.ground import PREFIX
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.results import Results
+from orchestrator.client import Client
+from orchestrator.errors import Refused, Unreachable
+from orchestrator.lab import namespaces, pop, processes, spec
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.namespaces import need_root
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import ControlPlane
+from orchestrator.lab.spec import LEFT, RIGHT
+from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
+from orchestrator.scaling.capacity import Measured
+
+POP = spec.parse(
+    """
+    domain: elastic
+    hosts: [{name: host1}]
+    clients: [{name: outside, addresses: [192.0.2.1]}]
+    tenants: [{id: shop, prefixes: [198.51.100.0/24]}]
+    endpoints: [{name: web, tenant: shop, host: host1, addresses: [198.51.100.10]}]
+    spread: true
+    """
+)
+FLOWS = 200
+_ADDRESS, _PORT = "198.51.100.10", 8000
+_OPEN = Acl((Rule(RuleId("all"), Action.PERMIT),))
+_FLEET = {
+    "plane": "nftables",
+    "decide_every_s": 0.5,
+    "limits": {
+        "fewest": 1, "most": 5, "target": 0.6, "hysteresis": 0.15, "step_up": 1, "cooldown_up_s": 3.0,
+        "cooldown_down_s": 8.0, "peak_s": 8.0, "ahead_s": 4.0, "most_creations": 50,
+    },
+    "patience": {"drain_s": 5.0},
+}  # fmt: skip
+"""A fleet that is quicker to shrink than one in earnest would be, so that a run shows both."""
+_LOOK_EVERY_S, _SHORTLY_S = 0.25, 0.02
+_PATIENCE_S = 120.0
+_UNDER_WAY_S = 1.0
+_DECIDING_ROUNDS = 7
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure. `quick` goes through one rise and fall, smaller and faster."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+
+
+def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+    """Measure. Raises Missing for anybody but root, Unreachable where the fleet does not come up."""
+    need_root()
+    results = Results(
+        "elastic",
+        {"runs": sizes.runs, "cap_mbps": sizes.cap_mbps, "octets": OCTETS, "flows": FLOWS, "start": sizes.start,
+         "phases": [[each.seconds, each.load] for each in sizes.phases], "connections": sizes.connections,
+         "fleet": _FLEET},
+    )  # fmt: skip
+    place = Layout(PREFIX) if layout is None else layout
+    steps = Steps(progress, sizes.runs)
+    found = []
+    for turn in range(sizes.runs):
+        steps.next(f"run {turn + 1} of {sizes.runs}, {sizes.seconds:.0f} s")
+        with _ground(place, sizes) as (lab, client):
+            found.append(_Run(lab, client, sizes).go())
+    conclude(results, found)
+    deciding.measure(results, rounds=_DECIDING_ROUNDS)
+    results.notes += _notes(sizes)
+    return results
+
+
+@contextmanager
+def _ground(layout: Layout, sizes: Sizes) -> Iterator[tuple[Lab, Client]]:
+    """A lab whose fleet has its first VNF in service."""
+    pop.down(layout)
+    try:
+        lab = pop.up(layout, POP)
+        plane = ControlPlane(lab, cap_mbps=sizes.cap_mbps)
+        plane.start({TenantId("shop"): _OPEN})
+        with plane.client() as client:
+            known = [Measured(rules, OCTETS, sizes.capacity_pps) for rules in (0, 1000)]
+            client.add_capacity("nftables", known, source="the cap of the lab's VNFs")
+            client.set_fleet(POP.domain, _FLEET)
+            _wait_for(lambda: any(each.served for each in client.fleet(POP.domain).members), "no firewall serves")
+            yield lab, client
+    finally:
+        pop.down(layout)
+
+
+def _wait_for(condition: Callable[[], bool], otherwise: str) -> None:
+    """Raises Unreachable."""
+    until = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > until:
+            raise Unreachable(f"after {_PATIENCE_S:.0f} s: {otherwise}")
+        time.sleep(_SHORTLY_S)
+
+
+def _owners(client: Client) -> set[str]:
+    """The firewalls that own buckets."""
+    return {each.carrier.name for each in client.spread(POP.domain).firewalls if each.buckets}
+
+
+def _is_spread(client: Client) -> bool:
+    """Whether the switch does as it was told."""
+    seen = client.spread(POP.domain)
+    return seen.enforced >= seen.generation
+
+
+def _is_inside(pid: int, namespace: str) -> bool:
+    """Whether a process is in a network namespace."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino == Path("/run/netns", namespace).stat().st_ino
+    except OSError:  # it has ended
+        return False
+
+
+def _unplugged() -> None:
+    """Take both links down. Called inside a firewall."""
+    with IPRoute() as links:
+        for name in (LEFT, RIGHT):
+            links.link("set", index=links.link_lookup(ifname=name)[0], state="down")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One rise and fall."""
+
+    lab: Lab
+    client: Client
+    sizes: Sizes
+    serving: list[tuple[float, int]] = field(default_factory=list)
+    to_serving_s: dict[str, float] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def go(self) -> Seen:
+        first = {each.name for each in self.client.fleet(POP.domain).members}
+        receiver = self._started("web", "receiver", str(_PORT))
+        talkers = self._started("outside", "talkers", _ADDRESS, str(_PORT), str(self.sizes.connections),
+                                str(self.sizes.seconds))  # fmt: skip
+        rates = [self.sizes.pps(step * sender.STEP_S) for step in range(round(self.sizes.seconds / sender.STEP_S))]
+        sending = self._program("outside", "sender", _ADDRESS, str(_PORT), str(OCTETS), str(FLOWS), json.dumps(rates))
+        self._watch(sending)
+        sent, talked = _told(sending), _told(talkers)
+        time.sleep(_UNDER_WAY_S)
+        receiver.terminate()
+        got = _told(receiver)
+        here = {each.name for each in self.client.fleet(POP.domain).members}
+        left = len((self.names | first) - here)
+        return Seen(
+            offered=sent["sent"],
+            carried={int(second): count for second, count in got["arrived"].items()},
+            sizes=self.serving,
+            sent=sent["total"],
+            came=got["different"],
+            cut=talked["cut"],
+            answers=talked["answers"],
+            to_serving_s=[seconds for name, seconds in self.to_serving_s.items() if name not in first],
+            left=left,
+            to_move_away_s=self._fail_one(),
+        )
+
+    def _fail_one(self) -> float:
+        """Have two VNFs serve, take the power from one, and wait until the switch sends it nothing any more."""
+        self.client.set_fleet(POP.domain, {"size": 2})
+        _wait_for(lambda: len(_owners(self.client)) == 2 and _is_spread(self.client), "two firewalls do not serve")
+        victim = max(_owners(self.client))
+        namespace = self.lab.layout.namespace(f"{POP.domain}-{victim}")
+        running = [each for each in processes.marked(self.lab.layout.run_dir) if _is_inside(each.pid, namespace)]
+        began = time.monotonic()
+        for each in running:
+            processes.kill(each)
+        namespaces.inside(namespace, _unplugged)
+        _wait_for(lambda: victim not in _owners(self.client) and _is_spread(self.client), "nothing moves away from it")
+        return time.monotonic() - began
+
+    def _watch(self, sending: subprocess.Popen[str]) -> None:
+        """Look at the fleet until everything is sent."""
+        began = time.monotonic()
+        while sending.poll() is None:
+            members = self.client.fleet(POP.domain).members
+            serving = [each for each in members if each.state == "serving"]
+            self.serving.append((time.monotonic() - began, len(serving)))
+            self.names |= {each.name for each in serving}
+            for each in members:
+                if each.served is not None:
+                    self.to_serving_s.setdefault(each.name, (each.served - each.asked).total_seconds())
+            time.sleep(_LOOK_EVERY_S)
+
+    def _started(self, node: str, module: str, *words: str) -> subprocess.Popen[str]:
+        """A program that says when it is ready. Raises Refused for one that does not."""
+        process = self._program(node, module, *words)
+        if process.stdout is None or process.stdout.readline().strip() != "ready":
+            raise Refused(f"the {module} in {node} did not start")
+        return process
+
+    def _program(self, node: str, module: str, *words: str) -> subprocess.Popen[str]:
+        command: Sequence[str] = [sys.executable, "-m", f"orchestrator.bench.elastic.{module}", *words]
+        start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
+        return self.lab.inside(node, start)
+
+
+def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a program says at its end. Raises Refused for one that says nothing."""
+    text, _ = process.communicate(timeout=_PATIENCE_S)
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        raise Refused(f"a program of the load ended with {process.returncode} and said {text[:200]!r}") from None
+    return found
+
+
+def _notes(sizes: Sizes) -> list[str]:
+    most = max(each.load for each in sizes.phases)
+    return [
+        "the lab's own fleet: each VNF is a namespace with an agent and nftables, its links capped at "
+        f"{sizes.cap_mbps:g} Mb/s (tbf): {sizes.capacity_pps:.0f} datagrams of {OCTETS} octets a second; so says "
+        "the capacity model that it is decided by",
+        f"load: {FLOWS} flows of numbered UDP datagrams, from {sizes.start:g} of what one VNF carries up to {most:g} "
+        "and down again; lost is what was sent and never came",
+        f"connections: {sizes.connections} that last for all of the run and say a line four times a second; cut is one "
+        "with an error or without an answer for 10 s",
+        "seconds_to_serving: from the decision that asks for a VNF to the moment when the spreading switch was read "
+        "back to send it its share; the VNF is made, enrols, loads its program and is proven in between",
+        "seconds_to_move_away: a VNF's agent is killed and its links go down; until the switch was read back to send "
+        "it nothing (nobody is told: its silence is noticed)",
+        "service, controllers, agents, switches, generators and receivers share this machine's cores",
+    ]

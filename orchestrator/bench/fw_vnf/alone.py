@@ -1,0 +1,46 @@
+"""What one firewall does with datagrams of a size at a rate: how many leave the generator, how many arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.bench.fw_vnf.lists import filter_text
+from orchestrator.bench.fw_vnf.sizes import MEGABIT
+from orchestrator.bench.traffic import filters, iperf
+from orchestrator.bench.traffic.addresses import THROUGHPUT
+from orchestrator.bench.traffic.filters import Filter
+from orchestrator.bench.traffic.line import SERVER, Line
+from orchestrator.lab.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What was sent and what arrived, in Mb/s of datagrams, and packets a second that arrived."""
+
+    sent: float
+    arrived: float
+    pps: float
+
+
+@contextmanager
+def alone(layout: Layout) -> Iterator[Line]:
+    """A line whose middle is the firewall, and whose server receives."""
+    with Line(layout, "alone") as line:
+        line.start(SERVER, "iperf3", "--server", "--port", str(THROUGHPUT))
+        yield line
+
+
+def load(line: Line, rules: int) -> None:
+    """Have the firewall hold the worst-case list; without rules, no filter at all."""
+    filters.clear(line, Filter.IPTABLES_LEGACY)
+    if rules:
+        filters.load(line, Filter.IPTABLES_LEGACY, filter_text(rules))
+
+
+def measured(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:
+    """Send datagrams of so many octets at `rate` Mb/s, or as fast as the generator can."""
+    found = iperf.flood(line, seconds=seconds, octets=octets, bits_per_s=rate * MEGABIT)
+    bits = octets * 8 / found.seconds / MEGABIT
+    return Rates(found.sent * bits, found.arrived * bits, found.per_s)

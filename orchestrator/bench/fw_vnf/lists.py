@@ -1,0 +1,36 @@
+"""The paper's worst case as an access list: only the last rule permits what the generators send."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from orchestrator.bench.traffic.addresses import SERVER, alone
+from orchestrator.bench.traffic.filters import Filter, text_of
+from orchestrator.bench.traffic.rules import NO_RULES, Listed
+from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+
+_FEWEST = 20
+"""A list has room for the rules of its traffic, which are not taken."""
+
+
+def worst_case(rules: int) -> Acl:
+    """So many rules, the last of which permits everything to the server; none: everything passes.
+
+    Of twice as many, drawn from a fixed seed, those are taken that do not speak of the server.
+    """
+    if not rules:
+        return NO_RULES
+    drawn = (rule for rule in Listed(2 * rules + _FEWEST).acl().rules if not _is_of_server(rule))
+    last = Rule(RuleId("last"), Action.PERMIT, destination=Addresses((SERVER,)))
+    return Acl((*(rule for rule, _ in zip(drawn, range(rules - 1), strict=False)), last))
+
+
+@cache
+def filter_text(rules: int) -> str:
+    """The list as `iptables-restore` reads it: stateless, one line a rule."""
+    return text_of(Filter.IPTABLES_LEGACY, alone(worst_case(rules)))
+
+
+def _is_of_server(rule: Rule) -> bool:
+    return any(each.overlaps(SERVER) for each in rule.destination.prefixes)

@@ -1,0 +1,120 @@
+"""From measured values to lines of plots, the capacity model, figures and notes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from orchestrator.bench.fw_vnf.alone import Rates
+from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.traffic.measured import ratios
+from orchestrator.scaling.capacity import CapacityModel, Measured, fit
+
+_FIVE = 5
+_SPREADS_WELL = Target(4.5, at_most=False)
+_NANO = 1e9
+
+
+@dataclass(slots=True)
+class Values:
+    """Every value in the order of the rounds: one VNF by (rules, octets), by (rules, Mb/s offered); several of them by
+    (how many, Mb/s offered), and at saturation by how many, in Mb/s."""
+
+    by_size: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
+    by_rate: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
+    together: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    full: dict[int, list[float]] = field(default_factory=dict)
+
+
+def conclude(results: Results, values: Values, sizes: Sizes) -> None:
+    """Record everything."""
+    results.series += _by_size(values, sizes, "transmission rate of one VNF (Mb/s)", lambda rates: rates.sent)
+    results.series += _by_size(values, sizes, "reception rate of one VNF (Mb/s)", lambda rates: rates.arrived)
+    results.series += _by_rate(values, sizes)
+    results.series += _together(values, sizes)
+    _alone(results, values, sizes)
+    _spread(results, values, sizes)
+    _capacity(results, values)
+
+
+def _by_size(values: Values, sizes: Sizes, label: str, of: Callable[[Rates], float]) -> list[Series]:
+    """The paper's figures 1 and 2."""
+    return [
+        _line(f"{rules} rules", sizes.octets, [[of(each) for each in values.by_size[rules, octets]]
+              for octets in sizes.octets], "octets of a datagram", label)
+        for rules in sizes.rules
+    ]  # fmt: skip
+
+
+def _by_rate(values: Values, sizes: Sizes) -> list[Series]:
+    """The paper's figure 3."""
+    return [
+        _line(f"{rules} rules", sizes.rates, [[each.arrived for each in values.by_rate[rules, rate]]
+              for rate in sizes.rates], "offered (Mb/s)", f"reception rate of one VNF at {PAPER_OCTETS} octets (Mb/s)")
+        for rules in sizes.rules
+    ]  # fmt: skip
+
+
+def _together(values: Values, sizes: Sizes) -> list[Series]:
+    """The paper's figure 4, for several numbers of VNFs."""
+    label = f"reception rate of VNFs of {sizes.cap} Mb/s each (Mb/s)"
+    return [
+        _line(f"{count} VNFs", sizes.offered, [values.together[count, rate] for rate in sizes.offered],
+              "offered (Mb/s)", label)
+        for count in sizes.vnfs
+    ]  # fmt: skip
+
+
+def _line(name: str, x: Sequence[int], values: Sequence[Sequence[float]], x_label: str, y_label: str) -> Series:
+    figures = [Figure.of(each, "") for each in values]
+    return Series(
+        name, tuple(map(float, x)), tuple(each.median for each in figures), x_label, y_label,
+        low=tuple(each.low for each in figures), high=tuple(each.high for each in figures),
+    )  # fmt: skip
+
+
+def _alone(results: Results, values: Values, sizes: Sizes) -> None:
+    most, octets = max(sizes.rules), _near(sizes.octets, PAPER_OCTETS)
+    with_rules = [each.arrived for each in values.by_size[most, octets]]
+    without = [each.arrived for each in values.by_size[0, octets]]
+    results.figures[f"one_vnf_mbps_{most}_rules"] = Figure.of(with_rules, "Mb/s")
+    results.figures["one_vnf_mbps_no_rules"] = Figure.of(without, "Mb/s")
+    results.figures[f"reception_{most}_rules_vs_none"] = Figure.of(ratios(with_rules, without), "ratio")
+
+
+def _spread(results: Results, values: Values, sizes: Sizes) -> None:
+    words = {2: "two", 3: "three", _FIVE: "five"}
+    for count in sizes.vnfs:
+        if count in words:
+            found = Figure.of(
+                ratios(values.full[count], values.full[1]), "ratio", _SPREADS_WELL if count == _FIVE else None
+            )
+            results.figures[f"{words[count]}_vnfs_vs_one"] = found
+
+
+def _capacity(results: Results, values: Values) -> None:
+    """Fit the model to the medians, and say how well it predicts."""
+    measured = [
+        Measured(rules, octets, Figure.of([each.pps for each in found], "").median)
+        for (rules, octets), found in values.by_size.items()
+    ]
+    model = fit(measured, version=1)
+    results.settings = {
+        **results.settings,
+        "capacity": {"plane": "iptables", "measured": [asdict(each) for each in measured]},
+    }
+    for name, value in _model(model).items():
+        results.figures[name] = Figure(value, value, value, 1, "ratio" if name.endswith("error") else "ns")
+    if model.error is None:
+        results.absent["capacity_prediction_error"] = "fewer than four measurements"
+
+
+def _model(model: CapacityModel) -> Mapping[str, float]:
+    times = {"base": model.base_s, "per_rule": model.per_rule_s, "per_octet": model.per_octet_s}
+    found = {f"capacity_{name}_ns": seconds * _NANO for name, seconds in times.items()}
+    return found if model.error is None else {**found, "capacity_prediction_error": model.error}
+
+
+def _near(options: Sequence[int], wanted: int) -> int:
+    return min(options, key=lambda option: abs(option - wanted))

@@ -1,0 +1,251 @@
+"""Where several firewalls carry traffic together: generators, a spreading switch, capped firewalls, receivers.
+
+    generators ── eth0 ══ sp-out ┐                  ┌ f0l ══ left ─ firewall ─ right ══ f0r
+                                 │ spreading switch ├ f1l ══ ...
+    receivers ─── eth0 ══ sp-in ─┘                  └ ...
+
+The switch holds a program of our compiler, written and read back by our driver. Each firewall's links let no more than
+its cap through (a token bucket), so that what is measured is how well traffic is spread, not two cores shared by all.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from orchestrator.bench.fw_vnf.lists import filter_text
+from orchestrator.bench.fw_vnf.sizes import MEGABIT, PAPER_OCTETS
+from orchestrator.bench.ground import connected
+from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
+from orchestrator.bench.traffic.filters import Filter
+from orchestrator.bench.traffic.iperf import received
+from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.spread import Member, Side, Spread, spread_program
+from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
+from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.openflow.app import SwitchObserver
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.lab import namespaces, network, processes
+from orchestrator.lab.edge import GATEWAY_IPV4
+from orchestrator.lab.forwarders import Forwarder
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.network import INTERFACE
+from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.spec import format_mac
+from orchestrator.program.program import Tier
+from orchestrator.scaling.buckets import NOBODY, assign
+
+GENERATORS, RECEIVERS, SWITCHES = "generators", "receivers", "switches"
+STREAMS = 24
+"""Flows of one generator, each from a port of its own: enough of them that shares of buckets are shares of traffic."""
+
+_BRIDGE, _DATAPATH, _CONTROLLER = "spread", 0xAC1F00000300, "127.0.0.1"
+_MACS = 0x0AAC1F060000
+_WARM_S = 1.5
+"""Generators do not begin at the same moment; what they do before and after is not looked at."""
+
+
+@dataclass(slots=True)
+class Yard:
+    """A running yard. Made by `yard`."""
+
+    layout: Layout
+    firewalls: Sequence[Forwarder]
+    _device: Switch
+    _generation: int = field(default=0)
+
+    def spread(self, how_many: int) -> None:
+        """Have so many firewalls carry everything. Raises Drifted where the switch holds something else."""
+        self._generation += 1
+        members = tuple(_member(number) for number in range(how_many))
+        wanted = Spread(members, assign(NOBODY, {each.name: 1.0 for each in members}))
+        program = spread_program(wanted, domain="bench", generation=self._generation)
+        change = gap.correction(self._device.observe(), program, self._device.resolve)
+        self._device.apply(change, gap.stamp_of(program))
+        rows = self._device.resolve(program.flows, program.ports)
+        wrong = gap.mismatch(self._device.observe(), rows, gap.stamp_of(program))
+        if wrong is not None:
+            raise Drifted(wrong.text)
+
+    def load(self, rules: int, cap: int) -> None:
+        """Give every firewall the worst-case list, and let it carry so many Mb/s at most."""
+        for firewall in self.firewalls:
+            firewall.run(f"{Filter.IPTABLES_LEGACY.value}-restore", text=filter_text(rules))
+            firewall.cap(cap * MEGABIT)
+
+    def carried(self, generators: int, offered: int, seconds: int) -> float:
+        """Mb/s of datagrams that reach the receivers while so many generators together offer `offered` Mb/s."""
+        each = offered * MEGABIT // generators // STREAMS
+        running = [self._generator(number, each, seconds) for number in range(generators)]
+        try:
+            time.sleep(_WARM_S)
+            before, began = self._received(), time.monotonic()
+            time.sleep(seconds)
+            arrived, took = self._received() - before, time.monotonic() - began
+        finally:
+            told = [_ended(process) for process in running]
+        if not arrived:
+            raise Unreachable(f"none of iperf3's datagrams reached the receivers: {'; '.join(told)[:400]}")
+        return arrived * PAPER_OCTETS * 8 / took / MEGABIT
+
+    def _generator(self, number: int, bits_per_s: int, seconds: int) -> subprocess.Popen[str]:
+        command = [
+            *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT + number)),
+            *("--udp", "--length", str(PAPER_OCTETS), "--bitrate", str(bits_per_s), "--parallel", str(STREAMS)),
+            *("--time", str(round(seconds + 2 * _WARM_S)), "--json"),
+        ]
+        start = partial(subprocess.Popen, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return namespaces.inside(self.layout.namespace(GENERATORS), start)
+
+    def _received(self) -> int:
+        text = namespaces.inside(
+            self.layout.namespace(RECEIVERS), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii")
+        )
+        return received(text, INTERFACE)
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """What a generator complained about, if it did, once it has ended."""
+    try:
+        text, _ = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return "iperf3 did not end"
+    try:
+        return str(json.loads(text).get("error", ""))
+    except ValueError:
+        return text.strip()[:200]
+
+
+@contextmanager
+def yard(layout: Layout, most: int) -> Iterator[Yard]:
+    """A yard of `most` firewalls, with as many receivers. Raises Missing, Refused, Unreachable."""
+    switches = layout.namespace(SWITCHES)
+    with ExitStack() as stack:
+        for name in (SWITCHES, GENERATORS, RECEIVERS):
+            namespaces.create(layout.namespace(name))
+            stack.callback(namespaces.remove, layout.namespace(name))
+        for role, port, address in (
+            (GENERATORS, OUTSIDE_PORT, Clients.ONE.address),
+            (RECEIVERS, INSIDE_PORT, SERVER_ADDRESS),
+        ):
+            namespaces.inside(switches, partial(_join, layout.namespace(role), port))
+            namespaces.inside(layout.namespace(role), partial(_end, address))
+        firewalls = [_firewall(layout, number) for number in range(most)]
+        for firewall in firewalls:
+            stack.callback(firewall.remove)
+            firewall.create(switches, str(OWNED))
+        switch = stack.enter_context(_switch(layout, [port for each in firewalls for port in each.ports]))
+        device = stack.enter_context(_driven(layout, switch))
+        stack.enter_context(_listening(layout, most))
+        yield Yard(layout, firewalls, device)
+
+
+def _member(number: int) -> Member:
+    (left, left_mac), (right, right_mac) = _sides(number)
+    return Member(f"f{number}", number, Side(left, left_mac), Side(right, right_mac))
+
+
+def _firewall(layout: Layout, number: int) -> Forwarder:
+    return Forwarder(layout.namespace(f"f{number}"), *_sides(number))
+
+
+def _sides(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    first = _MACS + 2 * number
+    return (f"f{number}l", first), (f"f{number}r", first + 1)
+
+
+def _join(namespace: str, port: str) -> None:
+    """A link from the switches' namespace to the one of an end, which answers to the gateway's address."""
+    with IPRoute() as switches, network.descriptor(namespace) as inside:
+        peer = {"ifname": INTERFACE, "net_ns_fd": inside, "address": format_mac(GATEWAY_MAC)}
+        switches.link("add", ifname=port, kind="veth", peer=peer)
+        switches.link("set", index=switches.link_lookup(ifname=port)[0], state="up")
+    network.without_offloads(port)
+
+
+def _end(address: str) -> None:
+    """Called inside an end."""
+    namespaces.set_kernel({f"net/ipv6/conf/{which}/disable_ipv6": "1" for which in ("all", "default")})
+    network.without_offloads(INTERFACE)
+    with IPRoute() as routes:
+        index = routes.link_lookup(ifname=INTERFACE)[0]
+        for each in (routes.link_lookup(ifname="lo")[0], index):
+            routes.link("set", index=each, state="up")
+        routes.addr("add", index=index, address=address, prefixlen=32)
+        routes.neigh("add", dst=GATEWAY_IPV4, lladdr=format_mac(GATEWAY_MAC + 1), ifindex=index, state="permanent")
+        routes.route("add", dst="0.0.0.0/0", gateway=GATEWAY_IPV4, oif=index, flags=["onlink"])
+
+
+@contextmanager
+def _switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
+    folder, logs = layout.run_dir / "yard-ovs", layout.logs / "yard-ovs"
+    logs.mkdir()
+    switch = OpenVSwitch(folder, layout.namespace(SWITCHES), mark=layout.run_dir, logs=logs)
+    switch.create()
+    running = [switch.start_database()]
+    try:
+        running.append(switch.start_switch())
+        switch.vsctl(
+            *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
+            *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}"),
+            "other_config:disable-in-band=true",
+        )
+        for port in (OUTSIDE_PORT, INSIDE_PORT, *ports):
+            switch.vsctl("add-port", _BRIDGE, port)
+        yield switch
+    finally:
+        processes.stop(running)
+
+
+@contextmanager
+def _driven(layout: Layout, switch: OpenVSwitch) -> Iterator[Switch]:
+    """The switch, connected to us."""
+
+    def launcher(observer: SwitchObserver) -> Launcher:
+        inside = namespaces.inside(
+            layout.namespace(SWITCHES), lambda: Launcher(Listen(_CONTROLLER, 0), observer, patience_s=30.0)
+        )
+        switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{inside.port}")
+        return inside
+
+    namespaces.inside(layout.namespace(SWITCHES), _loopback)
+    with connected(launcher, {_DATAPATH}) as channels:
+        device = Switch(channels[_DATAPATH], uplink=INSIDE_PORT, tier=Tier.SPREAD)
+        if not device.claim(1):
+            raise Refused("the switch has another master")
+        yield device
+
+
+def _loopback() -> None:
+    with IPRoute() as routes:
+        routes.link("set", index=routes.link_lookup(ifname="lo")[0], state="up")
+
+
+@contextmanager
+def _listening(layout: Layout, how_many: int) -> Iterator[None]:
+    """A receiver for each generator there may be."""
+    running = [
+        processes.spawn(
+            f"iperf3-{number}",
+            ["iperf3", "--server", "--port", str(THROUGHPUT + number)],
+            mark=layout.run_dir,
+            log=layout.logs / f"iperf3-{number}.log",
+            namespace=layout.namespace(RECEIVERS),
+        )
+        for number in range(how_many)
+    ]
+    try:
+        yield
+    finally:
+        processes.stop(running)
