@@ -106,9 +106,9 @@ class Decision:
 
 def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, history: History, now_s: float) -> Decision:
     """One decision. `now_s` is in seconds of the samples' clock."""
-    storm = _storm(history, limits, now_s)
-    if storm is not None:
-        return Decision(fleet.size, storm)
+    held = storm(history, limits, now_s)
+    if held is not None:
+        return Decision(fleet.size, held)
     each_pps = model.safe_rate_pps(load.rules, load.octets)
     usable_pps = each_pps * limits.target
     expected_pps = forecast(load.samples, now_s, limits.ahead_s)
@@ -119,8 +119,8 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
     return _shrunk(load, fleet, usable_pps, limits, history, now_s)
 
 
-def _storm(history: History, limits: Limits, now_s: float) -> str | None:
-    """Why nothing is to be done, if too much was done or failed already."""
+def storm(history: History, limits: Limits, now_s: float) -> str | None:
+    """Why nothing is to be done, if too much was done or failed already; None while the breaker is closed."""
     start = now_s - limits.storm_window_s
     for times, most, what in (
         (history.failed_s, limits.most_failures, "failed"),

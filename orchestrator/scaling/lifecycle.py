@@ -1,0 +1,246 @@
+"""The life of one firewall VNF, as a state machine: what it is, what is seen of it, what it is next, and why. Pure.
+
+    requested ─▶ building ─▶ enrolled ─▶ loaded ─▶ proven ─▶ serving ─▶ draining ─▶ leaving ─▶ gone
+        │            │           │          │         │          │          │           ▲        ▲
+        │            │           │          │         │          │          │           │        │
+        ├────────────┴───────────┴──────────┴─────────┴──(not needed any more)──────────┘        │
+        └────────────┴───────────┴──────────┴─────────┴──────────┴──────────┴──▶ failed ─────────┘
+
+    requested   a row says that it is wanted; the cloud may have been asked        wait for: the cloud has it
+    building    the cloud has it                                                   its agent enrols
+    enrolled    its agent knows the service                                        its program is read back
+    loaded      it filters as the domain's lists say, as far as it can tell        packets that are sent through it
+    proven      one that may pass came through, one that may not did not           the switch gives it traffic
+    serving     it carries its share
+    draining    it gets no new traffic                                             it is quiet
+    leaving     the cloud is told to remove it                                     the cloud has it no more
+    failed      something went wrong: it gets nothing, and the cloud is told to remove it      the same
+    gone        only the row is left, for the record
+
+A state never comes twice, so a life ends. What brings the next state about is done again and again until it is seen to
+have happened (the cloud asked, the program published, the buckets given): a service that was killed between any two
+steps goes on from what its rows and the world say. Of what cannot be seen nothing is concluded: a cloud that does not
+answer has lost nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+
+from orchestrator.errors import BadInput
+
+
+class MemberState(enum.Enum):
+    """Where a VNF is in its life."""
+
+    REQUESTED = "requested"
+    BUILDING = "building"
+    ENROLLED = "enrolled"
+    LOADED = "loaded"
+    PROVEN = "proven"
+    SERVING = "serving"
+    DRAINING = "draining"
+    LEAVING = "leaving"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+_S = MemberState
+COMING = (_S.REQUESTED, _S.BUILDING, _S.ENROLLED, _S.LOADED, _S.PROVEN)
+"""In this order; what serves next has been all of them."""
+CARRYING = (_S.SERVING, _S.DRAINING)
+ENDING = (_S.LEAVING, _S.FAILED)
+
+NEXT: Mapping[MemberState, frozenset[MemberState]] = MappingProxyType(
+    {
+        _S.REQUESTED: frozenset({_S.BUILDING, _S.LEAVING, _S.FAILED}),
+        _S.BUILDING: frozenset({_S.ENROLLED, _S.LEAVING, _S.FAILED}),
+        _S.ENROLLED: frozenset({_S.LOADED, _S.LEAVING, _S.FAILED}),
+        _S.LOADED: frozenset({_S.PROVEN, _S.LEAVING, _S.FAILED}),
+        _S.PROVEN: frozenset({_S.SERVING, _S.LEAVING, _S.FAILED}),
+        _S.SERVING: frozenset({_S.DRAINING, _S.FAILED}),
+        _S.DRAINING: frozenset({_S.LEAVING, _S.FAILED}),
+        _S.LEAVING: frozenset({_S.GONE}),
+        _S.FAILED: frozenset({_S.GONE}),
+        _S.GONE: frozenset(),
+    }
+)
+
+
+class Sight(enum.Enum):
+    """What the cloud says of a VNF."""
+
+    UNKNOWN = "unknown"
+    """It did not answer."""
+    ABSENT = "absent"
+    COMING = "coming"
+    RUNNING = "running"
+    FAILED = "failed"
+    LEAVING = "leaving"
+
+
+class Trial(enum.Enum):
+    """What became of the packets that were to be sent through it."""
+
+    WAITING = "waiting"
+    PASSED = "passed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a VNF at one moment.
+
+    `holds`: it was read back to hold the domain's program, of the generation at which it was asked for or a later one.
+    `spread`: the switch in front was read back with the shares that are to be now. `quiet`: it carries nothing.
+    `sick_s`: for how long it has not been well, 0 while it is; `relapses`: how often it fell sick lately. `words`: the
+    cloud's, of why it failed; `trouble`: the agent's, of what is wrong.
+    """
+
+    sight: Sight
+    enrolled: bool = False
+    holds: bool = False
+    trial: Trial = Trial.WAITING
+    spread: bool = False
+    quiet: bool = False
+    sick_s: float = 0.0
+    relapses: int = 0
+    is_last: bool = False
+    words: str = ""
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long each state may last, in seconds, and how often a VNF may fall sick. Raises BadInput with the field."""
+
+    order_s: float = 300.0
+    build_s: float = 600.0
+    load_s: float = 60.0
+    prove_s: float = 30.0
+    spread_s: float = 60.0
+    silent_s: float = 1.5
+    """Who has told its load no later than that is well, if nothing else is wrong."""
+    sick_s: float = 10.0
+    steady_s: float = 5.0
+    """For so long it must look well before it is."""
+    drain_s: float = 60.0
+    most_relapses: int = 3
+    relapse_window_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if not 0 < getattr(self, each.name) < math.inf:
+                raise BadInput(f"{getattr(self, each.name)} is not a number above zero", place=each.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state that comes next, and why."""
+
+    state: MemberState
+    because: str
+
+
+def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    """What a VNF that has been in a state for so long is next; None: it stays what it is."""
+    if state in ENDING:
+        return Step(_S.GONE, "the cloud has it no more") if seen.sight is Sight.ABSENT else None
+    if state not in (_S.GONE, _S.REQUESTED) and (lost := _lost(seen)) is not None:
+        return Step(_S.FAILED, lost)
+    return _AS_IT_IS[state](seen, for_s, patience)
+
+
+def _lost(seen: Seen) -> str | None:
+    """Why the cloud's word ends this life, if it does."""
+    match seen.sight:
+        case Sight.FAILED:
+            return f"the cloud could not build it: {seen.words}" if seen.words else "the cloud could not build it"
+        case Sight.ABSENT | Sight.LEAVING:
+            return "the cloud has it no more, and nobody here removed it"
+        case _:
+            return None
+
+
+def _requested(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if seen.sight in (Sight.COMING, Sight.RUNNING):
+        return Step(_S.BUILDING, "the cloud builds it")
+    if seen.sight is Sight.FAILED:
+        return Step(_S.FAILED, _lost(seen) or "")
+    return _late(for_s, patience.order_s, seen.words or "the cloud did not begin to build it")
+
+
+def _building(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if seen.enrolled:
+        return Step(_S.ENROLLED, "its agent has enrolled")
+    return _late(for_s, patience.build_s, "its agent never enrolled")
+
+
+def _enrolled(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if seen.holds:
+        return Step(_S.LOADED, "it was read back to hold the domain's program")
+    return _late(for_s, patience.load_s, seen.trouble or "it never held the domain's program")
+
+
+def _loaded(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if seen.trial is Trial.PASSED:
+        return Step(_S.PROVEN, "packets that were sent through it fared as the policy says")
+    if seen.trial is Trial.FAILED:
+        return Step(_S.FAILED, f"the probe failed: {seen.trouble}")
+    return _late(for_s, patience.prove_s, "it never answered the probe")
+
+
+def _proven(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if _is_ill(seen, patience):
+        return Step(_S.FAILED, _ill(seen, patience))
+    if seen.spread and not seen.sick_s:
+        return Step(_S.SERVING, "the switch gives it its share")
+    return _late(for_s, patience.spread_s, "the switch was never read back to give it traffic")
+
+
+def _serving(seen: Seen, _for_s: float, patience: Patience) -> Step | None:
+    if seen.is_last:  # first another one, then its end: its filter may still do what it did
+        return None
+    return Step(_S.FAILED, _ill(seen, patience)) if _is_ill(seen, patience) else None
+
+
+def _draining(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    if seen.spread and seen.quiet:
+        return Step(_S.LEAVING, "it carries nothing any more")
+    if for_s >= patience.drain_s:
+        return Step(
+            _S.LEAVING, f"it still carries something after {patience.drain_s:g} s, which was as long as allowed"
+        )
+    return None
+
+
+_AS_IT_IS: Mapping[MemberState, Callable[[Seen, float, Patience], Step | None]] = MappingProxyType(
+    {
+        _S.REQUESTED: _requested,
+        _S.BUILDING: _building,
+        _S.ENROLLED: _enrolled,
+        _S.LOADED: _loaded,
+        _S.PROVEN: _proven,
+        _S.SERVING: _serving,
+        _S.DRAINING: _draining,
+        _S.GONE: lambda _seen, _for_s, _patience: None,
+    }
+)
+
+
+def _late(for_s: float, most_s: float, words: str) -> Step | None:
+    return Step(_S.FAILED, f"{words} (waited {most_s:g} s)") if for_s >= most_s else None
+
+
+def _is_ill(seen: Seen, patience: Patience) -> bool:
+    return seen.sick_s >= patience.sick_s or seen.relapses > patience.most_relapses
+
+
+def _ill(seen: Seen, patience: Patience) -> str:
+    if seen.relapses > patience.most_relapses:
+        return f"it fell sick {seen.relapses} times within {patience.relapse_window_s:g} s"
+    return f"it has not been well for {seen.sick_s:.0f} s: {seen.trouble or 'it is silent'}"

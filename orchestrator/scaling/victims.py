@@ -1,0 +1,34 @@
+"""Who leaves when a fleet shrinks: those that nobody would miss. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.scaling.lifecycle import COMING, MemberState
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A VNF that could leave: how far it is, whether it is well, the connections that it tracks, the packets it carries
+    a second, and its number, which grows with the time at which it was asked for."""
+
+    name: str
+    number: int
+    state: MemberState
+    is_well: bool
+    connections: int
+    packets_pps: int
+
+
+def victims(candidates: Sequence[Candidate], count: int) -> tuple[str, ...]:
+    """So many of them, or all: first who does not serve yet, the least far one first; then who is not well; then who
+    holds the least state, carries the least, and is the youngest."""
+    may_go = [each for each in candidates if each.state in COMING or each.state is MemberState.SERVING]
+    return tuple(each.name for each in sorted(may_go, key=_missed)[: max(count, 0)])
+
+
+def _missed(candidate: Candidate) -> tuple[int, bool, int, int, int]:
+    """How much a VNF would be missed."""
+    far = len(COMING) if candidate.state is MemberState.SERVING else COMING.index(candidate.state)
+    return far, candidate.is_well, candidate.connections, candidate.packets_pps, -candidate.number
