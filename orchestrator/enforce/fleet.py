@@ -16,10 +16,13 @@ import structlog
 from orchestrator.client.records import Host
 from orchestrator.enforce import convoy
 from orchestrator.enforce.counting import Counting
+from orchestrator.enforce.drivers.openflow import packetin
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.standing import Goal, Point, Timing
+from orchestrator.policy.model import Packet
+from orchestrator.program.program import Tier
 
 log = structlog.get_logger()
 
@@ -30,6 +33,10 @@ class _Member:
 
     host: Host
     loop: Loop
+
+
+def _looked_away(_host: str, _cookie: int, _packet: Packet, _octets: int) -> None:
+    """Nobody wants to know."""
 
 
 class Fleet:
@@ -45,12 +52,16 @@ class Fleet:
         on_stranger: Callable[[], None],
         timing: Timing,
         together: Callable[[], AbstractContextManager[None]] = nullcontext,
+        tier: Tier = Tier.HOST,
+        seen: Callable[[str, int, Packet, int], None] = _looked_away,
     ) -> None:
         self._report = report
         self._counting = counting
         self._on_stranger = on_stranger
         self._timing = timing
         self._together = together
+        self._tier = tier
+        self._seen = seen
         self._lock = threading.Lock()
         self._members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
@@ -111,10 +122,13 @@ class Fleet:
     # ----------------------------------------------------------------------------------------- what happens to switches
 
     def connected(self, channel: Channel) -> None:
-        """A switch is there."""
+        """A switch is there. One whose certificate is of another host than its datapath id is passed over: it must not
+        take the place of the one that it pretends to be."""
         with self._lock:
-            self._channels[channel.datapath_id] = channel
             member = self._members.get(channel.datapath_id)
+            if member is not None and _pretends(channel, member.host):
+                return
+            self._channels[channel.datapath_id] = channel
             if member is not None:
                 self._attach(member, channel)
         if member is None:
@@ -139,6 +153,13 @@ class Fleet:
         """Another controller leads a switch."""
         self._pass_on(channel, Loop.demoted)
 
+    def seen(self, channel: Channel, message: bytes) -> None:
+        """A switch shows us a packet that a rule with `log` decided."""
+        member = self._members.get(channel.datapath_id)
+        shown = packetin.read(message)
+        if member is not None and shown is not None:
+            self._seen(member.host.name, *shown)
+
     def _pass_on(self, channel: Channel, event: Callable[[Loop, Switch], None]) -> None:
         with self._lock:
             device = self._devices.get(channel.datapath_id)
@@ -155,11 +176,20 @@ class Fleet:
         if self._goal is not None:
             member.loop.aim(self._goal)
         channel = self._channels.get(host.datapath_id)
-        if channel is not None:
+        if channel is not None and not _pretends(channel, host):
             self._attach(member, channel)
         member.loop.start()
 
     def _attach(self, member: _Member, channel: Channel) -> None:
-        device = Switch(channel, uplink=member.host.uplink)
+        device = Switch(channel, uplink=member.host.uplink, tier=self._tier)
         self._devices[channel.datapath_id] = device
         member.loop.attach(device)
+
+
+def _pretends(channel: Channel, host: Host) -> bool:
+    """Whether a switch says that it is of a host and its certificate says that it is of others."""
+    if channel.hosts is None or host.name in channel.hosts:
+        return False
+    datapath, proven = f"{channel.datapath_id:016x}", sorted(channel.hosts)
+    log.warning("switch.impostor", datapath=datapath, host=host.name, certificate=proven)
+    return True

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.client.records import Json
 from orchestrator.lab.aims import OUTSIDE, TENANT, Aim
 from orchestrator.lab.counters import Counts, Line
 from orchestrator.lab.expect import holder
@@ -21,7 +22,8 @@ from orchestrator.policy.oracle import Decision, decide
 class Trial:
     """One attempt, between two nodes or two addresses.
 
-    `line` decided it: the line that refused, or the last one that permitted.
+    `line` decided it: the line that refused, or the last one that permitted. `met_host` is false where a firewall
+    server behind an edge switch refused it before any host could, and counted it for itself.
     """
 
     sender: str
@@ -30,6 +32,7 @@ class Trial:
     expected: bool
     seen: bool
     line: Line
+    met_host: bool = True
 
     @property
     def agrees(self) -> bool:
@@ -38,11 +41,13 @@ class Trial:
 
 def talk(lab: Lab, policy: Policy, conversations: Sequence[Conversation]) -> tuple[Trial, ...]:
     """Real conversations: expected to be answered where the policy permits the first packet and its answer."""
+    guarded = {client.name for client in lab.spec.clients} if lab.spec.servers else set()
     outcomes = converse(lab, conversations)
     trials = []
     for conversation, outcome in zip(conversations, outcomes, strict=True):
         there, back = decide(policy, outcome.request), decide(policy, outcome.reply)
         decision = back if there.permitted and not back.permitted else there
+        at_server = conversation.client in guarded and not there.permitted
         trials.append(
             Trial(
                 conversation.client,
@@ -51,6 +56,7 @@ def talk(lab: Lab, policy: Policy, conversations: Sequence[Conversation]) -> tup
                 expected=there.permitted and back.permitted,
                 seen=outcome.answered,
                 line=_decider(decision),
+                met_host=not at_server,
             )
         )
     return tuple(trials)
@@ -83,18 +89,34 @@ def _way(lab: Lab, aim: Aim) -> tuple[str, str]:
 
 
 def growth(trials: Sequence[Trial]) -> Mapping[Line, int]:
-    """By how much each line's counter must have grown, at the least: one for every trial that it decided."""
-    return Counter(trial.line for trial in trials)
+    """By how much each line's counter must have grown, at the least: one for every trial that it decided on a host."""
+    return Counter(trial.line for trial in trials if trial.met_host)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The rules that became heavy hitters, how everything went with them, what strays came through, and the counts."""
+
+    chosen: tuple[str, ...]
+    again: tuple[Trial, ...]
+    strayed: int
+    traffic: Json
+
+    @property
+    def good(self) -> bool:
+        """Whether all went as the policy says, and no stray got anywhere."""
+        return not self.strayed and all(trial.agrees for trial in self.again)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a demo went, under which policy."""
+    """How a demo went, under which policy, and what more there is to tell."""
 
     policy: Policy
     trials: tuple[Trial, ...]
     before: Counts
     after: Counts
+    ways: Ways | None = None
 
     @property
     def wrong(self) -> tuple[Trial, ...]:
@@ -104,7 +126,7 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether the wire did what the policy says, and the counters say so too."""
-        return not self.wrong and not self.uncounted
+        return not self.wrong and not self.uncounted and (self.ways is None or self.ways.good)
 
     @property
     def uncounted(self) -> tuple[Line, ...]:

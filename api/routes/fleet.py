@@ -1,0 +1,213 @@
+"""Fleets of firewall VNFs: their settings, members and decisions; what one VNF carries; the trials of new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
+from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, logged
+from api.limits import SmallBody
+from api.schemas.common import Gone, Page
+from api.schemas.fleet import (
+    CapacityBody,
+    CapacityList,
+    DecisionBody,
+    FleetBody,
+    FleetChanges,
+    MemberBody,
+    NewCapacity,
+    SampleBody,
+    Samples,
+    TrialAnswer,
+    TrialBody,
+)
+from orchestrator.compile.filterrows import Plane
+from orchestrator.errors import BadInput, NotFound
+from orchestrator.scaling.lifecycle import MemberState
+from orchestrator.store.capacities import model_of
+from orchestrator.store.fleetrecords import CapacityRecord, FleetLook, FleetSettings, TrialSheet
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/domains/{domain}", tags=["fleet"], route_class=SmallBody)
+capacities = APIRouter(prefix="/v1/capacities", tags=["fleet"], route_class=SmallBody)
+
+Tried = {200: {"description": "what is to be tried now"}, 204: {"description": "nothing"}}
+
+
+@router.get("/fleet", response_model=FleetBody)
+def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
+    """The domain's fleet with its VNFs. Its ETag changes with its settings, not with what its VNFs do."""
+    look = services.control.read(lambda unit: _look(unit, domain))
+    return answer(FleetBody.of(look, services.cloud_kind), tag=etag(look.record.version))
+
+
+@router.patch("/fleet", response_model=FleetBody)
+def change_fleet(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: FleetChanges, condition: ConditionDep
+) -> Response:
+    """Change how the fleet is to be; the first change makes it. Decided anew at once."""
+
+    def work(unit: Unit) -> Reply:
+        known = _known(unit, domain)
+        if known is None:
+            condition.allow(None)
+        else:
+            condition.require(etag(known.record.version))
+        before = FleetSettings() if known is None else known.record.settings
+        settings = before.changed(body.changes())
+        if known is None or settings != before:
+            unit.fleets.put(domain, settings)
+            logged(unit, caller, "fleet.changed", domain, body.changes())
+        look = _look(unit, domain)
+        return reply(FleetBody.of(look, services.cloud_kind), tag=etag(look.record.version))
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/fleet", response_model=Gone)
+def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, condition: ConditionDep) -> Response:
+    """Forget the fleet, once the last of its VNFs is gone: set its size to 0 first."""
+
+    def work(unit: Unit) -> Reply:
+        condition.require(etag(unit.fleets.get(domain).version))
+        unit.fleets.remove(domain)
+        logged(unit, caller, "fleet.removed", domain, {})
+        return reply(Gone(generation=unit.domains.get(domain).generation))
+
+    return sent(services.control.write(work))
+
+
+@router.get("/fleet/members/{member}", response_model=MemberBody)
+def get_member(_: DomainReader, services: ServicesDep, domain: NamePath, member: NamePath) -> Response:
+    """One VNF of the fleet."""
+    return answer(services.control.read(lambda unit: _member(unit, domain, member)))
+
+
+@router.post("/fleet/members/{member}/drain", response_model=MemberBody)
+def drain_member(
+    caller: DomainOwner, services: ServicesDep, domain: NamePath, member: NamePath, once: OnceDep
+) -> Response:
+    """Take the VNF's traffic away and remove it. Another one comes in its place where the fleet's size asks for it."""
+
+    def work(unit: Unit) -> Reply:
+        _member(unit, domain, member)
+        unit.fleets.drain(domain, member, f"drained by {author(caller)}")
+        return reply(_member(unit, domain, member))
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/fleet/decisions", response_model=Page[DecisionBody])
+def list_decisions(
+    _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NumberMarker = None
+) -> Response:
+    """Changes of the fleet's size, the newest first, each with its reason."""
+    found = services.control.read(lambda unit: unit.fleets.decisions(domain, limit=limit + 1, before=marker))
+    following = found[limit - 1].id if len(found) > limit else None
+    return answer(Page[DecisionBody](items=[*map(DecisionBody.of, found[:limit])], next=following))
+
+
+@router.get("/fleet/samples", response_model=Samples)
+def list_samples(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
+    """What the fleet carried in the last hour, the oldest first."""
+
+    def work(unit: Unit) -> Samples:
+        unit.fleets.get(domain)
+        return Samples(items=[*map(SampleBody.of, unit.fleets.samples(domain))])
+
+    return answer(services.control.read(work))
+
+
+# ---------------------------------------------------------------------------------------------------- trials
+
+
+@router.get("/enforcers/{enforcer}/trial", response_model=TrialBody, responses=Tried)  # type: ignore[arg-type]
+def get_trial(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath) -> Response:
+    """The packets that a new VNF is to be tried with, while that is due."""
+    sheet = services.control.read(lambda unit: _due_trial(unit, domain, enforcer))
+    return Response(status_code=204) if sheet is None else answer(TrialBody.of(sheet.generation, sheet.packets))
+
+
+@router.put("/enforcers/{enforcer}/trial", status_code=204)
+def put_trial(
+    _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: TrialAnswer
+) -> Response:
+    """What came of it. An answer to another trial than the one that is due changes nothing."""
+
+    def work(unit: Unit) -> None:
+        sheet = _due_trial(unit, domain, enforcer)
+        if sheet is None or sheet.generation != body.generation or body.held < body.generation:
+            return
+        if len(body.came) != len(sheet.packets):
+            raise BadInput(f"{len(sheet.packets)} packets were to be sent", place="came")
+        _, name = unit.fleets.name_of(enforcer)
+        unit.fleets.set_trial(domain, name, replace(sheet, answer=tuple(body.came), held=body.held))
+
+    services.control.write(work)
+    return Response(status_code=204)
+
+
+def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
+    """The trial that an enforcement point's VNF has not answered yet."""
+    _, name = unit.fleets.name_of(enforcer)
+    member = next((each for each in unit.fleets.members(domain) if each.name == name), None)
+    if member is None or member.state is not MemberState.LOADED or member.trial is None:
+        return None
+    return member.trial if member.trial.answer is None else None
+
+
+# ---------------------------------------------------------------------------------------------------- capacity
+
+
+@capacities.get("", response_model=CapacityList)
+def list_capacities(_: Administrator, services: ServicesDep, plane: Annotated[str | None, Query()] = None) -> Response:
+    """What one firewall VNF carries: every version, the newest first; those of one plane if it is named."""
+
+    def work(unit: Unit) -> CapacityList:
+        records = [each for each in unit.capacities.list() if plane in (None, each.plane.value)]
+        current = {model.version for model in unit.capacities.current().values()}
+        return CapacityList(items=[_capacity(each, each.version in current) for each in records])
+
+    return answer(services.control.read(work))
+
+
+@capacities.post("", status_code=201, response_model=CapacityBody)
+def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity, once: OnceDep) -> Response:
+    """Have measurements count from now on for their plane."""
+
+    def work(unit: Unit) -> Reply:
+        record = unit.capacities.add(Plane(body.plane), body.measurements(), source=body.source)
+        logged(unit, caller, "capacity.measured", body.plane, {"version": record.version, "source": body.source})
+        return reply(_capacity(record, current=True), location="/v1/capacities")
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+def _capacity(record: CapacityRecord, current: bool) -> CapacityBody:
+    return CapacityBody.of(record, model_of(record), current=current)
+
+
+def _known(unit: Unit, domain: str) -> FleetLook | None:
+    """The domain's fleet, if it has one. Raises NotFound for no such domain."""
+    unit.domains.get(domain)
+    try:
+        return _look(unit, domain)
+    except NotFound:
+        return None
+
+
+def _look(unit: Unit, domain: str) -> FleetLook:
+    (found,) = unit.fleets.looks(domain)
+    return found
+
+
+def _member(unit: Unit, domain: str, name: str) -> MemberBody:
+    look = next((each for each in _look(unit, domain).members if each.member.name == name), None)
+    if look is None:
+        raise NotFound(f"the fleet has no VNF '{name}'")
+    return MemberBody.of(look)

@@ -1,0 +1,284 @@
+"""`aclflow fleet`: firewall VNFs that aclflow makes and takes away by itself, as many as the traffic needs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import at_work, say, say_json, say_table
+from orchestrator.client import Client
+from orchestrator.client.fleet import CapacityVersion, Fleet, FleetMember
+from orchestrator.compile.filterrows import Plane
+from orchestrator.errors import BadInput, Missing
+from orchestrator.scaling.capacity import Measured
+from orchestrator.scaling.decide import Limits
+from orchestrator.scaling.lifecycle import Patience
+
+VnfName = Annotated[str, typer.Argument(metavar="VNF", help="The VNF's name, as `aclflow fleet show` tells it.")]
+Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
+_AUTO = "auto"
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a fleet is to be, as far as it is said."""
+
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="N|auto", help="So many VNFs; auto: as many as the load needs.")
+    ] = None
+    plane: Annotated[Plane | None, typer.Option("--plane", help="What VNFs asked for from now on filter with.")] = None
+    spread: Annotated[
+        bool | None, typer.Option("--spread/--no-spread", help="Wait for an aclflow switch that gives each its share.")
+    ] = None
+    stateful: Annotated[
+        bool | None, typer.Option("--stateful/--stateless", help="Both directions of a connection meet the same VNF.")
+    ] = None
+    decide_every: Annotated[float | None, typer.Option("--decide-every", help="Decide so often, in seconds.")] = None
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME=VALUE", help=f"One of {', '.join(each.name for each in fields(Limits))}."
+        ),
+    ] = None
+    patience: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--patience", metavar="NAME=VALUE", help=f"One of {', '.join(each.name for each in fields(Patience))}."
+        ),
+    ] = None
+
+    def changes(self) -> Mapping[str, Any]:
+        """What was said. Raises BadInput."""
+        said: dict[str, Any] = {
+            "plane": self.plane and self.plane.value,
+            "spread": self.spread,
+            "stateful": self.stateful,
+            "decide_every_s": self.decide_every,
+            "limits": _named(self.limit, Limits, "--limit"),
+            "patience": _named(self.patience, Patience, "--patience"),
+        }
+        found = {name: value for name, value in said.items() if value is not None}
+        if self.size is not None:
+            found["size"] = None if self.size == _AUTO else _number(self.size, "--size")
+        return found
+
+
+def _named(words: list[str] | None, of: type[Limits | Patience], option: str) -> dict[str, float] | None:
+    if not words:
+        return None
+    known = {each.name: each.type for each in fields(of)}
+    found: dict[str, float] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:
+            raise BadInput(f"'{word}' is none of them: NAME=VALUE with one of {', '.join(known)}", place=option)
+        found[name] = _number(value, option) if known[name] == "int" else _rate(value, option)
+    return found
+
+
+def _number(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"'{text}' is not a whole number", place=option) from None
+
+
+def _rate(text: str, option: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"'{text}' is not a number", place=option) from None
+
+
+# ------------------------------------------------------------------------------------------------------------- a fleet
+
+
+@taking
+def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show a domain's VNFs: where each is in its life, what it carries, and why the fleet has the size it has."""
+    with service(url) as client:
+        found = client.fleet(domain)
+    _say_fleet(found, as_json=as_json)
+
+
+@taking
+def set_up(domain: DomainName, wishes: Wishes, url: Url = None, as_json: AsJson = False) -> None:
+    """Say how a domain's fleet is to be; the first time makes it. What is not said stays as it is."""
+    with service(url) as client:
+        found = client.set_fleet(domain, wishes.changes())
+    _say_fleet(found, as_json=as_json)
+
+
+@taking
+def grow(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
+    """Have so many VNFs more, whatever the load is; `set --size auto` leaves it to the load again."""
+    _resized(domain, count, url, as_json=as_json)
+
+
+@taking
+def shrink(domain: DomainName, count: Count = 1, url: Url = None, as_json: AsJson = False) -> None:
+    """Have so many VNFs fewer, whatever the load is. Those that hold least leave, drained first."""
+    _resized(domain, -count, url, as_json=as_json)
+
+
+def _resized(domain: str, more: int, url: str | None, *, as_json: bool) -> None:
+    with service(url) as client:
+        known = client.fleet(domain)
+        now = known.wanted if known.wanted is not None else len(known.members)
+        found = client.set_fleet(domain, {"size": max(now + more, 0)})
+    _say_fleet(found, as_json=as_json)
+
+
+@taking
+def drain(
+    domain: DomainName,
+    vnf: VnfName,
+    wait: Annotated[float, typer.Option("--wait", min=0, help="Wait until it is gone, for so many seconds.")] = 0.0,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take one VNF's traffic away and remove it. Another comes in its place where the fleet's size asks for it."""
+    with service(url) as client:
+        found = client.drain_member(domain, vnf)
+        if wait:
+            with at_work(f"until {vnf} is gone"):
+                _until_gone(client, domain, vnf, wait)
+    if as_json:
+        say_json(_json(found))
+    else:
+        say(f"{vnf} is {'gone' if wait else found.state}")
+
+
+def _until_gone(client: Client, domain: str, vnf: str, most_s: float) -> None:
+    until = time.monotonic() + most_s
+    while any(each.name == vnf for each in client.fleet(domain).members):
+        if time.monotonic() > until:
+            raise Missing(f"{vnf} is not gone after {most_s:g} s: `aclflow fleet show {domain}` says how far it is")
+        time.sleep(_LOOK_S)
+
+
+@taking
+def history(
+    domain: DomainName,
+    last: Annotated[int, typer.Option("--last", min=1, help="How many.")] = 20,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show when the fleet grew and shrank, and why; the newest first."""
+    with service(url) as client:
+        found = [each for each, _ in zip(client.fleet_decisions(domain), range(last), strict=False)]
+    if as_json:
+        say_json([asdict(each) | {"at": each.at.isoformat()} for each in found])
+    else:
+        rows = (
+            (each.at.isoformat(timespec="seconds"), each.before, each.size, each.by, each.because) for each in found
+        )
+        say_table(("at", "from", "to", "by", "because"), rows)
+
+
+@taking
+def remove(domain: DomainName, url: Url = None) -> None:
+    """Forget a domain's fleet, once its last VNF is gone."""
+    with service(url) as client:
+        client.remove_fleet(domain)
+    say(f"{domain} has no fleet any more")
+
+
+# ------------------------------------------------------------------------------------------------------------ capacity
+
+
+@taking
+def capacity(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Measurements, as `aclflow bench fw-vnf` writes results.json.")
+    ] = None,
+    plane: Annotated[
+        Plane | None, typer.Option("--plane", help="What was measured, where the file does not say.")
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what one VNF carries, by version, and how far to trust that; with a file, have its measurements count."""
+    said, measured = (None, None) if file is None else measurements_in(file)
+    with service(url) as client:
+        if measured is not None and file is not None:
+            client.add_capacity(said or (plane or Plane.NFTABLES).value, measured, file.name)
+        found = client.capacities()
+    if as_json:
+        say_json([asdict(each) | {"created": each.created.isoformat()} for each in found])
+    else:
+        columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns an octet", "error")
+        say_table(columns, map(_capacity_row, found))
+
+
+def measurements_in(file: Path) -> tuple[str | None, list[Measured]]:
+    """The measurements of a file, and of which plane they are, where it says so.
+
+    It is results of `aclflow bench fw-vnf`, or a plain list of {rules, octets, pps}. Raises Missing, BadInput.
+    """
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Missing(f"cannot be read: {error.strerror}", place=str(file)) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise BadInput("is not JSON", place=str(file)) from None
+    found = document.get("settings", {}).get("capacity", {}) if isinstance(document, dict) else {"measured": document}
+    rows = found.get("measured")
+    if not isinstance(rows, list) or not rows:
+        raise BadInput("holds no measurements: a list of {rules, octets, pps}", place=str(file))
+    try:
+        measured = [Measured(int(row["rules"]), int(row["octets"]), float(row["pps"])) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        raise BadInput("a measurement is {rules, octets, pps}", place=str(file)) from None
+    return found.get("plane"), measured
+
+
+def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
+    error = "too few to tell" if one.error is None else f"{one.error:.0%}"
+    times = f"{one.base_s * 1e6:.2f}", f"{one.per_rule_s * 1e9:.2f}", f"{one.per_octet_s * 1e9:.2f}"
+    return (one.version, one.plane, "yes" if one.current else "", one.measurements, one.source, *times, error)
+
+
+# ------------------------------------------------------------------------------------------------------------- saying
+
+
+def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
+    if as_json:
+        looked = fleet.looked.isoformat() if fleet.looked else None
+        say_json(asdict(fleet) | {"looked": looked, "members": [*map(_json, fleet.members)]})
+        return
+    wanted = "not decided yet" if fleet.wanted is None else f"{fleet.wanted} wanted"
+    say(f"{fleet.domain}: {wanted}, {fleet.because}", bold=True)
+    if fleet.cloud is None:
+        say("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
+    columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")
+    say_table(columns, map(_row, fleet.members))
+    for capped in sorted({each.capped for each in fleet.members if each.capped}):
+        say(f"capacity is capped: {capped}")
+
+
+def _row(one: FleetMember) -> tuple[object, ...]:
+    numbers = ["" if each is None else f"{each:,}" for each in (one.packets_pps, one.connections)]
+    cpu = "" if one.cpu_permille is None else f"{one.cpu_permille / 10:.1f} %"
+    why = one.trouble or one.because
+    since = one.since.isoformat(timespec="seconds")
+    return (one.name, one.state, "yes" if one.well else "no", since, numbers[0], cpu, numbers[1], why)
+
+
+def _json(one: FleetMember) -> dict[str, object]:
+    times = {name: value.isoformat() if value else None for name, value in _times(one).items()}
+    return asdict(one) | times
+
+
+def _times(one: FleetMember) -> dict[str, Any]:
+    return {"since": one.since, "asked": one.asked, "served": one.served}

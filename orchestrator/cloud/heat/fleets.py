@@ -1,0 +1,169 @@
+"""`HeatCloud`: a fleet's VNFs as members of a ResourceGroup, one stack a fleet.
+
+Heat takes further changes while it is at one (it does not answer 409, and what comes later wins), so it is we who wait:
+a stack that is in progress is changed by nobody, `Busy` is raised, and the fleet's loop asks again. Between reading a
+group and changing it there is nothing that Heat could compare, so one replica of the service at a time may decide about
+a fleet; the loop's lease sees to that.
+
+The last VNF of a fleet takes the stack with it, so that nothing stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import structlog
+
+from orchestrator.cloud.base import Vnf, VnfOrder
+from orchestrator.cloud.heat import members
+from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
+from orchestrator.cloud.heat.members import Group
+from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.cloud.heat.sight import Sight, vnfs
+from orchestrator.cloud.heat.words import in_words, too_little_room
+from orchestrator.errors import BadInput, Busy, TooLarge
+
+log = structlog.get_logger()
+
+TEMPLATE = "firewall-fleet.yaml"
+
+
+class HeatCloud:
+    """Firewall VNFs in one project of one OpenStack."""
+
+    def __init__(self, settings: HeatSettings, openstack: OpenStack) -> None:
+        self._settings = settings
+        self._openstack = openstack
+
+    @property
+    def kind(self) -> str:
+        """What sort of cloud it is."""
+        return "heat"
+
+    def create(self, orders: Sequence[VnfOrder]) -> None:
+        """Begin to build those that are not there yet; failed ones of the fleet leave by the way."""
+        if not orders:
+            return
+        fleet = orders[0].fleet
+        if any(order.fleet != fleet for order in orders):
+            raise BadInput("orders of one fleet at a time", place="orders")
+        name = self._settings.stack_name(fleet)
+        stack = self._openstack.stack(name)
+        names = [order.name for order in orders]
+        if stack is None:
+            self._found(name, orders, list(dict.fromkeys(names)))
+            return
+        if stack.standing.action is Action.DELETE:
+            self._see_it_deleted(stack)
+        found = self._openstack.members(stack)
+        group = self._group(stack, found)
+        begun = group.pending if stack.standing.status is Status.IN_PROGRESS else frozenset[str]()
+        lacking = tuple(each for each in group.lacking(names) if each not in begun)
+        if not lacking:
+            return
+        _refuse_while_busy(stack)
+        failed = _failed(found) - group.members_called(names)
+        self._check_room(stack.parameters.get("flavor", ""), len(lacking), len(group.live - failed))
+        self._openstack.update_stack(stack, self._boot(orders[0]) | group.grown(lacking, without=failed))
+        log.info("heat.growing", fleet=fleet, vnfs=lacking, taken_out=len(failed))
+
+    def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
+        """What there is of a fleet, or of all. What is no fleet may be another stack with a group, by its own name."""
+        if fleet is not None:
+            stack = self._openstack.stack(self._settings.stack_name(fleet))
+            return self._others(fleet) if stack is None else vnfs(fleet, self._sight(stack))
+        found: list[Vnf] = []
+        for listed in self._openstack.stacks(self._settings.tag):
+            owner = self._settings.fleet_of(listed.name)
+            stack = self._openstack.stack(listed.name) if owner is not None else None
+            if owner is not None and stack is not None:
+                found += vnfs(owner, self._sight(stack))
+        return tuple(sorted(found, key=lambda vnf: (vnf.fleet, vnf.name)))
+
+    def delete(self, fleet: str, names: Sequence[str]) -> None:
+        """Begin to take VNFs away; failed ones of the fleet leave by the way, others do not."""
+        stack = self._openstack.stack(self._settings.stack_name(fleet))
+        if stack is None or (stack.standing.action is Action.DELETE and stack.standing.status is not Status.FAILED):
+            return
+        found = self._openstack.members(stack)
+        group = self._group(stack, found)
+        victims = group.members_called(names)
+        if not victims and group.live and not group.pending.intersection(names):
+            return
+        _refuse_while_busy(stack)
+        victims |= _failed(found)
+        if group.live == victims:
+            self._openstack.delete_stack(stack)
+            log.info("heat.deleting", fleet=fleet)
+            return
+        self._openstack.update_stack(stack, group.shrunk(victims))
+        log.info("heat.shrinking", fleet=fleet, vnfs=tuple(names))
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._openstack.close()
+
+    # -------------------------------------------------------------------------------------------------------- steps
+
+    def _others(self, name: str) -> tuple[Vnf, ...]:
+        """Members of a stack that is not ours to change: of an edge, or a group that alarms move. So they can enrol."""
+        stack = self._openstack.stack(name)
+        if stack is None:
+            return ()
+        found = self._openstack.members(stack)
+        live = {member.name: f"{name}-{member.name}" for member in found}
+        return vnfs(name, self._seen(stack, found, Group(frozenset(live), frozenset(), live)))
+
+    def _see_it_deleted(self, stack: Stack) -> NoReturn:
+        """A stack that is being deleted must be gone before there is another one. Always raises Busy."""
+        if stack.standing.status is Status.FAILED:
+            self._openstack.delete_stack(stack)
+            raise Busy(f"the last stack could not be deleted, Heat tries again: {in_words(stack.standing.reason)}")
+        raise Busy(f"Heat is still deleting the stack {stack.name}")
+
+    def _found(self, name: str, orders: Sequence[VnfOrder], names: Sequence[str]) -> None:
+        self._check_room(self._settings.flavor(), len(names), 0)
+        parameters = self._boot(orders[0]) | members.first(names)
+        self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag)
+        log.info("heat.founding", fleet=orders[0].fleet, vnfs=tuple(names))
+
+    def _boot(self, order: VnfOrder) -> dict[str, object]:
+        """What VNFs to come are started with. Those that are there do not care: Heat leaves their user data alone."""
+        token = self._settings.token_of(order.fleet, order.fleet)
+        return {"service_url": order.url, "plane": order.plane.value, "enrol_token": token}
+
+    def _group(self, stack: Stack, found: Sequence[Member]) -> Group:
+        live = frozenset(member.name for member in found)
+        return Group(live, self._openstack.removed(stack), members.read_names(stack.parameters.get("members", "")))
+
+    def _sight(self, stack: Stack) -> Sight:
+        found = self._openstack.members(stack)
+        return self._seen(stack, found, self._group(stack, found))
+
+    def _seen(self, stack: Stack, found: Sequence[Member], group: Group) -> Sight:
+        servers = self._openstack.servers(stack.name) if found else {}
+        ports = self._openstack.ports([port for member in found for port in member.ports.values()])
+        going = frozenset(filter(None, stack.parameters.get("removed", "").split(",")))
+        return Sight(stack, found, group, servers, ports, going)
+
+    def _check_room(self, flavor: str, more: int, there: int) -> None:
+        """Refuse what a quota would: Heat would try, and leave half of it. Raises TooLarge."""
+        for quota in self._openstack.quotas(flavor, there):
+            reason = too_little_room(quota, more)
+            if reason is not None:
+                raise TooLarge(reason, place="orders")
+
+
+def _failed(found: Sequence[Member]) -> frozenset[str]:
+    """Members that never came to be: an update would try them once more."""
+    return frozenset(
+        member.name
+        for member in found
+        if member.standing.status is Status.FAILED and member.standing.action is Action.CREATE
+    )
+
+
+def _refuse_while_busy(stack: Stack) -> None:
+    if stack.standing.status is Status.IN_PROGRESS:
+        raise Busy(f"Heat is at the stack {stack.name}: {stack.standing.action.value.lower()}")

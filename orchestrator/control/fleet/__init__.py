@@ -1,0 +1,10 @@
+"""Fleets of firewall VNFs: as many as the load needs, each taken from its wish to its end, one step at a time.
+
+keeper.py    the loop: looks at the cloud and at the store, does what is due, notes what has come about
+effects.py   what is asked of the cloud, and what its errors mean
+sights.py    what is known of a VNF, from what its agent, its cloud and the switch in front say
+deciding.py  how many there should be, from what they carried; who leaves
+trials.py    the packets that a VNF is tried with before it gets traffic, and what is to become of them
+sweep.py     what the cloud has and nobody owns
+gauges.py    what Prometheus is told
+"""

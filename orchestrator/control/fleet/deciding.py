@@ -1,0 +1,124 @@
+"""How many VNFs each fleet should have: what they carried, what one can carry, and what was done lately, put together.
+
+`grounds` reads, `decided` is pure: the same ground gives the same decision.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.compile.filterrows import Plane
+from orchestrator.scaling.capacity import CapacityModel
+from orchestrator.scaling.decide import Decision, Fleet, History, Load, decide, storm
+from orchestrator.scaling.forecast import Sample
+from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
+from orchestrator.scaling.victims import Candidate, victims
+from orchestrator.store.fleetrecords import FleetLook, FleetSample, FleetTimes, MemberLook
+from orchestrator.store.unit import Unit
+
+_USUAL_OCTETS = 512.0
+"""How long packets are taken to be while there are none."""
+KEEP_SAMPLES_S = 3600.0
+"""For so long it is kept what a fleet carried, to be looked at and replayed."""
+HELD = "storm breaker"
+"""How the reason begins where the breaker is open."""
+_FORGOTTEN_S = 5.0
+"""A load that was told longer ago counts as none."""
+UNMEASURED = "nobody has measured what one VNF carries: `aclflow bench fw-vnf`, then `aclflow fleet capacity`"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What one fleet is decided on; the last of `samples` is of now."""
+
+    look: FleetLook
+    samples: tuple[FleetSample, ...]
+    times: FleetTimes
+    model: CapacityModel | None
+    now: dt.datetime
+
+    @property
+    def fleet(self) -> Fleet:
+        states = [each.member.state for each in self.look.members]
+        leaving = sum(state in ENDING or state is MemberState.DRAINING for state in states)
+        return Fleet(sum(map(self._serves, self.look.members)), sum(state in COMING for state in states), leaving)
+
+    def _serves(self, look: MemberLook) -> bool:
+        """Whether a VNF counts: one that has not been well for long is to be replaced."""
+        patience = self.look.record.settings.patience
+        sick_s = look.member.health.sick_for_s(self.now.timestamp())
+        return look.member.state is MemberState.SERVING and sick_s < patience.sick_s
+
+
+def is_due(look: FleetLook, now: dt.datetime) -> bool:
+    """Whether it is time to decide on a fleet."""
+    record = look.record
+    return record.looked is None or (now - record.looked).total_seconds() >= record.settings.decide_every_s
+
+
+def grounds(unit: Unit, looks: Sequence[FleetLook]) -> tuple[Ground, ...]:
+    """What fleets are decided on, read at once."""
+    rules = unit.fleets.rules([look.record.domain for look in looks])
+    models: Mapping[Plane, CapacityModel] = unit.capacities.current()
+    found = []
+    for look in looks:
+        record, limits = look.record, look.record.settings.limits
+        since = unit.now - dt.timedelta(seconds=limits.peak_s)
+        sample = sample_of(look, rules[record.domain], unit.now)
+        times = unit.fleets.times(record.domain, max(limits.storm_window_s, limits.cooldown_down_s))
+        samples = (*unit.fleets.samples(record.domain, since), sample)
+        found.append(Ground(look, samples, times, models.get(record.settings.plane), unit.now))
+    return tuple(found)
+
+
+def sample_of(look: FleetLook, rules: int, now: dt.datetime) -> FleetSample:
+    """What a fleet carries now, as its VNFs say."""
+    heard = [
+        each.load
+        for each in look.members
+        if each.member.state in CARRYING and each.load is not None and each.reported is not None
+        if (now - each.reported).total_seconds() <= _FORGOTTEN_S
+    ]
+    return FleetSample(
+        now,
+        sum(load.packets_pps for load in heard),
+        sum(load.bits_bps for load in heard),
+        sum(load.connections for load in heard),
+        sum(each.member.state is MemberState.SERVING for each in look.members),
+        max((load.packets_pps for load in heard), default=0),
+        rules,
+    )
+
+
+def decided(ground: Ground) -> Decision:
+    """How many there should be, and why."""
+    settings, fleet, newest = ground.look.record.settings, ground.fleet, ground.samples[-1]
+    history = _history(ground.times)
+    if settings.size is not None:
+        held = storm(history, settings.limits, ground.now.timestamp()) if settings.size > fleet.size else None
+        return Decision(fleet.size, held) if held else Decision(settings.size, f"{settings.size} by the operator")
+    if ground.model is None:
+        fewest = max(fleet.size, settings.limits.fewest)
+        return Decision(min(fewest, settings.limits.most), UNMEASURED)
+    octets = newest.bits_bps / 8 / newest.packets_pps if newest.packets_pps else _USUAL_OCTETS
+    samples = tuple(Sample(each.at.timestamp(), each.packets_pps) for each in ground.samples)
+    load = Load(samples, octets, newest.rules)
+    return decide(load, fleet, ground.model, settings.limits, history, ground.now.timestamp())
+
+
+def leaving(look: FleetLook, count: int) -> tuple[str, ...]:
+    """Who leaves, of a fleet that is to shrink by so many."""
+    return victims([_candidate(each) for each in look.members], count)
+
+
+def _candidate(look: MemberLook) -> Candidate:
+    member, load = look.member, look.load
+    connections, packets = (0, 0) if load is None else (load.connections, load.packets_pps)
+    return Candidate(member.name, member.number, member.state, member.health.is_well, connections, packets)
+
+
+def _history(times: FleetTimes) -> History:
+    columns = (times.asked, times.drained, times.failed)
+    return History(*(tuple(time.timestamp() for time in column) for column in columns))

@@ -1,0 +1,86 @@
+"""What is asked of the cloud, again and again until it is seen to be done; and what its errors mean for a VNF.
+
+TryAgain                      asked again later, less and less often while it goes on so
+over a quota, refused, wrong credentials, something missing       the VNFs that were asked for have failed, and say why
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from orchestrator.cloud.base import Cloud, VnfOrder
+from orchestrator.control.timekeeper import Units
+from orchestrator.errors import AclflowError, TryAgain
+from orchestrator.store.fleetrecords import Member
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+_TOKEN_LASTS = dt.timedelta(minutes=15)
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
+AUTHOR = "fleet"
+
+
+@dataclass(slots=True)
+class _Pause:
+    """How long a fleet's cloud is left alone after it did not answer."""
+
+    until_s: float
+    wait_s: float
+
+
+@dataclass
+class CloudHand:
+    """Asks a cloud for VNFs and tells it which to remove. `url`: where their agents find the service."""
+
+    cloud: Cloud
+    url: str
+    token_text: Callable[[str], str] = str
+    """How an enrolment token is told: with the fingerprint of the service's authority, where it has one."""
+    ticks: Callable[[], float] = time.monotonic
+    _pauses: dict[str, _Pause] = field(default_factory=dict)
+
+    def create(self, units: Units, members: Sequence[Member]) -> str | None:
+        """Ask for VNFs of one fleet; why there will be none, where the cloud says so for good."""
+        fleet = members[0].domain
+        if self._is_paused(fleet):
+            return None
+        orders = units.write(lambda unit: [self._order(unit, member) for member in members])
+        return self._asked(fleet, "create", lambda: self.cloud.create(orders))
+
+    def delete(self, fleet: str, names: Sequence[str]) -> str | None:
+        """Have VNFs of one fleet removed; why that cannot be, where the cloud says so."""
+        if self._is_paused(fleet):
+            return None
+        return self._asked(fleet, "delete", lambda: self.cloud.delete(fleet, names))
+
+    def _order(self, unit: Unit, member: Member) -> VnfOrder:
+        """What is asked for; the token is another each time, for one that got lost cannot be told again."""
+        kind = member.plane.value
+        expires = unit.now + _TOKEN_LASTS
+        token = unit.enforcers.invite(member.domain, expires=expires, author=AUTHOR, name=member.name, kind=kind)
+        return VnfOrder(member.domain, member.name, member.number, member.plane, self.url, self.token_text(token))
+
+    def _asked(self, fleet: str, verb: str, ask: Callable[[], None]) -> str | None:
+        try:
+            ask()
+        except TryAgain as error:
+            before = self._pauses.get(fleet)
+            wait_s = _FIRST_WAIT_S if before is None else min(2 * before.wait_s, _LONGEST_WAIT_S)
+            self._pauses[fleet] = _Pause(self.ticks() + wait_s, wait_s)
+            log.warning("fleet.cloud_waits", fleet=fleet, asked=verb, error=str(error), again_in_s=wait_s)
+            return None
+        except AclflowError as error:
+            log.warning("fleet.cloud_refuses", fleet=fleet, asked=verb, error=str(error))
+            return str(error)
+        self._pauses.pop(fleet, None)
+        return None
+
+    def _is_paused(self, fleet: str) -> bool:
+        pause = self._pauses.get(fleet)
+        return pause is not None and self.ticks() < pause.until_s

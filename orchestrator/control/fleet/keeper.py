@@ -1,0 +1,270 @@
+"""The loop that keeps fleets: each VNF one step on, each fleet its size, nothing left over in the cloud.
+
+    a look:   the cloud's list ─▶ the rows (in this order, so that what the list has was wanted when it was made)
+              ─▶ what is due of the cloud: create, delete         effects, each may be repeated
+              ─▶ what has come about: steps, health               one transaction a fleet
+              ─▶ who carries traffic from now on                  the switch's program
+              ─▶ how many there should be                         decided now and then, with its reason
+
+Between any two of these the process may be killed: whoever comes next begins with a look, and does again whatever is
+not seen to be done. Of several replicas one works on fleets, by a lease that is renewed with every look; who lost it
+writes nothing more, for each of its transactions asks first. On SQLite there is one process, and it is the same holder
+each time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from orchestrator.compile.spread import Member as SpreadMember
+from orchestrator.control.fleet import deciding
+from orchestrator.control.fleet.effects import AUTHOR, CloudHand
+from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, noted
+from orchestrator.control.fleet.sights import Sky
+from orchestrator.control.fleet.sweep import Sweep
+from orchestrator.control.timekeeper import Units
+from orchestrator.errors import AclflowError, Busy, TryAgain
+from orchestrator.scaling.decide import Decision
+from orchestrator.scaling.lifecycle import ENDING, MemberState, Sight
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+BUSY_LOOK_S, STEADY_LOOK_S, IDLE_LOOK_S = 0.1, 0.25, 1.0
+"""How often is looked while VNFs come or go; while all serve, for one that falls sick; while there is none."""
+_LIST_EVERY_S = 5.0
+"""How often the cloud is asked while all serve."""
+LEASE_S = 30.0
+
+
+class Spreading(Protocol):
+    """Who gives VNFs their traffic: `orchestrator.control.spreading.Spreading`."""
+
+    def set_members(self, domain: str, members: Sequence[SpreadMember], *, stateful: bool = False) -> int:
+        """These carry the traffic from now on; the generation that says so."""
+        ...
+
+
+class FleetKeeper:
+    """Keeps every fleet of an installation in one cloud. `tick` does what is due; `start` has a thread do so."""
+
+    def __init__(
+        self,
+        units: Units,
+        hand: CloudHand,
+        spreading: Spreading,
+        *,
+        holder: str,
+        lease_s: float = LEASE_S,
+        sweep_after_s: float = 30.0,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._units = units
+        self._hand = hand
+        self._spreading = spreading
+        self._holder = holder
+        self._lease_s = lease_s
+        self._ticks = ticks
+        self._sweep = Sweep(hand, sweep_after_s, ticks)
+        self._sky = Sky(None)
+        self._list_at = 0.0
+        self._held_until = 0.0
+        self._listens_since: dt.datetime | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+
+    # ---------------------------------------------------------------------------------------------------- the loop
+
+    def start(self) -> None:
+        """Begin, on a thread of its own: a slow cloud holds nobody up."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End after what is under way, let another replica go on at once, and give the cloud's connections back."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            try:
+                self._units.write(lambda unit: unit.fleets.resign(self._holder))
+            except AclflowError as error:
+                log.warning("fleet.not_resigned", error=str(error))
+        self._hand.cloud.close()
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._stopping.wait(wait_s):
+            try:
+                wait_s = self.tick()
+            except TryAgain as error:
+                log.warning("fleet.tries_again", error=str(error))
+                wait_s = IDLE_LOOK_S
+            except Exception:
+                log.exception("fleet.failed")  # a defect in one turn must not end the only loop
+                wait_s = IDLE_LOOK_S
+
+    def tick(self) -> float:
+        """One look at everything, and what follows from it; how many seconds to sleep until the next."""
+        if not self._may_work():
+            return min(IDLE_LOOK_S, self._lease_s / 3)
+        self._look_at_cloud()
+        found, now = self._units.read(lambda unit: (known_fleets(unit), unit.now))
+        self._listens_since = self._listens_since or now
+        busy = [self._kept(known) for known in found]
+        due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
+        busy.append(bool(due) and self._decide(due))
+        busy.append(self._sweep.swept(self._units, self._sky))
+        if any(busy):
+            self._list_at = 0.0
+            return BUSY_LOOK_S
+        return STEADY_LOOK_S if any(known.look.members for known in found) else IDLE_LOOK_S
+
+    def _may_work(self) -> bool:
+        """Whether this process works on fleets: it has the lease, and renews it in time."""
+        now_s = self._ticks()
+        if now_s < self._held_until:
+            return True
+        if not self._units.write(lambda unit: unit.fleets.keep(self._holder, self._lease_s)):
+            self._listens_since = None  # what is known of who is silent is the other replica's
+            return False
+        self._held_until = now_s + self._lease_s / 3
+        return True
+
+    def _write(self, work: Callable[[Unit], None]) -> None:
+        """Write, if this process still may. Raises Busy where its lease is over: the next look takes a new one."""
+
+        def guarded(unit: Unit) -> None:
+            if not unit.fleets.is_keeper(self._holder):
+                self._held_until = 0.0
+                raise Busy("the lease on the fleets is over")
+            work(unit)
+
+        self._units.write(guarded)
+
+    def _look_at_cloud(self) -> None:
+        if self._ticks() < self._list_at:
+            return
+        try:
+            self._sky = Sky({(vnf.fleet, vnf.name): vnf for vnf in self._hand.cloud.list()})
+        except AclflowError as error:
+            log.warning("fleet.cloud_unseen", error=str(error))
+            self._sky = Sky(None)
+        self._list_at = self._ticks() + _LIST_EVERY_S
+
+    # ------------------------------------------------------------------------------------------------- a fleet's turn
+
+    def _kept(self, known: Known) -> bool:
+        """Do what is due for one fleet; whether it should be looked at again soon."""
+        try:
+            refused = self._effects(known)
+            view = View(self._sky, self._listens_since, refused)
+            news = self._units.read(lambda unit: news_of(unit, known, view))
+            if news:
+                self._write(lambda unit: noted(unit, news))
+            self._give_traffic(known, news)
+        except TryAgain as error:  # the others have their turn all the same
+            log.info("fleet.tries_again", fleet=known.look.record.domain, error=str(error))
+            return True
+        for member, taken in news.steps:
+            log.info("vnf.step", fleet=member.domain, name=member.name, to=taken.state.value, because=taken.because)
+        return bool(news) or any(each.member.state is not MemberState.SERVING for each in known.look.members)
+
+    def _effects(self, known: Known) -> Mapping[str, str]:
+        """Ask the cloud for what is not there and for the end of what should not be; whom it refuses, and why."""
+        domain = known.look.record.domain
+        wanted, unwanted = [], []
+        for look in known.look.members:
+            sight, _ = self._sky.of(look.member)
+            if look.member.state is MemberState.REQUESTED and sight is Sight.ABSENT:
+                wanted.append(look.member)
+            elif look.member.state in ENDING and sight not in (Sight.ABSENT, Sight.LEAVING):
+                unwanted.append(look.member.name)
+        if unwanted:
+            self._hand.delete(domain, unwanted)
+        if not wanted:
+            return {}
+        refused = self._hand.create(self._units, wanted)
+        if refused is None:
+            return {}
+        self._write(lambda unit: _told_refused(unit, domain, refused))
+        return dict.fromkeys((member.name for member in wanted), refused)
+
+    def _give_traffic(self, known: Known, news: News) -> None:
+        """Have those carry the traffic who should from now on, unless they do."""
+        record = known.look.record
+        if not record.settings.spread:
+            return
+        members = carriers(known.look, news)
+        stateful = record.settings.stateful
+        before: tuple[Sequence[SpreadMember], bool] = ((), stateful)
+        if known.spread is not None:
+            before = (known.spread.spread.members, known.spread.spread.stateful)
+        if (members, stateful) == before:
+            return
+        generation = self._spreading.set_members(record.domain, members, stateful=stateful)
+        log.info("fleet.spread", fleet=record.domain, generation=generation, carry=[each.name for each in members])
+
+    # ----------------------------------------------------------------------------------------------------- decisions
+
+    def _decide(self, due: frozenset[str]) -> bool:
+        """Decide on some fleets; whether any is to change."""
+        grounds = self._units.read(
+            lambda unit: deciding.grounds(unit, [look for look in unit.fleets.looks() if look.record.domain in due])
+        )
+        made = [(ground, deciding.decided(ground)) for ground in grounds]
+        changes = [each for each in made if each[1].size != each[0].fleet.size]
+        if len(changes) < len(made):
+            self._write(lambda unit: _kept_decisions(unit, [each for each in made if each not in changes]))
+        for ground, decision in changes:  # apart, for each may be refused by what the domain's lists say
+            self._resize(ground, decision)
+        return bool(changes)
+
+    def _resize(self, ground: deciding.Ground, decision: Decision) -> None:
+        domain = ground.look.record.domain
+        try:
+            self._write(lambda unit: _resized(unit, ground, decision))
+        except TryAgain:
+            raise
+        except AclflowError as error:
+            log.warning("fleet.not_resized", fleet=domain, error=str(error))
+            said = Decision(ground.fleet.size, f"cannot be {decision.size}: {error}")
+            self._write(lambda unit: _kept_decision(unit, ground, said))
+            return
+        log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
+
+
+def _told_refused(unit: Unit, domain: str, because: str) -> None:
+    unit.events.append("fleet.refused", domain, {"because": because})
+
+
+def _kept_decisions(unit: Unit, made: Sequence[tuple[deciding.Ground, Decision]]) -> None:
+    for ground, decision in made:
+        _kept_decision(unit, ground, decision)
+
+
+def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+    """Note a decision that changes nothing, and what it was made on."""
+    record = ground.look.record
+    unit.fleets.sample(record.domain, ground.samples[-1], deciding.KEEP_SAMPLES_S)
+    held, was_held = (each.startswith(deciding.HELD) for each in (decision.because, record.because))
+    if held and not was_held:
+        unit.events.append("fleet.held", record.domain, {"because": decision.because})
+    model = None if ground.model is None else ground.model.version
+    unit.fleets.decided(record.domain, decision.size, decision.because, model=model)
+
+
+def _resized(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+    """Carry a decision out: rows for who is to come, the end of serving for who is to go."""
+    domain, settings = ground.look.record.domain, ground.look.record.settings
+    _kept_decision(unit, ground, decision)
+    more = decision.size - ground.fleet.size
+    if more > 0:
+        unit.fleets.ask(domain, more, settings.plane, decision.because)
+    for name in deciding.leaving(ground.look, -more):
+        unit.fleets.drain(domain, name, decision.because)
+    unit.fleets.record(domain, ground.fleet.size, decision.size, decision.because, by=AUTHOR)

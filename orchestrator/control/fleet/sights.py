@@ -1,0 +1,110 @@
+"""What is known of a VNF at one moment, from three who speak of it: its cloud, its agent, the switch in front of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+
+from orchestrator.cloud.base import Vnf, VnfState
+from orchestrator.scaling.health import Health, looked
+from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
+from orchestrator.store.fleetrecords import Member, MemberLook, Place
+from orchestrator.store.records import PointState
+
+_SIGHTS = {
+    VnfState.COMING: Sight.COMING,
+    VnfState.RUNNING: Sight.RUNNING,
+    VnfState.FAILED: Sight.FAILED,
+    VnfState.LEAVING: Sight.LEAVING,
+}
+_NOT_WELL = frozenset({PointState.REFUSED, PointState.DISCONNECTED})
+_SETTLES_S = 1.0
+"""For so long a VNF without traffic must say that it has none: a report may be of the time before."""
+_BACKGROUND_PPS = 2
+"""What a link carries that nobody sends: neighbours, listeners."""
+WATCHED = frozenset({MemberState.PROVEN, *CARRYING})
+"""States in which it matters whether a VNF is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sky:
+    """What a cloud said: its VNFs by fleet and name, or nothing (None) where it did not answer."""
+
+    vnfs: dict[tuple[str, str], Vnf] | None
+
+    def of(self, member: Member) -> tuple[Sight, Vnf | None]:
+        """How far the cloud is with a member."""
+        if self.vnfs is None:
+            return Sight.UNKNOWN, None
+        vnf = self.vnfs.get((member.domain, member.name))
+        return (Sight.ABSENT, None) if vnf is None else (_SIGHTS[vnf.state], vnf)
+
+
+def health_of(
+    look: MemberLook, now: dt.datetime, listens_since: dt.datetime | None, patience: Patience
+) -> tuple[Health, str]:
+    """How a member is after this look at it, and what is wrong with it, if anything is.
+
+    Nobody is silent for longer than he is listened to: while the service was away no agent could tell anything.
+    """
+    since = max(look.reported or look.member.since, listens_since or look.member.since)
+    silent_s = (now - since).total_seconds()
+    trouble = ""
+    if silent_s > patience.silent_s:
+        trouble = f"it was not heard of for {silent_s:.1f} s"
+    elif look.point in _NOT_WELL:
+        trouble = look.error or f"it is {look.point.value}"
+    steady = {"steady_s": patience.steady_s, "window_s": patience.relapse_window_s}
+    return looked(look.member.health, not trouble, now.timestamp(), **steady), trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of a member from elsewhere: whether the switch holds the shares that are to be, whether nobody else
+    serves and is well, and whether connections are tracked."""
+
+    is_spread: bool
+    is_last: bool
+    stateful: bool
+
+
+def seen(
+    look: MemberLook, sky: Sky, health: Health, trouble: str, trial: Trial, around: Around, now: dt.datetime
+) -> Seen:
+    """What the next step of a member's life depends on."""
+    sight, vnf = sky.of(look.member)
+    return Seen(
+        sight,
+        enrolled=look.enrolled,
+        holds=look.point is PointState.ENFORCED and (look.holds or 0) >= look.member.generation,
+        trial=trial,
+        spread=around.is_spread,
+        is_last=around.is_last,
+        quiet=_is_quiet(look, around.stateful),
+        sick_s=health.sick_for_s(now.timestamp()),
+        relapses=len(health.fell_sick_s),
+        words=vnf.progress if vnf is not None else look.member.progress,
+        trouble=trouble or look.error or (look.load.trouble if look.load is not None else None) or "",
+    )
+
+
+def _is_quiet(look: MemberLook, stateful: bool) -> bool:
+    """Whether a member that gets nothing new carries nothing: as it said itself, a while after it was taken out."""
+    drained = look.member.drained
+    if drained is None or look.load is None or look.reported is None:
+        return False
+    settled = (look.reported - drained).total_seconds() >= _SETTLES_S
+    idle = look.load.packets_pps <= _BACKGROUND_PPS and not (stateful and look.load.connections)
+    return settled and idle
+
+
+def place_of(member: Member, vnf: Vnf) -> Place:
+    """Where a cloud says that a VNF is; what it does not say stays as it was known."""
+    known = member.place
+    return replace(
+        known,
+        left=vnf.left or known.left,
+        right=vnf.right or known.right,
+        address=vnf.addresses[0] if vnf.addresses else known.address,
+        capped=vnf.capped,
+    )

@@ -1,0 +1,235 @@
+"""The lab as a cloud: a VNF is a namespace of a running lab with `aclflow agent` inside, plugged into its switch.
+
+    spread bridge ═ fl-fw-7 ══ left ─ VNF ─ right ══ fr-fw-7 ═ spread bridge
+    root namespace ═ <prefix>m7 ══ mgmt: the agent's way to the service
+
+What there is stands on the disk, one folder a VNF in the lab's run directory: made before anything else is, removed
+after everything else was. So a service that is killed at any point finds it all again, and what is left half made is
+seen as failed, by whoever lists it. Names begin with the lab's prefix and processes bear its mark, so that `aclflow lab
+down` takes a fleet away too.
+
+A VNF's capacity can be capped (`cap_mbps`, a token bucket on both links): on one machine all VNFs share the processors,
+and what spreading does is only seen where each of them is held down. What is capped says so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
+from orchestrator.compile.spread import Side
+from orchestrator.errors import BadInput, Missing, NotFound, Refused
+from orchestrator.lab import namespaces, pop, processes, spreader, vnf
+from orchestrator.lab.forwarders import cap_links
+from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.processes import Process
+from orchestrator.lab.spec import LEFT, RIGHT
+
+_MACS = 0x0AAC1F040000
+_HIGHEST_NUMBER = 999
+"""The root end of a link is called by prefix and number, and interfaces have 15 letters."""
+_KEYS = frozenset({"kind", "prefix", "cap_mbps", "load_every_s"})
+_COMMAND = (sys.executable, "-m", "orchestrator.cli")
+_LOG_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LabVnf:
+    """What is on the disk of a VNF from its first moment."""
+
+    fleet: str
+    name: str
+    number: int
+
+    @property
+    def ports(self) -> vnf.Ports:
+        macs = _MACS + 2 * self.number
+        return (f"fl-{self.name}", LEFT, macs), (f"fr-{self.name}", RIGHT, macs + 1)
+
+    @property
+    def node(self) -> str:
+        """What it is called among the lab's namespaces, logs and folders."""
+        return f"{self.fleet}-{self.name}"
+
+
+class LabCloud:
+    """See the module. `cap_mbps`: what each VNF lets through on either side at most; None: as much as it can."""
+
+    kind = "lab"
+
+    def __init__(self, layout: Layout, *, cap_mbps: float | None = None, load_every_s: float = 0.5) -> None:
+        self._layout = layout
+        self._cap_mbps = cap_mbps
+        self._load_every_s = load_every_s
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+
+    def create(self, orders: Sequence[VnfOrder]) -> None:
+        """See `Cloud`. Raises NotFound where the lab is not up."""
+        lab = pop.find(self._layout)
+        for order in orders:
+            one = LabVnf(order.fleet, order.name, order.number)
+            if order.fleet != lab.spec.domain:
+                raise Refused(f"this lab is the domain '{lab.spec.domain}', and has no place for '{order.fleet}'")
+            if order.number > _HIGHEST_NUMBER:
+                raise Refused(f"the lab has no names for VNFs beyond {_HIGHEST_NUMBER}: remove the fleet, make it anew")
+            with self._lock:
+                if self._folder(one).exists():
+                    continue
+                self._begin(one)
+            try:
+                self._build(lab, one, order)
+            finally:
+                self._busy.discard(one.node)
+
+    def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
+        """See `Cloud`."""
+        found = [self._seen(one) for one in self._known() if fleet in (None, one.fleet)]
+        return tuple(sorted(found, key=lambda each: (each.fleet, each.name)))
+
+    def delete(self, fleet: str, names: Sequence[str]) -> None:
+        """See `Cloud`. It is as if the power went: what is in it ends at once."""
+        for one in self._known():
+            if one.fleet == fleet and one.name in names:
+                self._remove(one)
+
+    def close(self) -> None:
+        """See `Cloud`: nothing is open."""
+
+    # ------------------------------------------------------------------------------------------------------- building
+
+    def _begin(self, one: LabVnf) -> None:
+        folder = self._folder(one)
+        self._busy.add(one.node)
+        fresh = folder.with_name(f".{folder.name}")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True, mode=0o700)
+        (fresh / "vnf.json").write_text(json.dumps(asdict(one)))
+        fresh.rename(folder)  # it is there with all that is needed to remove it, or it is not there
+
+    def _build(self, lab: Lab, one: LabVnf, order: VnfOrder) -> None:
+        layout, name = self._layout, self._layout.namespace(one.node)
+        link = f"{layout.prefix}m{one.number}"
+        mine = vnf.create_one(layout, lab.spec, lab.state.management, name, one.ports, link)
+        if self._cap_mbps is not None:
+            namespaces.inside(name, partial(cap_links, round(self._cap_mbps * 1e6)))
+        if lab.spec.spread:
+            spreader.attach(lab.ovs, tuple(port for port, _, _ in one.ports))
+        settings = {
+            "ACLFLOW_STATE_DIR": str(self._folder(one) / "agent"),
+            "ACLFLOW_URL": order.url,
+            "ACLFLOW_TOKEN": order.token,
+        }
+        inside = [word for side in (LEFT, RIGHT) for word in ("--interface", side)]
+        words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *inside]
+        often = ["--load-every", str(self._load_every_s)]
+        process = processes.spawn(
+            f"agent-{one.node}",
+            [*_COMMAND, *words, *often],
+            mark=layout.run_dir,
+            log=layout.logs / f"agent-{one.node}.log",
+            namespace=name,
+            settings=settings,
+        )
+        (self._folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))
+
+    def _remove(self, one: LabVnf) -> None:
+        process = self._process(one)
+        if process is not None:
+            processes.kill(process)
+        with suppress(NotFound, Missing, Refused):  # the lab, or its switch, is gone, and its ports with it
+            lab = pop.find(self._layout)
+            if lab.spec.spread:
+                spreader.detach(lab.ovs, tuple(port for port, _, _ in one.ports))
+        with IPRoute() as root, suppress(NetlinkError):  # a link may go with its other end just now
+            for place in root.link_lookup(ifname=f"{self._layout.prefix}m{one.number}"):
+                root.link("del", index=place)
+        namespaces.remove(self._layout.namespace(one.node))
+        shutil.rmtree(self._folder(one), ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------------------------- looking
+
+    def _known(self) -> Iterator[LabVnf]:
+        for path in sorted(self._folders.glob("*/vnf.json")):
+            try:
+                yield LabVnf(**json.loads(path.read_text()))
+            except FileNotFoundError:  # it was removed meanwhile
+                continue
+
+    def _seen(self, one: LabVnf) -> Vnf:
+        state, progress = self._state(one)
+        (left, _, left_mac), (right, _, right_mac) = one.ports
+        capped = None if self._cap_mbps is None else f"{self._cap_mbps:g} Mb/s, by a token bucket on both links"
+        known = self._noted(one)
+        return Vnf(
+            one.fleet,
+            one.name,
+            state,
+            progress,
+            instance_id=self._layout.namespace(one.node),
+            addresses=(str(known["address"]),) if known else (),
+            left=Side(left, left_mac),
+            right=Side(right, right_mac),
+            capped=capped,
+        )
+
+    def _state(self, one: LabVnf) -> tuple[VnfState, str]:
+        if one.node in self._busy:
+            return VnfState.COMING, "its namespace is made"
+        process = self._process(one)
+        if process is None:
+            return VnfState.FAILED, "the service ended while it was made"
+        if processes.alive(process):
+            return VnfState.RUNNING, "its agent runs"
+        if (self._folder(one) / "agent" / "credentials.json").exists():
+            return VnfState.RUNNING, "its agent has ended; its filter stays as it was"
+        return VnfState.FAILED, f"its agent ended before it had enrolled: {self._last_words(one)}"
+
+    def _process(self, one: LabVnf) -> Process | None:
+        known = self._noted(one)
+        return None if known is None else Process(str(known["name"]), int(known["pid"]), int(known["started"]))
+
+    def _noted(self, one: LabVnf) -> dict[str, str | int] | None:
+        try:
+            found: dict[str, str | int] = json.loads((self._folder(one) / "process.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        return found
+
+    def _last_words(self, one: LabVnf) -> str:
+        log = self._layout.logs / f"agent-{one.node}.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return " ".join(" ".join(lines[-_LOG_LINES:]).split()) or "it said nothing"
+
+    @property
+    def _folders(self) -> Path:
+        return self._layout.run_dir / "vnfs"
+
+    def _folder(self, one: LabVnf) -> Path:
+        return self._folders / one.node
+
+
+def opened(settings: Mapping[str, object]) -> LabCloud:
+    """The lab that a cloud file names. Raises BadInput with the key as its place, Missing for who is not root."""
+    unknown = next((key for key in settings if key not in _KEYS), None)
+    if unknown is not None:
+        raise BadInput(f"'{unknown}' is nothing that a lab has: {', '.join(sorted(_KEYS))}", place=unknown)
+    namespaces.need_root()
+    cap, often = settings.get("cap_mbps"), settings.get("load_every_s", 0.5)
+    for name, value in (("cap_mbps", cap), ("load_every_s", often)):
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < 1e6):
+            raise BadInput(f"{value!r} is not a number above zero", place=name)
+    layout = Layout(str(settings.get("prefix", DEFAULT_PREFIX)))
+    return LabCloud(layout, cap_mbps=None if cap is None else float(str(cap)), load_every_s=float(str(often)))
