@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +25,16 @@ def write(results: Results, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     document = folder / "results.json"
     document.write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
-    plots = [_plot(list(lines), folder) for _, lines in groupby(results.series, key=lambda line: line.y_label)]
+    plots = drawn(results.series, folder)
     plots += [_stacked(stack, folder) for stack in results.stacks]
     report = folder / "report.md"
     report.write_text(_markdown(results, plots), encoding="utf-8")
     return [document, *plots, report]
+
+
+def drawn(series: Sequence[Series], folder: Path) -> list[Path]:
+    """Draw a plot for each set of neighbouring series with one `y_label` into a folder that is there; their paths."""
+    return [_plot(list(lines), folder) for _, lines in groupby(series, key=lambda line: line.y_label)]
 
 
 def show(results: Results, console: Console) -> None:
@@ -61,7 +66,11 @@ def _plot(lines: list[Series], folder: Path) -> Path:
             axes.fill_between(line.x, line.low, line.high, alpha=0.15)
     axes.set_xlabel(lines[0].x_label)
     axes.set_ylabel(lines[0].y_label)
-    axes.set_ylim(bottom=0)
+    axes.set_xscale("log" if lines[0].x_log else "linear")
+    if lines[0].y_log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.legend(**(_BESIDE if len(lines) > _FEW_LINES else {}))
     axes.grid(visible=True, alpha=0.3)
     return _saved(pyplot, figure, folder, lines[0].y_label.split(" (")[0])

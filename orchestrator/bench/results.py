@@ -59,7 +59,8 @@ def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
 class Series:
     """Points of one line in a plot: `x` and `y` of equal length, with what they are called.
 
-    `low` and `high` are the band of what `y` may be with 95 % confidence, of the same length, or empty.
+    `low` and `high` are the band of what `y` may be with 95 % confidence, of the same length, or empty. `x_log` and
+    `y_log` ask for axes whose steps are factors.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Series:
     y_label: str
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    x_log: bool = False
+    y_log: bool = False
 
     def document(self) -> dict[str, object]:
         """Its form in results.json."""

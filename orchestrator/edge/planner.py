@@ -1,0 +1,281 @@
+"""What a cloud of any size costs at its edge: false matches, WAN, servers, latency, processors. Pure arithmetic.
+
+Two readings stand side by side. The *paper's* (Scalable Firewalls, section 5): one line's rate by the usual formula,
+with VMs packed densely into chunks. *Ours*: whole chunks for every tenant, lines that hold whole numbers of them, and
+the probability that **any** line matches, which is what an attacker who sweeps addresses meets (`rates`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from orchestrator.edge.occupancy import best_k, formula
+from orchestrator.edge.popularity import Popularity
+from orchestrator.edge.rates import functions, one_line, spread, union_of
+from orchestrator.errors import BadInput
+
+IPV4_ADDRESSES = 1 << 32
+_GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What a tenant manages today and would not any more; the defaults are the paper's example, Aviatrix."""
+
+    regions: int = 2
+    domains_a_region: int = 3
+    vpcs_a_domain: int = 2
+    gateways_a_vpc: float = 4 / 3
+
+    @property
+    def vpcs(self) -> int:
+        return self.regions * self.domains_a_region * self.vpcs_a_domain
+
+    @property
+    def gateways(self) -> int:
+        return round(self.vpcs * self.gateways_a_vpc)
+
+    @property
+    def peerings(self) -> int:
+        """Between regions, pairwise and in each direction."""
+        return self.regions * (self.regions - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Who is behind the edge. A tenant's addresses lie in `blocks_a_tenant` contiguous blocks."""
+
+    vms: int = 10**12
+    tenants: int = 1_000_000
+    blocks_a_tenant: int = 1
+    pairs_a_vm: float = 1.0
+    topology: Topology = field(default_factory=Topology)
+
+    def __post_init__(self) -> None:
+        _at_least(1, vms=self.vms, tenants=self.tenants, blocks_a_tenant=self.blocks_a_tenant)
+        _at_least(0, pairs_a_vm=self.pairs_a_vm)
+        if self.vms < self.tenants * self.blocks_a_tenant:
+            raise BadInput(f"{self.vms} VMs are fewer than one for each block of each tenant", place="vms")
+
+    def chunks(self, size: int) -> int:
+        """Whole chunks of `size` addresses that all tenants take, an address a VM."""
+        blocks = self.tenants * self.blocks_a_tenant
+        return blocks * -(-self.vms // (blocks * size))
+
+
+@dataclass(frozen=True, slots=True)
+class Tcam:
+    """The edge router's memory: entries of `width` bits, shares for forwarding and (of the rest) heavy hitters."""
+
+    entries: int = 7_000_000
+    width: int = 288
+    forwarding_share: float = 900_000 / 7_000_000
+    heavy_share: float = 0.1
+    most_functions: int = 288
+
+    def __post_init__(self) -> None:
+        _at_least(1, entries=self.entries, width=self.width, most_functions=self.most_functions)
+        for place in ("forwarding_share", "heavy_share"):
+            if not 0.0 <= getattr(self, place) < 1.0:
+                raise BadInput(f"{getattr(self, place):g} is no share: 0 up to, not including, 1", place=place)
+
+    @property
+    def free(self) -> int:
+        """Entries that forwarding leaves."""
+        return self.entries - round(self.entries * self.forwarding_share)
+
+    @property
+    def heavy(self) -> int:
+        """Entries for heavy hitters."""
+        return round(self.free * self.heavy_share)
+
+    @property
+    def lines(self) -> int:
+        """Entries for ternary Bloom lines."""
+        return self.free - self.heavy
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Traffic at the point of presence, in Gb/s, and how it falls on rules (`shared`: one curve for all tenants)."""
+
+    permitted_gbps: float = 500.0
+    attack_gbps: float = 100.0
+    wan_gbps: float = 1_000.0
+    popularity: Popularity = field(default_factory=Popularity)
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least(0, permitted_gbps=self.permitted_gbps, attack_gbps=self.attack_gbps)
+        if self.wan_gbps <= 0:
+            raise BadInput("a WAN without capacity carries nothing", place="wan_gbps")
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Firewall servers and the gateways that they stand for. Memory: ours as measured; processors: the paper's."""
+
+    memory_gb: float = 1_024.0
+    octets_a_pair: float = 88.0
+    octets_a_tenant: float = 4_800.0
+    server_gbps: float = 5.0
+    server_cores: float = 0.25
+    gateway_cores: float = 0.5
+    hop_ms: float = 10.0
+
+    def __post_init__(self) -> None:
+        if min(self.memory_gb, self.server_gbps) <= 0:
+            raise BadInput("a server without memory or speed serves nobody", place="machines")
+        _at_least(0, octets_a_pair=self.octets_a_pair, octets_a_tenant=self.octets_a_tenant, hop_ms=self.hop_ms)
+        _at_least(0, server_cores=self.server_cores, gateway_cores=self.gateway_cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Lines and how often they match what nobody has.
+
+    `contested` is how many chunks some line of others matches too: as many as the order of lines and exact entries have
+    to keep apart. `unrepaired` is the share of packets for tenants that would reach a wrong server, were the order of
+    lines left to chance. `exact_fits`: there are entries for every chunk, so that an exact table does without filters.
+    """
+
+    chunks: int
+    lines: int
+    chunks_a_line: float
+    functions: int
+    one_line_rate: float
+    union_rate: float
+    contested: float
+    unrepaired: float
+    exact_fits: bool
+    fits_ipv4: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AsInThePaper:
+    """The paper's numbers for the same cloud."""
+
+    chunks_a_line: float
+    functions: int
+    one_line_rate: float
+    wan_use: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wan:
+    """Shares of the WAN's capacity: permitted traffic, and that with what leaks of an attack, by misdirect mode."""
+
+    permitted: float
+    leaked_gbps: float
+    use_wan: float
+    use_rehome: float
+    use_drop: float
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """How many firewall servers, what asks for so many, and what all of them do."""
+
+    count: int
+    because: str
+    pairs: float
+    memory_gb: float
+    load_gbps: float
+    cores: float
+    gateway_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """What one tenant no longer manages."""
+
+    vpcs: int
+    gateways: int
+    peerings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything `plan` says; `bypass` is the share of permitted traffic that heavy hitters send straight on."""
+
+    chunk_size: int
+    heavy_entries: int
+    filters: Filters
+    paper: AsInThePaper
+    bypass: float
+    added_ms: float
+    wan: Wan
+    servers: Servers
+    relief: Relief
+
+
+def plan(
+    cloud: Cloud, chunk_size: int, tcam: Tcam | None = None, load: Load | None = None, machines: Machines | None = None
+) -> Plan:
+    """Everything about one cloud with chunks of `chunk_size` addresses. Raises BadInput for what cannot be."""
+    tcam, load, machines = tcam or Tcam(), load or Load(), machines or Machines()
+    filters, paper_rate = filters_of(cloud, chunk_size, tcam), paper(cloud, chunk_size, tcam)
+    rules = tcam.heavy if load.shared else tcam.heavy / cloud.tenants
+    bypass = load.popularity.decided(rules)
+    leaked = load.attack_gbps * filters.union_rate
+    permitted = load.permitted_gbps / load.wan_gbps
+    n, k, rate = paper_rate
+    return Plan(
+        chunk_size,
+        tcam.heavy,
+        filters,
+        AsInThePaper(n, k, rate, permitted + load.attack_gbps * rate / load.wan_gbps),
+        bypass,
+        2 * machines.hop_ms * (1.0 - bypass),
+        Wan(permitted, leaked, permitted + leaked / load.wan_gbps, permitted, permitted),
+        _servers(cloud, machines, load.permitted_gbps * (1.0 - bypass) + leaked),
+        Relief(cloud.topology.vpcs, cloud.topology.gateways, cloud.topology.peerings),
+    )
+
+
+def filters_of(cloud: Cloud, chunk_size: int, tcam: Tcam) -> Filters:
+    """Lines for a cloud's chunks, and their rates. Raises BadInput for a size that is no power of two."""
+    if chunk_size < 1 or chunk_size & (chunk_size - 1):
+        raise BadInput(f"{chunk_size} addresses share no prefix of their own: take a power of two", place="chunk_size")
+    chunks = cloud.chunks(chunk_size)
+    held = spread(chunks, tcam.lines)
+    lines = sum(held.values())
+    k = functions(tcam.width, held, tcam.most_functions)
+    rate, union = one_line(tcam.width, k, held), union_of(tcam.width, k, held)
+    return Filters(
+        chunks, lines, chunks / lines, k, rate, union, chunks * union, _lost_to_others(rate * (lines - 1)),
+        chunks <= tcam.lines, chunks * chunk_size <= IPV4_ADDRESSES,
+    )  # fmt: skip
+
+
+def paper(cloud: Cloud, chunk_size: int, tcam: Tcam) -> tuple[float, int, float]:
+    """Chunks a line, functions and one line's rate as section 5.1 computes them: VMs packed, lines of equal parts."""
+    n = cloud.vms / chunk_size / tcam.lines
+    k = min(best_k(tcam.width, n), tcam.width)
+    return n, k, formula(tcam.width, k, n)
+
+
+def _lost_to_others(others: float) -> float:
+    """The share that a packet's own line loses if it stands anywhere among a Poisson number of `others` that match."""
+    return 1.0 + math.expm1(-others) / others if others > 1e-9 else others / 2
+
+
+def _servers(cloud: Cloud, machines: Machines, load_gbps: float) -> Servers:
+    pairs = cloud.vms * cloud.pairs_a_vm
+    memory = (pairs * machines.octets_a_pair + cloud.tenants * machines.octets_a_tenant) / _GB
+    needs = {
+        "memory": math.ceil(memory / machines.memory_gb),
+        "traffic": math.ceil(load_gbps / machines.server_gbps),
+    }
+    because = max(needs, key=lambda need: needs[need])
+    count = max(1, needs[because])
+    return Servers(
+        count, because, pairs, memory, load_gbps, count * machines.server_cores, cloud.tenants * machines.gateway_cores
+    )
+
+
+def _at_least(least: float, **values: float) -> None:
+    for place, value in values.items():
+        if not value >= least:
+            raise BadInput(f"{value:g} is less than {least:g}", place=place)

@@ -1,0 +1,167 @@
+"""The planner's rates held against real lines: chunks drawn at random, asked of lines as the switch would be.
+
+A run makes several sets of lines, each with chunks and hash functions of its own, and draws from each as many chunks.
+A set's rates scatter, from the draws and from how its lines happened to fill; so what is observed is compared with a
+formula by Student's t over the sets,
+
+    t = (mean over sets - predicted) / (standard deviation over sets / sqrt(sets))
+
+which assumes nothing about either scatter. `AGREES` bounds |t|. Draws come from a counter and a seed (splitmix64): the
+same run gives the same numbers. In C where it was built, else in NumPy, with the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.edge.hashing import KEY_BITS, U64, positions
+from orchestrator.edge.lines import Lines, Shape, build
+from orchestrator.edge.matching import matches, rows_of
+from orchestrator.errors import BadInput
+
+AGREES = 4.0
+"""With 32 sets a right formula goes beyond once in 2,700 runs."""
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIXES = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_WORD = (1 << 64) - 1
+_BATCH = 1 << 18
+_TURN = 1 << 22
+_MOST_MATCHES = 1 << 28
+_SERVERS = 16
+_FEWEST_SETS = 2
+
+
+def _load() -> Any:
+    try:
+        from orchestrator.edge import _sampling  # noqa: PLC0415 -- optional: it takes a C compiler to be there
+    except ImportError:
+        return None
+    return _sampling
+
+
+extension = _load()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Lines small enough to be sampled: `lines` of `width` bits with `per_line` chunks each and k `functions`."""
+
+    lines: int = 512
+    width: int = 64
+    per_line: int = 4
+    functions: int = 11
+
+    def __post_init__(self) -> None:
+        for place in ("lines", "width", "per_line", "functions"):
+            if getattr(self, place) < 1:
+                raise BadInput(f"{getattr(self, place)} is less than one", place=place)
+
+    @property
+    def held(self) -> dict[int, int]:
+        """How many lines hold so many chunks, as `rates` wants it."""
+        return {self.per_line: self.lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What was observed in each set of lines: the rate of one line, and of their union, over `draws` chunks a set."""
+
+    draws: int
+    one_line: tuple[float, ...]
+    union: tuple[float, ...]
+    misdirected: int
+
+    @property
+    def total(self) -> int:
+        return self.draws * len(self.union)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Observed beside predicted, and Student's t of their difference."""
+
+    observed: float
+    predicted: float
+    t: float
+
+    @property
+    def agrees(self) -> bool:
+        return abs(self.t) <= AGREES
+
+
+def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
+    """Chunks of `bits` bits: draws number `first` to `first + count - 1` of a seed."""
+    word = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(seed & _WORD)
+    for shift, factor in _MIXES:
+        word = (word ^ (word >> np.uint64(shift))) * np.uint64(factor)
+    return (word ^ (word >> np.uint64(31))) >> np.uint64(64 - bits)
+
+
+def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
+    """Real lines, built for chunks and bases drawn from a seed; the chunks, and how many reach a wrong server."""
+    wanted = model.lines * model.per_line
+    keys = np.unique(drawn(seed, 0, wanted))
+    if len(keys) < wanted:
+        raise BadInput("the seed draws a chunk twice: take another", place="seed")
+    servers = np.arange(wanted, dtype=np.int64) // model.per_line % _SERVERS  # every server's lines are full
+    bases = tuple(drawn(seed ^ _GOLDEN, 0, model.functions, 32).tolist())
+    lines = build(keys, servers, [Shape(model.width, bases, model.per_line)], most_exceptions=wanted)
+    return lines, keys, int((lines.server_of(keys) != servers).sum())
+
+
+def matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BITS) -> tuple[int, int]:
+    """Of `count` draws, how many some line matches, and matches in all."""
+    if extension is None:
+        return _in_numpy(lines, seed, first, count, bits)
+    rows = rows_of(lines.bits)
+    bases = np.array(lines.shape.bases, np.uint32)
+    return extension.sample(rows, rows.shape[1], bases, lines.shape.width, bits, seed & _WORD, first, count)  # type: ignore[no-any-return]
+
+
+def _in_numpy(lines: Lines, seed: int, first: int, count: int, bits: int) -> tuple[int, int]:
+    some = total = 0
+    for start in range(first, first + count, _BATCH):
+        keys = drawn(seed, start, min(_BATCH, first + count - start), bits)
+        chunk, _ = matches(lines.bits, positions(keys, lines.shape.bases, lines.shape.width), _MOST_MATCHES)
+        some += len(np.unique(chunk))
+        total += len(chunk)
+    return some, total
+
+
+def sample(
+    model: Model, samples: int, *, seed: int, sets: int = 32, progress: Callable[[int], None] = lambda _: None
+) -> Sampled:
+    """Draw about `samples` chunks over `sets` sets of lines; `progress` is told how many were drawn so far.
+
+    Chunks that lines hold are among the draws at a rate that 48 bits make negligible. Raises BadInput.
+    """
+    draws = samples // sets
+    if sets < _FEWEST_SETS or draws < 1:
+        raise BadInput(f"{samples} draws over {sets} sets say nothing: take more", place="samples")
+    one_line: list[float] = []
+    union: list[float] = []
+    misdirected = 0
+    for index in range(sets):
+        lines, _, wrong = lines_of(model, seed + 2 * index)
+        misdirected += wrong
+        some = total = 0
+        for first in range(0, draws, _TURN):
+            found = matched(lines, seed + 2 * index + 1, first, min(_TURN, draws - first))
+            some, total = some + found[0], total + found[1]
+            progress(index * draws + min(first + _TURN, draws))
+        one_line.append(total / draws / model.lines)
+        union.append(some / draws)
+    return Sampled(draws, tuple(one_line), tuple(union), misdirected)
+
+
+def compare(observed: Sequence[float], predicted: float) -> Comparison:
+    """Student's t of observed values, one a set, against what a formula says."""
+    values = np.array(observed)
+    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    off = float(values.mean()) - predicted
+    return Comparison(float(values.mean()), predicted, off / error if error else (0.0 if off == 0 else np.inf * off))
