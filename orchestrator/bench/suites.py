@@ -8,7 +8,12 @@ from types import MappingProxyType
 
 from orchestrator.bench import monitoring, nft_cost
 from orchestrator.bench.acl_size import suite as acl_size
+from orchestrator.bench.attack import suite as attack
 from orchestrator.bench.control_plane import suite as control_plane
+from orchestrator.bench.edge import suite as edge
+from orchestrator.bench.elastic import suite as elastic
+from orchestrator.bench.firewall_server import suite as firewall_server
+from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.results import Results
@@ -20,7 +25,12 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "firewall-filter": nft_cost.run,
         "acl-size": acl_size.run,
         "promotion": promotion.run,
+        "fw-vnf": fw_vnf.run,
+        "elastic": elastic.run,
         "monitoring": monitoring.run,
+        "edge": edge.run,
+        "attack": attack.run,
+        "firewall-server": firewall_server.run,
     }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""

@@ -1,19 +1,20 @@
-"""Sends UDP datagrams back to whoever sent them: `python -m orchestrator.bench.traffic.echo ADDRESS PORT...`"""
+"""Sends UDP datagrams back to whoever sent them: `python -m orchestrator.bench.traffic.echo ADDRESS,... PORT...`"""
 
 from __future__ import annotations
 
+import itertools
 import selectors
 import socket
 import sys
 from collections.abc import Sequence
 
 
-def serve(address: str, ports: Sequence[int]) -> None:
-    """Echo on some ports of an address until the process is ended."""
+def serve(addresses: Sequence[str], ports: Sequence[int]) -> None:
+    """Echo on some ports of some addresses until the process is ended."""
     with selectors.DefaultSelector() as selector:
-        for port in ports:
+        for end in itertools.product(addresses, ports):
             listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            listener.bind((address, port))
+            listener.bind(end)
             selector.register(listener, selectors.EVENT_READ, listener)
         while True:
             for key, _ in selector.select():
@@ -22,4 +23,4 @@ def serve(address: str, ports: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], [int(text) for text in sys.argv[2:]])
+    serve(sys.argv[1].split(","), [int(text) for text in sys.argv[2:]])

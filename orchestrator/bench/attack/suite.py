@@ -1,0 +1,167 @@
+"""The suite: every flood under every misdirect mode, in turns with no flood at all.
+
+The flood is slower than the edge, so that what is lost is lost by decision. Meanwhile a permitted client asks every
+tenant's machine, the victim's too; its answers, and their times, are those of tenants beside an attack.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from orchestrator.bench.attack.floods import Attack, expected_share, targets
+from orchestrator.bench.pop import flood
+from orchestrator.bench.pop.edge import edge_switch
+from orchestrator.bench.pop.links import Links
+from orchestrator.bench.pop.probe import PAYLOAD_OCTETS, Answered, probe, start_echoes
+from orchestrator.bench.pop.servers import FirewallServers
+from orchestrator.bench.pop.wan import Wan
+from orchestrator.bench.pop.world import Sizes as WorldSizes
+from orchestrator.bench.pop.world import World, machine
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.results import Figure, Results, Stack, Target
+from orchestrator.bench.traffic.measured import ratios
+from orchestrator.bench.traffic.site import site
+from orchestrator.errors import Unreachable
+from orchestrator.lab.layout import Layout
+from orchestrator.policy.prefilter import Misdirect
+
+_SEED = 1
+_GAP_S = 0.02
+_NONE_LEAK = Target(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How often and how long everything is tried, and packets a second of a flood."""
+
+    rounds: int
+    seconds: float
+    per_s: int
+    world: WorldSizes = field(default_factory=WorldSizes)
+
+    @classmethod
+    def quick(cls) -> Self:
+        return cls(rounds=3, seconds=3.0, per_s=4_000)
+
+    @classmethod
+    def full(cls) -> Self:
+        return cls(rounds=15, seconds=15.0, per_s=4_000)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Of one flood under one mode, a value a round: octets a second in the WAN, the share of packets that got there and
+    that by theory, and what tenants beside the victim saw."""
+
+    octets_s: list[float] = field(default_factory=list)
+    share: list[float] = field(default_factory=list)
+    expected: list[float] = field(default_factory=list)
+    goodput: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    median_ms: list[float] = field(default_factory=list)
+    worst_ms: list[float] = field(default_factory=list)
+
+
+_Case = tuple[Attack, Misdirect]
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure. `quick` takes fewer and shorter rounds."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+
+
+def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+    """Measure. Raises Missing where a tool is not installed, Drifted where a program is not held."""
+    results = Results("attack", {"rounds": sizes.rounds, "seconds": sizes.seconds, "packets_s": sizes.per_s})
+    world = World(sizes.world, _SEED)
+    floods: dict[Attack, list[int]] = {
+        attack: targets(world, attack, _SEED) for attack in Attack if attack is not Attack.NONE
+    }
+    found = {(attack, mode): _Found() for mode in Misdirect for attack in Attack}
+    steps = Steps(progress, sizes.rounds * len(found))
+    owned = [prefix for tenant in world.tenants for prefix in tenant.prefixes]
+    with site(layout) as place, Links(place, "pop", sizes.world.servers, owned) as links, edge_switch(links) as switch:
+        servers, wan = FirewallServers(links), Wan(links)
+        switch.load(world, links)
+        for turn in range(sizes.rounds):
+            for mode in Misdirect:
+                servers.load(world, mode)
+                if not turn and mode is next(iter(Misdirect)):
+                    start_echoes(links, [machine(tenant) for tenant in world.tenants])
+                for attack in Attack:
+                    steps.next(f"round {turn + 1} of {sizes.rounds}: {attack.value}, misdirected: {mode.value}")
+                    switch.forget()
+                    _round(found[attack, mode], sizes, _Place(links, wan, world, mode), floods.get(attack))
+    _conclude(results, floods, found)
+    results.notes += _NOTES
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a round takes place."""
+
+    links: Links
+    wan: Wan
+    world: World
+    misdirect: Misdirect
+
+
+def _round(found: _Found, sizes: Sizes, place: _Place, flooded: list[int] | None) -> None:
+    """One flood, or none, and what came of it and beside it."""
+    before, links = place.wan.arrived().attack, place.links
+    attacking = flood.begin(links, flooded, seconds=sizes.seconds, per_s=sizes.per_s) if flooded else None
+    others = [machine(tenant) for tenant in place.world.tenants[1:]]
+    _beside(found, probe(links, others, seconds=sizes.seconds, gap_s=_GAP_S), sizes.seconds)
+    if attacking is not None and flooded is not None:
+        sent = attacking.end()
+        links.settle()
+        leaked = place.wan.arrived().attack.since(before)
+        found.octets_s.append(leaked.octets / sent.seconds)
+        found.share.append(leaked.packets / sent.sent)
+        in_turn = [flooded[index % len(flooded)] for index in range(sent.sent)]
+        found.expected.append(expected_share(place.world, in_turn, place.misdirect))
+
+
+def _beside(found: _Found, heard: Mapping[str, Answered], seconds: float) -> None:
+    """What the others saw: the share that was answered (of who fared worst), and octets and times over all."""
+    trips = sorted(trip for each in heard.values() for trip in each.trips_ms)
+    if not trips:
+        raise Unreachable("no tenant's machine answers its client any more")
+    found.answered.append(min(each.share for each in heard.values()))
+    found.goodput.append(len(trips) * PAYLOAD_OCTETS / seconds)
+    found.median_ms.append(statistics.median(trips))
+    found.worst_ms.append(trips[len(trips) * 99 // 100])
+
+
+def _conclude(results: Results, floods: Mapping[Attack, list[int]], found: Mapping[_Case, _Found]) -> None:
+    for (attack, mode), values in found.items():
+        name = f"{attack.value.replace(' ', '_')}_{mode.value}"
+        if attack in floods:
+            leaks = any(values.expected)
+            target = None if leaks else _NONE_LEAK
+            results.figures[f"wan_share_{name}"] = Figure.of(values.share, "1", target)
+            results.figures[f"wan_octets_s_{name}"] = Figure.of(values.octets_s, "octets/s", target)
+            if leaks:
+                off = ratios(values.share, values.expected)
+                results.figures[f"wan_share_{name}_vs_theory"] = Figure.of(off, "ratio")
+        results.figures[f"others_answered_{name}"] = Figure.of(values.answered, "1")
+        results.figures[f"others_goodput_{name}"] = Figure.of(values.goodput, "octets/s")
+        results.figures[f"others_median_ms_{name}"] = Figure.of(values.median_ms, "ms")
+        results.figures[f"others_p99_ms_{name}"] = Figure.of(values.worst_ms, "ms")
+    bars = tuple(f"{attack.value},\n{mode.value}" for attack in floods for mode in Misdirect)
+    shares = tuple(statistics.median(found[attack, mode].share) for attack in floods for mode in Misdirect)
+    results.stacks.append(Stack("what of a flood reaches the WAN", bars, {"measured": shares}, "share of its packets"))
+
+
+_NOTES = (
+    "the sweep asks one address of every /16 block that a kernel routes, over and over; the target and the tenant are "
+    "the first tenant's. No packet of a flood is permitted by anybody",
+    "theory knows every packet's fate beforehand: under `wan` those pass whose block is nobody's or another server's "
+    "and which some line matches; under `rehome` and `drop` none",
+    "others_answered is of the tenant beside the victim who fared worst; the edge, all servers, senders and machines "
+    "share this machine's cores, so times beside an attack say more about those than about a router",
+)

@@ -1,0 +1,45 @@
+"""Packets a second through the edge to a firewall server, on system ports and on AF_XDP rings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.bench.pop import flood
+from orchestrator.bench.pop.edge import edge_switch
+from orchestrator.bench.pop.links import SERVICE, Links, server
+from orchestrator.bench.pop.world import World, addresses
+from orchestrator.bench.results import Figure, Results
+from orchestrator.bench.traffic.iperf import received
+from orchestrator.bench.traffic.vnf import Ports
+from orchestrator.errors import Missing, Refused, Unreachable
+
+_NAMES = {Ports.SYSTEM: "system_ports", Ports.AF_XDP: "af_xdp"}
+
+
+def measured(
+    results: Results, world: World, links: Links, ports: Ports, rounds: int, seconds: float, step: Callable[[str], None]
+) -> None:
+    """One sender as fast as it goes, to every block of one server's; counted at that server's interface."""
+    name = f"packets_s_{_NAMES[ports]}"
+    mine = world.allocation.key[world.servers == 1]
+    destinations = addresses(mine)
+    try:
+        with edge_switch(links, ports, name=name) as switch:
+            switch.load(world, links)
+            rates = []
+            for turn in range(rounds):
+                step(f"{name}, round {turn + 1} of {rounds}")
+                before = _received(links)
+                attacking = flood.begin(links, destinations, seconds=seconds, per_s=flood.AS_FAST_AS_IT_GOES)
+                rates.append((attacking.end().seconds, _received(links) - before))
+        results.figures[name] = Figure.of([packets / took for took, packets in rates], "1/s")
+    except (Missing, Refused, Unreachable) as error:
+        if ports is Ports.SYSTEM:
+            raise
+        results.absent[name] = f"AF_XDP ports do not work here: {error}"
+
+
+def _received(links: Links) -> int:
+    text = links.inside(server(1), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
+    return received(text, SERVICE)

@@ -1,0 +1,130 @@
+"""Bandwidth and latency of TCP by qperf, as the paper measured them, and what the processors spent meanwhile.
+
+Two accounts are kept. The *share* is mpstat's: of all processors' time, what was not idle. It counts whatever else runs
+on the machine. *Seconds* are those of the processes that take part, and of the kernel's threads for packets; the kernel
+does its forwarding in the time of whoever sends, so they hold all work for the traffic and nobody else's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
+from orchestrator.errors import Refused
+from orchestrator.lab.processes import Process, marked
+
+_PATTERNS = {
+    "tcp_bw": r"^\s*bw\s+=\s+([\d.]+) bytes/sec",
+    "tcp_lat": r"^\s*latency\s+=\s+([\d.]+) ns",
+}
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PATIENCE_S, _POLL_S = 5.0, 0.01
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7
+_USER_TIME, _CHILDRENS = 11, 2
+"""In /proc/PID/stat behind the name: user and system time, then those of children that have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Of one run: octets a second, CPU nanoseconds an octet by who took part, and mpstat's share of the machine."""
+
+    octets_s: float
+    cpu_ns_an_octet: float
+    busy_share: float
+
+
+def start(line: Line) -> None:
+    """Start qperf's server; raises Missing."""
+    line.start(SERVER, "qperf")
+
+
+def bandwidth(line: Line, address: str, seconds: int, beside: Iterable[Process] = ()) -> Bandwidth:
+    """One stream to the server for so long; `beside` are processes that carry it. Raises Missing, Refused."""
+    taking_part = [process.pid for process in (*beside, *_servers(line))] + _kernel_threads()
+    before, machine = _seconds(taking_part) + _childrens(), _machine()
+    rate = _run(line, address, seconds, "tcp_bw")
+    spent, (busy, total) = _seconds(taking_part) + _childrens() - before, _machine()
+    octets = rate * seconds
+    return Bandwidth(rate, spent * 1e9 / octets, (busy - machine[0]) / (total - machine[1]))
+
+
+def latency_us(line: Line, address: str, seconds: int) -> float:
+    """Microseconds one way, half of a round trip, as qperf has it. Raises Missing, Refused."""
+    return _run(line, address, seconds, "tcp_lat") / 1000
+
+
+def read(text: str, test: str) -> float:
+    """The number of a test in qperf's output with unified units. Raises Refused where there is none."""
+    match = re.search(_PATTERNS[test], text, re.MULTILINE)
+    if match is None:
+        raise Refused(f"qperf reported something else: {text.strip()[:200]!r}")
+    return float(match[1])
+
+
+def _run(line: Line, address: str, seconds: int, test: str) -> float:
+    options = ("--time", str(seconds), "--unify_units", "--precision", "6")
+    text = line.run(CLIENT, "qperf", address, *options, test)
+    _until_childless(_servers(line))
+    return read(text, test)
+
+
+def _servers(line: Line) -> list[Process]:
+    """qperf's servers of this site, each in a session of its own; only that of this line carries traffic now."""
+    found = [process for process in marked(line.layout.run_dir) if process.name == "qperf"]
+    return [process for process in found if _session(process.pid) == process.pid]
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _until_childless(servers: Iterable[Process]) -> None:
+    """Wait until the process that qperf's server made for the run is no more: then its time is its parent's."""
+    until = time.monotonic() + _PATIENCE_S
+    while any(Path(f"/proc/{each.pid}/task/{each.pid}/children").read_text() for each in servers):
+        if time.monotonic() > until:
+            raise Refused("qperf's server does not end its run")
+        time.sleep(_POLL_S)
+
+
+def _kernel_threads() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name = (entry / "comm").read_text()
+            except OSError:
+                continue
+            if name.startswith("ksoftirqd/"):
+                found.append(int(entry.name))
+    return found
+
+
+def _seconds(pids: Iterable[int]) -> float:
+    """CPU seconds of processes and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[_USER_TIME : _USER_TIME + 2 + _CHILDRENS]))
+    return ticks * _TICK_S
+
+
+def _childrens() -> float:
+    """CPU seconds of our own children that have ended: qperf's client is one."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
+def _machine() -> tuple[float, float]:
+    """Of /proc/stat: ticks in which processors did something, and all of them."""
+    fields = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1 : _STEAL + 2]]
+    total = sum(fields)
+    return total - fields[_IDLE] - fields[_IOWAIT], total

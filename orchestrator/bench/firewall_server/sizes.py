@@ -1,0 +1,46 @@
+"""How much is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+PAPERS_MOST = 8_700_000
+"""What the paper's model puts into a machine with 1,024 GB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers of pairs in a hash set and of addresses in an interval set; rounds of everything, seconds each takes.
+
+    `singles` and `batch` are pairs added one by one and at once; `typed` is how often the command line tool adds one;
+    `spread` is to how many pairs packets go where they are to miss the processor's caches; `general` are rules that are
+    no pairs, measured in as many rounds.
+    """
+
+    counts: tuple[int, ...]
+    intervals: tuple[int, ...]
+    loads: int
+    rounds: int
+    lookups: int
+    seconds: int
+    singles: int
+    batch: int
+    typed: int
+    spread: int
+    general: int
+
+    @classmethod
+    def quick(cls) -> Self:
+        return cls(
+            (1_000, 100_000, PAPERS_MOST), (1_000, 10_000),
+            loads=1, rounds=5, lookups=25, seconds=1, singles=101, batch=1_000, typed=5, spread=20_000, general=10_000,
+        )  # fmt: skip
+
+    @classmethod
+    def full(cls) -> Self:
+        return cls(
+            (1_000, 10_000, 100_000, 1_000_000, 3_000_000, PAPERS_MOST), (1_000, 10_000, 100_000),
+            loads=3, rounds=15, lookups=100, seconds=10, singles=1_001, batch=10_000, typed=15, spread=100_000,
+            general=10_000,
+        )  # fmt: skip

@@ -1,0 +1,144 @@
+"""The edge switch of a point of presence to measure: Open vSwitch with the program of a world, and its own counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from orchestrator.bench.ground import connected
+from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
+from orchestrator.bench.pop.world import CHUNKING, World
+from orchestrator.bench.traffic.vnf import Ports, megaflows, missed
+from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
+from orchestrator.compile.edgepipeline import EdgeTable
+from orchestrator.edge.lines import I64
+from orchestrator.enforce import gap
+from orchestrator.enforce.drivers.openflow.app import SwitchObserver
+from orchestrator.enforce.drivers.openflow.device import Switch
+from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
+from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.lab import processes
+from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.policy.addresses import Family
+from orchestrator.program.flows import U64, FlowTable
+from orchestrator.program.program import Program, Tier
+
+_BRIDGE = "pop"
+_DATAPATH = 0xAC1F00000300
+_CONTROLLER = "127.0.0.1"
+_PATIENCE_S = 30.0
+_POLLING_CORES = "0x2"
+_RECEIVED = re.compile(r"^\s*packets received: (\d+)", re.MULTILINE)
+_NONE = FlowTable.of(())
+
+
+class EdgeSwitch:
+    """A running edge. Made by `edge_switch`."""
+
+    def __init__(self, switch: OpenVSwitch, device: Switch) -> None:
+        self._switch = switch
+        self._device = device
+        self._program: Program | None = None
+        self._lines = 0
+
+    def load(self, world: World, links: Links, heavy: FlowTable = _NONE) -> None:
+        """Have the program of a world and nothing else, with counters at nought and an empty cache. Raises Drifted."""
+        owned = tuple(prefix for tenant in world.tenants for prefix in tenant.prefixes)
+        families = (FamilyLines(CHUNKING, world.lines),)
+        program = edge_program(Edge((OUT,), links.ways(), owned, families, heavy), domain="bench", generation=1)
+        self._switch.ofctl("del-flows", _BRIDGE)
+        self._device.apply(gap.correction(self._device.observe(), program, self._device.resolve), gap.stamp_of(program))
+        held = self._device.resolve(program.flows, program.ports)
+        wrong = gap.mismatch(self._device.observe(), held, gap.stamp_of(program))
+        if wrong is not None:
+            raise Drifted(wrong.text)
+        self._program, self._lines = program, len(world.lines)
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the cache; counters of rows then hold everything."""
+        self._switch.appctl("revalidator/purge")
+
+    def packets_of_lines(self) -> I64:
+        """What each line counted, in the lines' order."""
+        flows, packets = self._counted()
+        return packets_of_lines(flows, packets, Family.IPV4, self._lines)
+
+    def packets_of(self, table: EdgeTable) -> int:
+        """What all rows of a table counted together, but its end."""
+        flows, packets = self._counted()
+        return int(packets[(flows.table == table) & (flows.priority > 0)].sum())
+
+    def received(self) -> int:
+        """Packets that the switch has taken from its ports so far."""
+        found = _RECEIVED.findall(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+        return sum(map(int, found))
+
+    def upcalls(self) -> int:
+        """Packets that no cache entry knew, so far."""
+        return missed(self._switch.appctl("dpif-netdev/pmd-stats-show"))
+
+    def cached(self) -> int:
+        """Entries of the cache."""
+        return megaflows(self._switch.appctl("dpctl/show"))
+
+    def _counted(self) -> tuple[FlowTable, U64]:
+        """The rows as the switch holds them, and the packets of each."""
+        if self._program is None:
+            raise Refused("the switch holds no program")
+        self.forget()
+        flows = self._device.resolve(self._program.flows, self._program.ports)
+        keys, hits = self._device.counter_keys(flows), self._device.hits()
+        assert keys is not None
+        order = np.argsort(hits.key)
+        place = np.minimum(np.searchsorted(hits.key[order], keys), len(order) - 1)
+        if not (hits.key[order][place] == keys).all():
+            raise Drifted("the switch does not hold what was put into it")
+        return flows, hits.packets[order][place]
+
+
+@contextmanager
+def edge_switch(links: Links, ports: Ports = Ports.SYSTEM, *, name: str = "ovs") -> Iterator[EdgeSwitch]:
+    """A switch at the edge, connected to us; `name` tells those after one another apart.
+
+    Raises Missing, Refused, Unreachable.
+    """
+    folder, logs = (folder / f"{links.name}-{name}" for folder in (links.layout.run_dir, links.layout.logs))
+    logs.mkdir()
+    switch = OpenVSwitch(folder, links.namespace(EDGE), mark=links.layout.run_dir, logs=logs)
+    switch.create()
+    running = [switch.start_database()]
+    try:
+        running.append(switch.start_switch())
+        _build(switch, links, ports)
+        with connected(lambda observer: _launcher(links, switch, observer), {_DATAPATH}) as channels:
+            device = Switch(channels[_DATAPATH], uplink=UPLINK, tier=Tier.EDGE, timeout_s=_PATIENCE_S)
+            if not device.claim(1):
+                raise Refused("the switch has another master")
+            yield EdgeSwitch(switch, device)
+    finally:
+        processes.stop(running)
+
+
+def _launcher(links: Links, switch: OpenVSwitch, observer: SwitchObserver) -> Launcher:
+    """Listens inside the edge, where the switch is told to look."""
+    launcher = links.inside(EDGE, lambda: Launcher(Listen(_CONTROLLER, 0), observer))
+    switch.vsctl("set-controller", _BRIDGE, f"tcp:{_CONTROLLER}:{launcher.port}")
+    return launcher
+
+
+def _build(switch: OpenVSwitch, links: Links, ports: Ports) -> None:
+    if ports is Ports.AF_XDP:
+        switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
+    switch.vsctl(
+        *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
+        *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
+    )
+    for port in (OUT, UPLINK, *(way.port for way in links.ways())):
+        switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")
+        complaint = switch.vsctl("get", "interface", port, "error").strip()
+        if complaint != "[]":
+            raise Unreachable(f"{ports.value} port {port}: {complaint}")

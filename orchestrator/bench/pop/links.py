@@ -1,0 +1,197 @@
+"""The namespaces of a point of presence, and the links between them.
+
+                                     ┌ uplink ═══════════════════════════ edge ┐
+    outside ── eth0 ══ out ─ [edge] ─┤ s1 ══ service ─ [server1] ─ inside ══ in1 ├─ wan
+       │                             └ s2 ══ service ─ [server2] ─ inside ══ in2 ┤   every tenant's
+       │                                  rehome ══ r1, r2 on a bridge in edge   │   addresses
+       └ back ══════════════════════════════════════════════════════════ back ──┘
+
+Servers' kernels route what their filter lets pass. Answers go from the WAN straight back. Segments are not joined or
+split by any interface, and neighbours are fixed.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TypeVar
+
+from pyroute2 import IPRoute
+
+from orchestrator.bench.pop.world import CLIENT
+from orchestrator.compile.edge import Way
+from orchestrator.lab import namespaces, processes
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
+from orchestrator.lab.processes import Process
+from orchestrator.lab.spec import format_mac
+from orchestrator.policy.addresses import Prefix
+
+Result = TypeVar("Result")
+
+OUTSIDE, EDGE, WAN = "outside", "edge", "wan"
+OUT, UPLINK, BACK, SERVICE, INSIDE, REHOME = "out", "uplink", "back", "service", "inside", "rehome"
+SENDER_MAC, EDGE_MAC = 0x0AAC1F010001, 0x0AAC1F010002
+MEETING = "169.254.66.{number}"
+"""A server's address where servers meet."""
+
+_WAN_MAC, _SERVICE_MAC, _REHOME_MAC = 0x0AAC1F020000, 0x0AAC1F030000, 0x0AAC1F040000
+_NEXT_HOP = "169.254.1.1"
+_LOCAL_TABLE = 255
+_SETTLE_S = 0.3
+_QUIET = {"net/ipv6/conf/all/disable_ipv6": "1", "net/ipv6/conf/default/disable_ipv6": "1"}
+_ROUTING = {
+    "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv4/conf/all/send_redirects": "0", "net/ipv4/icmp_ratelimit": "0",
+}  # fmt: skip
+_FORWARDING = {"net/ipv4/ip_forward": "1"}
+"""Of servers only: the WAN's end takes what arrives, and nothing goes round."""
+
+
+class Links:
+    """The namespaces, up for as long as the `with` block runs, with whatever was started in them. Needs root."""
+
+    def __init__(self, layout: Layout, name: str, servers: int, owned: Iterable[Prefix]) -> None:
+        self.layout = layout
+        self.name = name
+        self.numbers = range(1, servers + 1)
+        self._owned = tuple(owned)
+        roles = (OUTSIDE, EDGE, WAN, *map(server, self.numbers))
+        self._names = {role: f"{layout.namespace(name)}-{role}" for role in roles}
+        self._running: list[Process] = []
+
+    def __enter__(self) -> Links:
+        try:
+            for name in self._names.values():
+                namespaces.create(name)
+                namespaces.inside(name, _ready)
+            self.inside(EDGE, self._link)
+            self.inside(OUTSIDE, _configure_outside)
+            self.inside(WAN, self._configure_wan)
+            for number in self.numbers:
+                self.inside(server(number), partial(_configure_server, number))
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def namespace(self, role: str) -> str:
+        return self._names[role]
+
+    def inside(self, role: str, call: Callable[[], Result]) -> Result:
+        """What `call` returns when run inside one of the namespaces."""
+        return namespaces.inside(self._names[role], call)
+
+    def start(self, role: str, *command: str, settings: Mapping[str, str] | None = None) -> Process:
+        """Start a program that runs until the links are taken down. Raises Missing."""
+        log = self.layout.logs / f"{self.name}-{role}-{len(self._running)}.log"
+        process = processes.spawn(
+            f"{self.name}-{role}", command, mark=self.layout.run_dir, log=log, namespace=self._names[role],
+            settings=settings,
+        )  # fmt: skip
+        self._running.append(process)
+        return process
+
+    def settle(self) -> None:
+        """Wait until what the servers' kernels have been given is through."""
+        time.sleep(_SETTLE_S)
+
+    def close_servers(self) -> None:
+        """Have the servers take what arrives and forward nothing, so that only the edge is measured."""
+        for number in self.numbers:
+            self.inside(server(number), lambda: namespaces.set_kernel(dict.fromkeys(_FORWARDING, "0")))
+
+    def ways(self) -> tuple[Way, ...]:
+        """How the edge reaches its servers."""
+        return tuple(Way(number, f"s{number}", _SERVICE_MAC + number) for number in self.numbers)
+
+    def _remove(self) -> None:
+        processes.stop(self._running)
+        for name in self._names.values():
+            namespaces.remove(name)
+
+    def _link(self) -> None:
+        """Every link but that back, and the bridge where servers meet. Called inside the edge's namespace."""
+        with IPRoute() as edge:
+            edge.link("add", ifname=REHOME, kind="bridge")
+            bridge = _index(edge, REHOME)
+            edge.link("set", index=bridge, state="up")
+            self._pair(edge, OUT, EDGE_MAC, OUTSIDE, INTERFACE, SENDER_MAC)
+            self._pair(edge, UPLINK, EDGE_MAC + 1, WAN, EDGE, _WAN_MAC)
+            for number in self.numbers:
+                role = server(number)
+                self._pair(edge, f"s{number}", EDGE_MAC + 1 + number, role, SERVICE, _SERVICE_MAC + number)
+                self._pair(edge, f"r{number}", _REHOME_MAC + 256 + number, role, REHOME, _REHOME_MAC + number)
+                edge.link("set", index=_index(edge, f"r{number}"), master=bridge)
+
+    def _pair(self, here: IPRoute, name: str, mac: int, role: str, other: str, other_mac: int) -> None:
+        """A link from the calling thread's namespace to another, up at both ends."""
+        with descriptor(self._names[role]) as there:
+            peer = {"ifname": other, "net_ns_fd": there, "address": format_mac(other_mac)}
+            here.link("add", ifname=name, kind="veth", address=format_mac(mac), peer=peer)
+        here.link("set", index=_index(here, name), state="up")
+        without_offloads(name)
+        self.inside(role, lambda: _up(other))
+
+    def _configure_wan(self) -> None:
+        """Links from the servers and back, and every tenant's addresses. Called inside the WAN."""
+        with IPRoute() as wan:
+            for number in self.numbers:
+                self._pair(wan, f"in{number}", _WAN_MAC + number, server(number), INSIDE, _WAN_MAC + 256 + number)
+            self._pair(wan, BACK, _WAN_MAC + 512, OUTSIDE, BACK, _WAN_MAC + 513)
+            lo, back = _index(wan, "lo"), _index(wan, BACK)
+            for prefix in self._owned:
+                wan.route("add", dst=str(prefix), oif=lo, type="local", table=_LOCAL_TABLE, scope="host")
+            _default(wan, back, _WAN_MAC + 513)
+
+
+def server(number: int) -> str:
+    """The role of a firewall server."""
+    return f"server{number}"
+
+
+def _ready() -> None:
+    """No namespace says anything by itself. Called inside."""
+    namespaces.set_kernel({**_QUIET, **_ROUTING})
+    with IPRoute() as here:
+        here.link("set", index=_index(here, "lo"), state="up")
+
+
+def _configure_outside() -> None:
+    """The permitted client, whose datagrams go to the edge. Called inside."""
+    with IPRoute() as outside:
+        index = _index(outside, INTERFACE)
+        outside.addr("add", index=index, address=str(CLIENT).partition("/")[0], prefixlen=32)
+        _default(outside, index, EDGE_MAC)
+
+
+def _configure_server(number: int) -> None:
+    """Everything onwards to the WAN, and an address where servers meet. Called inside."""
+    namespaces.set_kernel(_FORWARDING)
+    with IPRoute() as here:
+        rehome = _index(here, REHOME)
+        here.addr("add", index=rehome, address=MEETING.format(number=number), prefixlen=24)
+        _default(here, _index(here, INSIDE), _WAN_MAC + number)
+
+
+def _default(here: IPRoute, index: int, mac: int) -> None:
+    here.neigh("add", dst=_NEXT_HOP, lladdr=format_mac(mac), ifindex=index, state="permanent", family=socket.AF_INET)
+    here.route("add", dst="0.0.0.0/0", gateway=_NEXT_HOP, oif=index, flags=["onlink"])
+
+
+def _up(name: str) -> None:
+    with IPRoute() as here:
+        here.link("set", index=_index(here, name), state="up")
+    without_offloads(name)
+
+
+def _index(routes: IPRoute, name: str) -> int:
+    return int(routes.link_lookup(ifname=name)[0])

@@ -1,0 +1,75 @@
+"""Single packets from outside, none of which is lost by haste.
+
+The switch takes packets from a socket whose queue holds some hundreds. So they go in batches, and the next one waits
+until the kernel's list of packet sockets says that the queue is empty.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TextIO
+
+from orchestrator.bench.pop.edge import EdgeSwitch
+from orchestrator.bench.pop.links import EDGE, EDGE_MAC, OUTSIDE, SENDER_MAC, Links
+from orchestrator.bench.pop.world import ATTACKED_PORT
+from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.errors import Unreachable
+from orchestrator.lab.network import INTERFACE
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import UDP
+
+STRANGER = 10 << 24 | 9
+"""An address outside that nobody permits."""
+_BATCH = 64
+_POLL_S = 0.0005
+_PATIENCE_S = 30.0
+_QUEUED = 6
+"""The column of /proc/net/packet that says how many octets wait in a socket."""
+
+
+def datagram(destination: int, *, source: int = STRANGER, port: int = ATTACKED_PORT, octets: int = 18) -> bytes:
+    """A frame from outside to the edge."""
+    packet = Packet(Family.IPV4, source, destination, UDP, 40_000, port)
+    return frames.frame(packet, src_mac=SENDER_MAC, dst_mac=EDGE_MAC, payload=bytes(octets))
+
+
+def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
+    """Send every frame once; returns when the switch has dealt with all of them. Raises Unreachable if it does not."""
+    before = switch.received()
+    with closing(links.inside(OUTSIDE, raw_socket)) as sender, links.inside(EDGE, _sockets) as queues:
+        for start in range(0, len(shots), _BATCH):
+            for frame in shots[start : start + _BATCH]:
+                sender.send(frame)
+            _until(lambda: not _waiting(queues))
+    _until(lambda: switch.received() - before >= len(shots))
+
+
+def raw_socket() -> socket.socket:
+    """A socket that sends frames out of the interface of the namespace it is made in."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    opened.bind((INTERFACE, 0))
+    return opened
+
+
+def _sockets() -> TextIO:
+    """The kernel's list of packet sockets, of the namespace that it is opened in."""
+    return Path("/proc/thread-self/net/packet").open(encoding="ascii")
+
+
+def _waiting(queues: TextIO) -> bool:
+    """Whether anything waits in one of them."""
+    queues.seek(0)
+    return any(int(line.split()[_QUEUED]) for line in queues.read().splitlines()[1:])
+
+
+def _until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not true():
+        if time.monotonic() > until:
+            raise Unreachable(f"the edge has not taken what it was sent within {_PATIENCE_S:.0f} s")
+        time.sleep(_POLL_S)

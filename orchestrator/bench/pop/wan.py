@@ -1,0 +1,69 @@
+"""What reaches the WAN: packets and octets that somebody attacks with, and those that are permitted, told by port."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+
+from orchestrator.bench.pop.links import WAN, Links
+from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT
+from orchestrator.errors import Missing, Refused
+
+_KINDS = {"attack": ATTACKED_PORT, "permitted": PERMITTED_PORT}
+_TABLE = "aclbench"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets and octets, with their IP headers."""
+
+    packets: int
+    octets: int
+
+    def since(self, before: Counted) -> Counted:
+        return Counted(self.packets - before.packets, self.octets - before.octets)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What has come into the WAN so far."""
+
+    attack: Counted
+    permitted: Counted
+
+    def since(self, before: Arrived) -> Arrived:
+        return Arrived(self.attack.since(before.attack), self.permitted.since(before.permitted))
+
+
+class Wan:
+    """The WAN's end of a point of presence, which counts whatever arrives there before its kernel looks at it."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        counters = "\n".join(f"counter {name} {{ }}" for name in _KINDS)
+        rules = "\n".join(f'udp dport {port} counter name "{name}"' for name, port in _KINDS.items())
+        hook = "type filter hook prerouting priority raw; policy accept;"
+        self._nft(text=f"table ip {_TABLE} {{\n{counters}\nchain arriving {{ {hook}\n{rules}\n}}\n}}\n")
+
+    def arrived(self) -> Arrived:
+        """Everything so far."""
+        document = json.loads(self._nft("-j", "list", "counters", "table", "ip", _TABLE))
+        found = {
+            each["counter"]["name"]: Counted(each["counter"]["packets"], each["counter"]["bytes"])
+            for each in document["nftables"]
+            if "counter" in each
+        }
+        return Arrived(found["attack"], found["permitted"])
+
+    def _nft(self, *arguments: str, text: str = "") -> str:
+        command = ["nft", *(arguments or ("-f", "-"))]
+        try:
+            done = self._links.inside(
+                WAN, lambda: subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            )
+        except FileNotFoundError:
+            raise Missing("there is no program 'nft' here: apt-get install nftables") from None
+        if done.returncode:
+            raise Refused(f"nft: {done.stderr.strip()[:500]}")
+        return done.stdout

@@ -1,0 +1,82 @@
+"""The suites of the edge at their smallest, with a real switch, real servers and a real tunnel: they measure, and tidy
+up."""
+
+from __future__ import annotations
+
+from system.leftovers import leftovers
+
+from orchestrator.bench.attack import suite as attack
+from orchestrator.bench.edge import suite as edge
+from orchestrator.bench.edge.sizes import Sizes as EdgeSizes
+from orchestrator.bench.firewall_server import suite as firewall_server
+from orchestrator.bench.firewall_server.general import figures
+from orchestrator.bench.firewall_server.sizes import Sizes as ServerSizes
+from orchestrator.bench.firewall_server.tunnel import CHARON
+from orchestrator.bench.pop.world import Sizes as WorldSizes
+from orchestrator.bench.results import Results
+from orchestrator.lab.layout import Layout
+
+_NARROW = WorldSizes(tenants=8, chunks=16, width=64, functions=4, per_line=8)
+
+
+def quiet(_text: str, *, done: int = 0, total: int = 0) -> None:
+    assert 0 <= done <= total
+
+
+def median(results: Results, name: str) -> float:
+    return results.figures[name].median
+
+
+def test_the_edge_counts_as_the_model_says_and_leaks_nothing(layout: Layout) -> None:
+    sizes = EdgeSizes((_NARROW,), (1,), rounds=1, seconds=0.2, draws=64_000, build=1_000, hosts=400, every=20)
+    results = edge.measured(sizes, quiet, layout)
+    assert median(results, "lines_off_model") == 0
+    assert median(results, "lines_compared") == 16
+    assert median(results, "upcalls_per_chunk") == 1
+    assert median(results, "leaked_rehome") == median(results, "leaked_drop") == 0
+    assert results.figures["leaked_wan_vs_theory"].low == results.figures["leaked_wan_vs_theory"].high == 1
+    for mode in ("wan", "rehome"):
+        assert median(results, f"permitted_arrive_{mode}_unrepaired") == 1
+    assert median(results, "permitted_arrive_drop_unrepaired") < 1
+    assert 0.9 < median(results, "bypass_share") < 1
+    assert median(results, "packets_s_system_ports") > 0
+    assert ("packets_s_af_xdp" in results.figures) is not ("packets_s_af_xdp" in results.absent)
+    assert not leftovers(layout)
+
+
+def test_floods_reach_the_wan_as_theory_says(layout: Layout) -> None:
+    results = attack.measured(attack.Sizes(rounds=1, seconds=0.5, per_s=2_000, world=_NARROW), quiet, layout)
+    for flood in ("sweep", "one_target", "one_tenant"):
+        for mode in ("rehome", "drop"):
+            assert median(results, f"wan_octets_s_{flood}_{mode}") == 0
+    assert median(results, "wan_share_sweep_wan") > 0
+    assert median(results, "wan_share_sweep_wan_vs_theory") <= 1
+    assert median(results, "others_answered_no_attack_rehome") > 0
+    assert not leftovers(layout)
+
+
+def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
+    sizes = ServerSizes(
+        (200, 2_000),
+        (100,),
+        loads=1,
+        rounds=1,
+        lookups=2,
+        seconds=1,
+        singles=5,
+        batch=20,
+        typed=1,
+        spread=50,
+        general=50,
+    )
+    results = firewall_server.measured(sizes, quiet, layout)
+    assert {
+        "gb_2000",
+        "add_one_us_2000",
+        "lookup_cpu_2000_vs_200",
+        "interval_set_add_one_ms_100",
+    } <= results.figures.keys()
+    assert median(results, "hash_set_of_2000_mbit_s") > 0
+    assert ("cpu_per_byte_vs_ipsec" in results.figures) is CHARON.exists()
+    assert all((name in results.figures) is not (name in results.absent) for name in figures(50))
+    assert not leftovers(layout)
