@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,8 @@ class Lines:
     """Lines in the order in which they are asked, the exceptions before them, and what comes of them.
 
     `bits` is (lines, width), True where a bit is `*`; `server` is each line's. `exception` and `exception_server` are
-    chunks with exact entries. `holds` is, for each chunk of the allocation, its line.
+    chunks with exact entries. `holds` is, for each chunk of the allocation, its line. `misdirected` counts the chunks
+    that reach a wrong server: 0, unless that was allowed.
     """
 
     shape: Shape
@@ -64,6 +65,7 @@ class Lines:
     holds: I64
     exception: U64
     exception_server: I64
+    misdirected: int = 0
 
     def __len__(self) -> int:
         return len(self.server)
@@ -97,20 +99,33 @@ class Lines:
         return float(-np.expm1(np.log1p(-np.minimum(rates, 1 - 1e-16)).sum())) if len(rates) else 0.0
 
 
-def build(keys: U64, servers: I64, shapes: Iterable[Shape], *, most_exceptions: int) -> Lines:
+def build(
+    keys: U64, servers: I64, shapes: Iterable[Shape], *, most_exceptions: int, allow_misdirected: bool = False
+) -> Lines:
     """Lines for chunks (`keys` ascending, each once) and their servers: those of the first shape that needs few enough
     exceptions.
 
-    Raises TooLarge, with what would fit, where none of the shapes does, and where lines match much too often.
+    Where none of the shapes does: with `allow_misdirected` those of the shape that needs the fewest, and the chunks
+    that are left over reach a wrong server; else raises TooLarge, with what would fit. Raises TooLarge also where lines
+    match much too often.
     """
-    fewest: int | None = None
+    best: Lines | None = None
     for shape in shapes:
         lines = _built(keys, servers, shape)
         if len(lines.exception) <= most_exceptions:
             return lines
-        fewest = len(lines.exception) if fewest is None else min(fewest, len(lines.exception))
-    if fewest is None:
+        best = lines if best is None or len(lines.exception) < len(best.exception) else best
+    if best is None:
         raise BadInput("no shape was given", place="shapes")
+    fewest = len(best.exception)
+    if allow_misdirected:
+        kept = slice(most_exceptions)
+        return replace(
+            best,
+            exception=best.exception[kept],
+            exception_server=best.exception_server[kept],
+            misdirected=fewest - most_exceptions,
+        )
     raise TooLarge(
         f"{fewest} chunks would reach a wrong server without an entry of their own, and {most_exceptions} entries are "
         f"free: allow so many, or take fewer chunks a line or wider lines"
@@ -124,11 +139,12 @@ def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
     bits[line[:, None], where] = True
     chunk, matched = matches(bits, where, MOST_MATCHES)
     foreign = owner[matched] != servers[chunk]
-    chunk, matched = chunk[foreign], matched[foreign]
-    order = _ordered(len(owner), line[chunk], matched)
+    order = _ordered(len(owner), line[chunk[foreign]], matched[foreign])
     rank = np.empty(len(owner), np.int64)
     rank[order] = np.arange(len(owner))
-    wrong = np.unique(chunk[rank[matched] < rank[line[chunk]]])
+    first = rank[line]
+    np.minimum.at(first, chunk, rank[matched])
+    wrong = np.flatnonzero(owner[order][first] != servers)
     return Lines(shape, bits[order], owner[order], rank[line], keys[wrong], servers[wrong])
 
 

@@ -33,7 +33,7 @@ def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I6
 
     `bits` is (lines, width), `where` (chunks, k). Raises TooLarge beyond `most` pairs.
     """
-    rows = _rows(bits)
+    rows = rows_of(bits)
     if extension is None:
         return _in_numpy(rows, where, most)
     try:
@@ -43,7 +43,7 @@ def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I6
     return np.frombuffer(chunk, np.int64), np.frombuffer(line, np.int64)
 
 
-def _rows(bits: npt.NDArray[np.bool_]) -> U64:
+def rows_of(bits: npt.NDArray[np.bool_]) -> U64:
     """For each bit the lines that have it set: (width, words), line 64 w + i in bit i of word w; whole blocks."""
     lines, width = bits.shape
     words = -(-lines // (64 * _BLOCK)) * _BLOCK

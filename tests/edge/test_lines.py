@@ -88,7 +88,7 @@ def test_the_extension_and_numpy_find_the_same_pairs(drawn: tuple[int, int, int,
     random = np.random.default_rng(seed)
     bits = random.random((count, width)) < 0.6
     where = random.integers(0, width, (50, k)).astype(np.uint16)
-    rows = matching._rows(bits)
+    rows = matching.rows_of(bits)
     slow = matching._in_numpy(rows, where, 10**7)
     fast = matches(bits, where, 10**7)
     assert [column.tolist() for column in fast] == [column.tolist() for column in slow]
