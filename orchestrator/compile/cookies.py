@@ -27,7 +27,7 @@ HIGHEST_NUMBER = (1 << NUMBER_BITS) - 1
 COOKIE_MASK = MARK << 56
 """A flow is ours when ``cookie & (0xFF << 56) == COOKIE_MASK``."""
 
-_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3}
+_TIERS = {Tier.HOST: 1, Tier.SERVER: 2, Tier.EDGE: 3, Tier.SPREAD: 4}
 _TIER_OF = {number: tier for tier, number in _TIERS.items()}
 
 
@@ -50,6 +50,20 @@ class Kind(enum.IntEnum):
     """Return traffic in a tenant's egress list; the tenant's number."""
     CLAUSE = 7
     """A clause of conjunctive matches, which decides and counts nothing; a hash of its priority and match."""
+    EXCEPTION = 8
+    """A chunk with an entry of its own at the edge; the number of its firewall server."""
+    LINE = 9
+    """A line of the edge; the number of its firewall server."""
+    NOBODY = 10
+    """What the edge drops because no line knows its destination; number 0."""
+    SPOOFED = 11
+    """What the edge drops because it comes from outside with a tenant's address; number 0."""
+    GROUP = 12
+    """A group of buckets; its number."""
+    BUCKET = 13
+    """The owner of a bucket of the traffic; the bucket's number."""
+    MEMBER = 14
+    """A firewall that traffic is spread over; its number."""
     STAMP = 15
     """The flow that says what the switch holds; the low 40 bits of the generation."""
 

@@ -5,6 +5,7 @@ A flow's instructions are one optional apply-actions list and one optional goto-
 
 from __future__ import annotations
 
+import enum
 import struct
 from collections.abc import Iterable
 
@@ -18,7 +19,16 @@ DROP = b""
 
 _OUTPUT, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 25, 28, 0xFFFF
 _GOTO_TABLE, _APPLY_ACTIONS = 1, 4
-_NICIRA, _OUTPUT_REGISTER, _CONJUNCTION = 0x00002320, 15, 34
+_NICIRA, _OUTPUT_REGISTER, _CONJUNCTION, _CONTROLLER = 0x00002320, 15, 34, 37
+_MOST_OCTETS, _METER = 0, 5
+"""Properties of the controller action."""
+
+_MULTIPATH = 10
+_RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
+"""Of the resubmit action: its subtype, and the input port that leaves the packet's own."""
+
+REPORTED_BYTES = 128
+"""So much of a packet is shown to the controller: its headers."""
 
 
 def output(port: int) -> bytes:
@@ -32,17 +42,25 @@ def output_register(register: Field) -> bytes:
     return struct.pack(">HHIHHIH6x", _EXPERIMENTER, 24, _NICIRA, _OUTPUT_REGISTER, whole, register.header, 0xFFFF)
 
 
-def set_field(field: Field, value: int) -> bytes:
-    """Write a constant into a header field or a register."""
-    oxm = field.header.to_bytes(4, "big") + value.to_bytes(field.size, "big")
+def set_field(field: Field, value: int, mask: int | None = None) -> bytes:
+    """Write a constant into a header field or a register; under a mask, into some of its bits."""
+    oxm = (field.header if mask is None else field.masked_header).to_bytes(4, "big") + value.to_bytes(field.size, "big")
+    if mask is not None:
+        oxm += mask.to_bytes(field.size, "big")
     return _padded(struct.pack(">HH", _SET_FIELD, _rounded(4 + len(oxm))) + oxm)
 
 
-def copy_field(source: Field, destination: Field) -> bytes:
-    """Copy a whole field into another of the same size."""
-    bits = 8 * source.size
+def copy_field(source: Field, destination: Field, *, bits: int | None = None, source_at: int = 0) -> bytes:
+    """Copy a whole field into another of the same size; or `bits` bits of it, from bit `source_at` on, into the lowest
+    of another. Bits are counted from the least significant."""
+    bits = 8 * source.size if bits is None else bits
     headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
-    return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, 0, 0) + headers)
+    return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, source_at, 0) + headers)
+
+
+def resubmit(table: int) -> bytes:
+    """Look the packet up in a table as it is now, do what is found there, and go on (a Nicira extension)."""
+    return struct.pack(">HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _SAME_IN_PORT, table)
 
 
 def conjunction(number: int, clause: int, clauses: int) -> bytes:
@@ -51,6 +69,52 @@ def conjunction(number: int, clause: int, clauses: int) -> bytes:
     A packet that meets them all, at one priority, is looked up again with the conjunction's number as its `conj_id`.
     """
     return struct.pack(">HHIHBBI", _EXPERIMENTER, 16, _NICIRA, _CONJUNCTION, clause, clauses, number)
+
+
+def report(meter: int) -> bytes:
+    """Show the packet's headers to the controller, as often as a meter allows (a Nicira extension).
+
+    The packet itself goes on in any case: what the meter holds back is the report.
+    """
+    most, metered = struct.pack(">HHH2x", _MOST_OCTETS, 8, REPORTED_BYTES), struct.pack(">HHI", _METER, 8, meter)
+    return struct.pack(">HHIH6x", _EXPERIMENTER, 32, _NICIRA, _CONTROLLER) + most + metered
+
+
+def reporting(doing: bytes, meter: int) -> bytes:
+    """The instruction list that does the same and reports the packet first."""
+    first, length = struct.unpack_from(">HH", doing.ljust(4, b"\0"))
+    applied, rest = (doing[8:length], doing[length:]) if first == _APPLY_ACTIONS else (b"", doing)
+    return instructions([report(meter), applied]) + rest
+
+
+class HashFields(enum.IntEnum):
+    """What of a packet is hashed. Symmetric: the two directions of a connection have the same hash."""
+
+    ETH_SRC = 0
+    SYMMETRIC_L3L4 = 2
+    """Addresses and protocol, and TCP's and SCTP's ports."""
+    NW_SRC = 4
+    NW_DST = 5
+
+
+def multipath(fields: HashFields, basis: int, modulo: int, register: Field) -> bytes:
+    """Write a hash of the packet, modulo a number of 2 to 65536, into the lower 16 bits of a register (Nicira)."""
+    modulo_n, bits = 0, 15
+    return struct.pack(
+        ">HHIHHH2xHHI2xHI",
+        *(_EXPERIMENTER, 32, _NICIRA, _MULTIPATH, fields, basis, modulo_n, modulo - 1, 0, bits, register.header),
+    )
+
+
+def meters_named(doing: bytes) -> list[int]:
+    """The meters by which an instruction list reports packets."""
+    begun = report(0)[:-4]
+    at, found = doing.find(begun), []
+    while at >= 0:
+        at += len(begun)
+        found.append(int.from_bytes(doing[at : at + 4], "big"))
+        at = doing.find(begun, at)
+    return found
 
 
 def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> bytes:

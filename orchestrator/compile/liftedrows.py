@@ -31,7 +31,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.instructions import DROP, instructions, set_field
 from orchestrator.compile.levels import Levels, levels
 from orchestrator.compile.lifts import CLIENT_PORTS, Part
-from orchestrator.compile.openflow import MOST_FLOWS, RuleStage, rule_flows
+from orchestrator.compile.openflow import MOST_FLOWS, RuleStage, meter_of, rule_flows
 from orchestrator.compile.pipeline import FROM_UPLINK, LIFTED_PRIORITY, OPERATOR_PERMIT, SOURCE_TENANT, Table
 from orchestrator.placement.composed import Composed, Speaker
 from orchestrator.policy.model import Direction
@@ -52,6 +52,19 @@ _STAGES = {
     (Direction.EGRESS, True): RuleStage(Table.LIFTED, SOURCE_TENANT.field, _ARRIVED, DROP),
 }
 """By direction, and by whether the operator says the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where parts of lists are to be decided ahead of everything else: a tier, and by direction and by whether the
+    operator says the line, what its rows ask and do. Whether lines that log are reported there."""
+
+    tier: Tier
+    stages: Mapping[tuple[Direction, bool], RuleStage]
+    reports: bool
+
+
+HOSTS = Target(Tier.HOST, _STAGES, reports=True)
 
 _KINDS = {
     (Direction.INGRESS, Speaker.RETURN): Kind.INGRESS_RETURN,
@@ -81,7 +94,7 @@ def _is_of_own_side(part: Part) -> bool:
     return addresses == ALL_ADDRESSES[box.family] and ports in (ALL_PORTS, CLIENT_PORTS)
 
 
-def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int]) -> FlowTable:
+def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int], target: Target = HOSTS) -> FlowTable:
     """The rows of some units; `operator_numbers` are those of the operator's rules."""
     own_side = _Band.of(unit for unit in units if unit.is_of_own_side)
     if own_side.how_many_levels > _OWN_SIDE_LEVELS:  # no use is known for so many; they are right below as well
@@ -89,8 +102,8 @@ def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int]) -> FlowT
     else:
         others = _Band.of(unit for unit in units if not unit.is_of_own_side)
     found = [
-        *own_side.rows(LIFTED_PRIORITY, operator_numbers),
-        *others.rows(LIFTED_PRIORITY - _OWN_SIDE_LEVELS, operator_numbers),
+        *own_side.rows(LIFTED_PRIORITY, operator_numbers, target),
+        *others.rows(LIFTED_PRIORITY - _OWN_SIDE_LEVELS, operator_numbers, target),
     ]
     return FlowTable.joined(found)
 
@@ -119,15 +132,23 @@ class _Placed:
     def stage(self) -> tuple[Direction, bool]:
         return self.part.direction, self.composed.speaker(self.part.position) is Speaker.OPERATOR
 
-    def cookie(self, operator_numbers: Mapping[str, int]) -> int:
+    @property
+    def meter(self) -> int:
+        """That of the line's reports; 0 where it makes none."""
+        rule = self.composed.rule(self.part.position)
+        if rule is None or not rule.log:
+            return 0
+        return meter_of(0 if self.stage[1] else self.composed.tenant.number)
+
+    def cookie(self, operator_numbers: Mapping[str, int], tier: Tier) -> int:
         """The cookie of the part's line."""
         tenant, speaker = self.composed.tenant, self.composed.speaker(self.part.position)
         rule = self.composed.rule(self.part.position)
         if rule is None:
-            return Cookie(Tier.HOST, _KINDS[self.part.direction, speaker], tenant.number).pack()
+            return Cookie(tier, _KINDS[self.part.direction, speaker], tenant.number).pack()
         if speaker is Speaker.OPERATOR:
-            return Cookie(Tier.HOST, Kind.OPERATOR_RULE, operator_numbers[rule.id]).pack()
-        return Cookie(Tier.HOST, Kind.RULE, tenant.rule_numbers[rule.id]).pack()
+            return Cookie(tier, Kind.OPERATOR_RULE, operator_numbers[rule.id]).pack()
+        return Cookie(tier, Kind.RULE, tenant.rule_numbers[rule.id]).pack()
 
 
 def _apart(placed: Iterable[_Placed]) -> tuple[_Placed, ...]:
@@ -166,6 +187,7 @@ class _Band:
             tenant=column((each.composed.tenant.number for each in placed), "tenant"),
             direction=column((_WAYS[each.part.direction] for each in placed), "direction"),
             action=column((PERMIT if each.permits else DENY for each in placed), "action"),
+            log=column((each.meter > 0 for each in placed), "log"),
         )
         return cls(placed, atoms, of_atom, levels(atoms))
 
@@ -173,15 +195,17 @@ class _Band:
     def how_many_levels(self) -> int:
         return int(self.level.max(initial=-1)) + 1
 
-    def rows(self, highest: int, operator_numbers: Mapping[str, int]) -> Iterator[FlowTable]:
+    def rows(self, highest: int, operator_numbers: Mapping[str, int], target: Target) -> Iterator[FlowTable]:
         """The rows, level 0 with the priority `highest`. They are nobody's: no tenant's quota pays for them."""
-        cookies = np.array([each.cookie(operator_numbers) for each in self.placed], np.uint64)
+        cookies = np.array([each.cookie(operator_numbers, target.tier) for each in self.placed], np.uint64)
         priority = (highest - self.level).astype(np.uint16)
-        stages = [each.stage for each in self.placed]
+        stages = [(each.stage, each.meter if target.reports else 0) for each in self.placed]
         for key in dict.fromkeys(stages):
             mine = np.array([stage == key for stage in stages], np.bool_)[self.of_atom]
-            atoms, stage = self.atoms.take(mine), _STAGES[key]
+            atoms, stage = self.atoms.take(mine), target.stages[key[0]]
+            if not target.reports:
+                atoms = replace(atoms, log=np.zeros(len(atoms), np.uint8))
             if stage.register is FROM_UPLINK.field:
                 atoms = replace(atoms, tenant=np.ones(len(atoms), np.uint32))
-            rows = rule_flows(atoms, stage, priority[mine], cookies[self.of_atom[mine]])
+            rows = rule_flows(atoms, stage, priority[mine], cookies[self.of_atom[mine]], key[1])
             yield replace(rows, tenant=np.zeros(len(rows), np.uint32))

@@ -91,10 +91,10 @@ ARP_TPA = Field("arp_tpa", _BASIC, 23, 4)
 ARP_SHA = Field("arp_sha", _BASIC, 24, 6)
 ARP_THA = Field("arp_tha", _BASIC, 25, 6)
 
-REGISTERS = tuple(Field(f"reg{number}", _NICIRA_1, number, 4) for number in range(8))
+REGISTERS = tuple(Field(f"reg{number}", _NICIRA_1, number, 4) for number in range(16))
 """Nicira registers: actions write them one by one; a match shows them as halves of `PACKET_REGISTERS`."""
 
-PACKET_REGISTERS = tuple(Field(f"packet_reg{number}", _PACKET_REGISTERS, number, 8) for number in range(4))
+PACKET_REGISTERS = tuple(Field(f"packet_reg{number}", _PACKET_REGISTERS, number, 8) for number in range(8))
 
 ND_RESERVED = Field("nd_reserved", _EXTENDED_OF, 1, 4)
 ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)

@@ -39,6 +39,7 @@ class Table(enum.IntEnum):
     LOCAL = 40
     INGRESS = 50
     OUTPUT = 60
+    METERS = 252
     STAMP = 253
 
 
@@ -74,15 +75,15 @@ ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT
 class Stage:
     """A table: what it is for, the fields its rows may match, the tables they may send packets on to, and a miss."""
 
-    table: Table
+    table: enum.IntEnum
     purpose: str
     looks_at: tuple[Field, ...]
-    goes_to: tuple[Table, ...]
+    goes_to: tuple[enum.IntEnum, ...]
     miss: str
 
 
 RULE_FIELDS = (
-    oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV4_DST, oxm.IPV6_SRC, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,
+    oxm.CONJ_ID, oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV4_DST, oxm.IPV6_SRC, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,
     oxm.TCP_SRC, oxm.TCP_DST, oxm.TCP_FLAGS, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
     oxm.ICMP_TYPE, oxm.ICMP_CODE, oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE,
 )  # fmt: skip
@@ -164,6 +165,14 @@ STAGES = (
         (OUTPUT_PORT.field,),
         (),
         "out of the port in the register",
+    ),
+    Stage(
+        Table.METERS,
+        "No packet comes here. A row for every tenant with rules that log: its match says which meter bounds the "
+        "reports of its packets, how many a second, and how many at once. Controllers make meters from these rows.",
+        REGISTERS[:3],
+        (),
+        "drop",
     ),
     Stage(
         Table.STAMP,
