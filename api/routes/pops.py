@@ -1,0 +1,239 @@
+"""Points of presence: their edge switches, the firewall servers behind them, and who serves whom."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import Administrator, DomainReader
+from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.common import Gone, Page
+from api.schemas.domains import Host, WrittenHost
+from api.schemas.pops import (
+    ChosenBody,
+    Moved,
+    NewPop,
+    NewServerBody,
+    PlacesChange,
+    PopBody,
+    PopLayout,
+    RoundBody,
+    ServerChange,
+    TrafficBody,
+    WrittenPop,
+    WrittenServer,
+    state_of,
+)
+from orchestrator.control.heavy import choose
+from orchestrator.control.poptraffic import pop_traffic
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/pops", tags=["pops"], route_class=SmallBody)
+edges = APIRouter(prefix="/v1/domains/{domain}", tags=["pops"], route_class=SmallBody)
+
+
+@router.get("", response_model=Page[WrittenPop])
+def list_pops(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
+    """Every PoP, with its domain's generation."""
+
+    def work(unit: Unit) -> list[WrittenPop]:
+        found = unit.pops.list(limit=limit + 1, marker=marker)
+        return [
+            WrittenPop(name=pop.name, version=pop.version, generation=unit.domains.get(pop.domain).generation)
+            for pop in found
+        ]
+
+    found = services.control.read(work)
+    following = found[limit - 1].name if len(found) > limit else None
+    return answer(Page[WrittenPop](items=found[:limit], next=following))
+
+
+@router.post("", status_code=201, response_model=WrittenPop)
+def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: OnceDep) -> Response:
+    """Give a domain its PoP. Its edge drops everything from outside until it has a firewall server."""
+    settings = body.settings()
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.pops.add(body.name, body.domain, settings)
+        logged(unit, caller, "pop.added", body.domain, body.model_dump())
+        written = WrittenPop(name=body.name, version=1, generation=generation)
+        return reply(written, generation=generation, tag=etag(1), location=f"/v1/pops/{body.name}")
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.get("/{pop}", response_model=PopBody)
+def get_pop(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
+    """A PoP: its settings, switches and servers, who serves whom, and what lines and heavy hitters came out as."""
+
+    def work(unit: Unit) -> PopBody:
+        found = unit.pops.get(pop)
+        policy = unit.domains.policy(found.domain).policy
+        return PopBody.of(found, policy, services.control.edge_report(found.domain))
+
+    body = services.control.read(work)
+    return answer(body, tag=etag(body.version))
+
+
+@router.put("/{pop}", response_model=WrittenPop)
+def set_pop(
+    caller: Administrator, services: ServicesDep, pop: NamePath, body: PopLayout, condition: ConditionDep
+) -> Response:
+    """Lay a PoP out differently. Refused where chunks, lines or heavy hitters do not fit, with what would."""
+    settings = body.settings()
+
+    def work(unit: Unit) -> Reply:
+        before = unit.pops.get(pop)
+        condition.require(etag(before.version))
+        generation = unit.pops.set_settings(pop, settings)
+        version = unit.pops.get(pop).version
+        if version != before.version:
+            logged(unit, caller, "pop.changed", before.domain, {"pop": pop, **body.model_dump()})
+        written = WrittenPop(name=pop, version=version, generation=generation)
+        return reply(written, generation=generation, tag=etag(version))
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/{pop}", response_model=Gone)
+def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, condition: ConditionDep) -> Response:
+    """Take a PoP away, once it has no edge switches any more."""
+
+    def work(unit: Unit) -> Reply:
+        found = unit.pops.get(pop)
+        condition.require(etag(found.version))
+        generation = unit.pops.remove(pop)
+        logged(unit, caller, "pop.removed", found.domain, {"pop": pop})
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.post("/{pop}/edges", status_code=201, response_model=WrittenHost)
+def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: Host, once: OnceDep) -> Response:
+    """Onboard an edge switch; its uplink leads to the WAN."""
+
+    def work(unit: Unit) -> Reply:
+        domain = unit.pops.get(pop).domain
+        generation = unit.pops.add_edge(pop, body.record())
+        logged(unit, caller, "pop.edge-added", domain, {"pop": pop, **body.model_dump()})
+        written = WrittenHost(**body.model_dump(), generation=generation)
+        return reply(written, generation=generation, location=f"/v1/pops/{pop}/edges/{body.name}")
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.delete("/{pop}/edges/{edge}", response_model=Gone)
+def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edge: NamePath) -> Response:
+    """Take an edge switch out: nobody waits for it any more. It goes on as it was last programmed."""
+
+    def work(unit: Unit) -> Reply:
+        domain = unit.pops.get(pop).domain
+        unit.pops.remove_edge(pop, edge)
+        logged(unit, caller, "pop.edge-removed", domain, {"pop": pop, "name": edge})
+        generation = unit.domains.get(domain).generation
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.post("/{pop}/servers", status_code=201, response_model=WrittenServer)
+def add_server(
+    caller: Administrator, services: ServicesDep, pop: NamePath, body: NewServerBody, once: OnceDep
+) -> Response:
+    """Bring in a firewall server. It gets its share of tenants in the same generation."""
+
+    def work(unit: Unit) -> Reply:
+        domain = unit.pops.get(pop).domain
+        server = unit.pops.add_server(pop, body.record())
+        generation = unit.domains.get(domain).generation
+        logged(unit, caller, "pop.server-added", domain, {"pop": pop, **body.model_dump()})
+        said = body.model_dump() | {"number": server.number, "state": server.state.value, "generation": generation}
+        location = f"/v1/pops/{pop}/servers/{body.name}"
+        return reply(WrittenServer(**said), generation=generation, location=location)
+
+    return sent(services.control.write(once.of(caller, work)))
+
+
+@router.put("/{pop}/servers/{server}", response_model=Moved)
+def set_server(
+    _: Administrator, services: ServicesDep, pop: NamePath, server: NamePath, body: ServerChange
+) -> Response:
+    """Say what a server is good for. The tenants of one that is lost get other servers in the same generation."""
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.pops.set_server_state(pop, server, state_of(body.state))
+        return reply(Moved(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.delete("/{pop}/servers/{server}", response_model=Gone)
+def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, server: NamePath) -> Response:
+    """Take a server out. Its tenants get other servers in the same generation."""
+
+    def work(unit: Unit) -> Reply:
+        domain = unit.pops.get(pop).domain
+        generation = unit.pops.remove_server(pop, server)
+        logged(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
+        return reply(Gone(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.patch("/{pop}/places", response_model=Moved)
+def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: PlacesChange) -> Response:
+    """Have tenants served by servers of your choice. Tenants that share a chunk move together."""
+
+    def work(unit: Unit) -> Reply:
+        domain = unit.pops.get(pop).domain
+        generation = unit.pops.place(pop, body.places)
+        logged(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
+        return reply(Moved(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.post("/{pop}/rebuild", response_model=Moved)
+def rebuild(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
+    """Have the lines built anew, now, whatever their stale share is."""
+
+    def work(unit: Unit) -> Reply:
+        generation = unit.pops.forget_lines(pop)
+        return reply(Moved(generation=generation), generation=generation)
+
+    return sent(services.control.write(work))
+
+
+@router.post("/{pop}/heavy", response_model=RoundBody)
+def choose_heavy(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
+    """Choose heavy hitters now, from what was counted since the last time."""
+    chosen = choose(services.control, pop)
+    domain = services.control.read(lambda unit: unit.pops.get(pop).domain)
+    generation = services.control.read(lambda unit: unit.domains.get(domain).generation)
+    said = [ChosenBody.of(each) for each in chosen or ()]
+    return answer(RoundBody(had=chosen is not None, chosen=said, generation=generation))
+
+
+@router.get("/{pop}/traffic", response_model=TrafficBody)
+def traffic(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
+    """Where packets from outside went: straight to the WAN, to which server, or nowhere."""
+    return answer(TrafficBody.of(services.control.read(lambda unit: pop_traffic(unit, pop))))
+
+
+@edges.get("/edges", response_model=Page[Host])
+def list_edges(
+    _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """The edge switches of a domain's PoP, by name."""
+
+    def work(unit: Unit) -> dict[str, Host]:
+        unit.domains.get(domain)
+        return {each.name: Host.of(each) for each in unit.pops.edges(domain)}
+
+    found = services.control.read(work)
+    names, following = page_after(list(found), limit, marker)
+    return answer(Page[Host](items=[found[name] for name in names], next=following))

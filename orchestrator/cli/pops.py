@@ -1,0 +1,260 @@
+"""`aclflow pop`: points of presence, their edge switches and firewall servers, and where packets went."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.client import Host
+from orchestrator.client.pops import share_of, ways
+from orchestrator.client.records import Json
+from orchestrator.errors import BadInput
+from orchestrator.policy.prefilter import Misdirect
+
+PopName = Annotated[str, typer.Argument(metavar="POP", help="The PoP's name.")]
+ServerName = Annotated[str, typer.Argument(metavar="SERVER", help="The firewall server's name.")]
+EdgeName = Annotated[str, typer.Argument(metavar="EDGE", help="The edge switch's name.")]
+
+
+class State(enum.Enum):
+    """What a firewall server is good for."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a PoP is laid out, as far as it is said; named as in REST."""
+
+    ipv4_chunk: Annotated[int | None, typer.Option("--ipv4-chunk", help="Leading bits of a chunk.")] = None
+    ipv6_chunk: Annotated[int | None, typer.Option("--ipv6-chunk", help="The same in IPv6, up to 48.")] = None
+    width: Annotated[int | None, typer.Option("--width", help="Bits a line, up to 288.")] = None
+    functions: Annotated[int | None, typer.Option("--functions", help="Hash functions (k).")] = None
+    per_line: Annotated[int | None, typer.Option("--per-line", help="Chunks a line, at most.")] = None
+    most_heavy: Annotated[int | None, typer.Option("--most-heavy", help="Entries for heavy hitters.")] = None
+    most_exceptions: Annotated[int | None, typer.Option("--most-exceptions", help="Entries for single chunks.")] = None
+    most_lines: Annotated[int | None, typer.Option("--most-lines", help="Entries for lines.")] = None
+    rebuild_share: Annotated[float | None, typer.Option("--rebuild-share", help="Stale share for a rebuild.")] = None
+    heavy_interval_s: Annotated[
+        float | None, typer.Option("--heavy-interval", help="How often to choose heavy hitters, in seconds; 0: asked.")
+    ] = None
+    heavy_least_packets: Annotated[
+        int | None, typer.Option("--heavy-least", help="Packets that a rule needs in that time.")
+    ] = None
+
+    misdirect: Annotated[
+        Misdirect | None, typer.Option("--misdirect", help="What servers do with packets for others' tenants.")
+    ] = None
+    classify: Annotated[
+        bool | None, typer.Option("--classify/--no-classify", help="Give servers whole lists for a classifier, too.")
+    ] = None
+
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that were named."""
+        every = {each.name: getattr(self, each.name) for each in fields(self)}
+        said = {name: value for name, value in every.items() if value is not None}
+        return {name: value.value if isinstance(value, enum.Enum) else value for name, value in said.items()}
+
+
+@taking
+def add(
+    pop: PopName,
+    domain: Annotated[str, typer.Option("--domain", help="The domain that it is for.")],
+    outside: Annotated[list[str], typer.Option("--outside", help="An edge switch's port towards the outside.")],
+    layout: Layout,
+    url: Url = None,
+) -> None:
+    """Give a domain its PoP."""
+    with service(url) as client:
+        generation = client.add_pop(pop, domain, tuple(outside), **layout.settings())
+    say(f"PoP {pop} of {domain} stands from generation {generation} on")
+
+
+@taking
+def list_all(url: Url = None, as_json: AsJson = False) -> None:
+    """List the PoPs."""
+    with service(url) as client:
+        found = list(client.pops())
+    if as_json:
+        say_json(found)
+    else:
+        say_table(
+            ("PoP", "version", "generation"), ((each["name"], each["version"], each["generation"]) for each in found)
+        )
+
+
+@taking
+def show(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show a PoP: settings, switches, servers, who serves whom, lines and heavy hitters."""
+    with service(url) as client:
+        seen = client.pop(pop)
+    if as_json:
+        say_json(seen)
+        return
+    say(f"{seen['name']} of {seen['domain']}", bold=True)
+    say(" ".join(f"{name}={value}" for name, value in seen["settings"].items()))
+    say_table(("edge", "datapath", "uplink"), ((e["name"], e["datapath_id"], e["uplink"]) for e in seen["edges"]))
+    tenants: dict[str, list[str]] = {}
+    for tenant, server in seen["places"].items():
+        tenants.setdefault(server, []).append(tenant)
+    say_table(
+        ("server", "state", "port", "MAC", "tenants"),
+        (
+            (s["name"], s["state"], s["port"], s["mac"], ", ".join(sorted(tenants.get(s["name"], []))))
+            for s in seen["servers"]
+        ),
+    )
+    say_table(
+        ("IP", "chunks", "lines", "exceptions", "stale", "misdirected", "fill", "union rate", "rebuilds"),
+        ((name, *_lines(lines)) for name, lines in seen["lines"].items()),
+    )
+    say_table(
+        ("heavy hitter", "since", "form", "because"),
+        (
+            (f"{each['tenant']}/{each['rule']}", each["since"], each["form"] or each["stays"], each["because"])
+            for each in seen["heavy"]
+        ),
+    )
+
+
+def _lines(lines: Json) -> tuple[str, ...]:
+    counts = (str(lines[name]) for name in ("chunks", "lines", "exceptions", "stale", "misdirected"))
+    return (*counts, f"{lines['fill']:.3f}", f"{lines['union_rate']:.2g}", str(lines["draw"]))
+
+
+@taking
+def set_up(pop: PopName, layout: Layout, url: Url = None) -> None:
+    """Lay a PoP out differently in what is named."""
+    with service(url) as client:
+        generation = client.set_pop(pop, layout.settings())
+    say(f"laid out so from generation {generation} on")
+
+
+@taking
+def remove(pop: PopName, url: Url = None) -> None:
+    """Take a PoP away, once it has no edge switches."""
+    with service(url) as client:
+        client.remove_pop(pop)
+    say(f"PoP {pop} is no more")
+
+
+@taking
+def add_edge(
+    pop: PopName,
+    edge: EdgeName,
+    datapath_id: Annotated[str, typer.Option("--datapath-id", help="16 hexadecimal digits.")],
+    uplink: Annotated[str, typer.Option("--uplink", help="Its interface towards the WAN.")],
+    url: Url = None,
+) -> None:
+    """Bring an edge switch into a PoP."""
+    try:
+        number = int(datapath_id, 16)
+    except ValueError:
+        raise BadInput("a datapath id is 16 hexadecimal digits", place="--datapath-id") from None
+    with service(url) as client:
+        generation = client.add_edge(pop, Host(edge, number, uplink))
+    say(f"edge switch {edge} must reach generation {generation}")
+
+
+@taking
+def remove_edge(pop: PopName, edge: EdgeName, url: Url = None) -> None:
+    """Take an edge switch out of a PoP. It goes on as it was last programmed."""
+    with service(url) as client:
+        client.remove_edge(pop, edge)
+    say(f"edge switch {edge} does not belong to {pop} any more")
+
+
+@taking
+def add_server(
+    pop: PopName,
+    server: ServerName,
+    port: Annotated[str, typer.Option("--port", help="The edge switches' port towards it.")],
+    mac: Annotated[str, typer.Option("--mac", help="The MAC address of its interface there.")],
+    url: Url = None,
+) -> None:
+    """Bring a firewall server into a PoP; it gets its share of tenants."""
+    with service(url) as client:
+        generation = client.add_pop_server(pop, server, port, mac)
+    say(f"server {server} has its tenants from generation {generation} on")
+
+
+@taking
+def set_server(
+    pop: PopName,
+    server: ServerName,
+    state: Annotated[State, typer.Option("--state", help="What it is good for.")],
+    url: Url = None,
+) -> None:
+    """Say that a server serves, keeps what it has (draining), or is lost: then its tenants get others."""
+    with service(url) as client:
+        generation = client.set_pop_server(pop, server, state.value)
+    say(f"server {server} is {state.value} from generation {generation} on")
+
+
+@taking
+def remove_server(pop: PopName, server: ServerName, url: Url = None) -> None:
+    """Take a firewall server out of a PoP; its tenants get others."""
+    with service(url) as client:
+        client.remove_pop_server(pop, server)
+    say(f"server {server} does not belong to {pop} any more")
+
+
+@taking
+def place(
+    pop: PopName,
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")],
+    server: ServerName,
+    url: Url = None,
+) -> None:
+    """Have a tenant served by a server of your choice."""
+    with service(url) as client:
+        generation = client.place_tenants(pop, {tenant: server})
+    say(f"{server} serves {tenant} from generation {generation} on")
+
+
+@taking
+def rebuild(pop: PopName, url: Url = None) -> None:
+    """Have the lines built anew."""
+    with service(url) as client:
+        generation = client.rebuild_lines(pop)
+    say(f"lines are new from generation {generation} on")
+
+
+@taking
+def choose(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+    """Choose heavy hitters now, from what was counted since the last time."""
+    with service(url) as client:
+        seen = client.choose_heavy_hitters(pop)
+    if as_json:
+        say_json(seen)
+        return
+    say_table(("heavy hitter", "because"), ((f"{c['tenant']}/{c['rule']}", c["because"]) for c in seen["chosen"]))
+    if not seen["had"]:
+        say("another process has just chosen")
+
+
+@taking
+def traffic(pop: PopName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show where packets from outside went, and which share of each tenant goes past the servers."""
+    with service(url) as client:
+        seen = client.pop_traffic(pop)
+    if as_json:
+        say_json(seen)
+        return
+    say_table(("packets from outside went", "packets", "bytes"), ways(seen))
+    say_table(
+        ("tenant", "server", "past the servers", "share"),
+        (
+            (name, each["server"] or "", each["bypassed"]["packets"], share_of(each))
+            for name, each in seen["tenants"].items()
+        ),
+    )

@@ -1,0 +1,32 @@
+"""A lab's edge switch: a bridge between the clients and everything else, with firewall servers behind it.
+
+    clients ── edge bridge ─ out-pop ═ pop-out ─┐           ┌─ fl-fs1 ══ left ─ server ─ right ══ fr-fs1 ── edge bridge
+                                                pop bridge ─┤
+    hosts ──── edge bridge ─ wan-pop ═ pop-wan ─┘           └─ fl-fs2 ══ ...
+
+The edge bridge is the routers around it: the Internet on one side, the WAN with the hosts on the other. What clients
+send meets the edge switch, which sends it straight to the WAN, to the server that knows its tenant, or nowhere; what
+servers permit goes to the WAN by itself. Its controller is `aclflow controller --tier edge`.
+
+Servers hand packets that are another one's to it over a segment of their own, the bridge `rehome`.
+"""
+
+from __future__ import annotations
+
+from orchestrator.lab.sidebridge import SideBridge
+
+POP_SWITCH = SideBridge("pop", "0000ac1f00000400", 6655, {"pop-out": "out-pop", "pop-wan": "wan-pop"})
+EDGE_NAME = "edge1"
+"""What the edge switch is called at the service."""
+OUTSIDE_PORT, UPLINK_PORT = POP_SWITCH.joints
+FROM_CLIENTS = POP_SWITCH.joints[OUTSIDE_PORT]
+"""The edge bridge's port that leads to it."""
+
+REHOME_BRIDGE = "rehome"
+REHOME_INTERFACE = "rehome"
+"""What a server's interface on that segment is called inside it."""
+
+
+def rehome_addresses(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    """A server's addresses on the segment, by its number: IPv4, IPv6, each with the length of the segment's prefix."""
+    return (f"169.254.66.{number}", 24), (f"fd66::{number:x}", 64)

@@ -1,0 +1,118 @@
+"""What the store says of points of presence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.edge.settings import EdgeSettings
+from orchestrator.errors import BadInput
+from orchestrator.placement.heavy import HeavySettings
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import check_name
+from orchestrator.policy.prefilter import Misdirect
+from orchestrator.store.records import HostRecord, check_interface
+
+MOST_OUTSIDE = 64
+_HIGHEST_MAC = (1 << 48) - 1
+_MULTICAST_BIT = 1 << 40
+
+
+class ServerState(enum.Enum):
+    """What a firewall server is good for: it serves; it keeps its tenants but gets no more; it has none any more."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class NewServer:
+    """A firewall server as it is brought in: the firewall's name, the edge switch's port towards it, and the MAC
+    address behind that. Raises BadInput."""
+
+    name: str
+    port: str
+    mac: int
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a firewall server's name", place="name")
+        check_interface(self.port, place="port")
+        if not 0 < self.mac <= _HIGHEST_MAC or self.mac & _MULTICAST_BIT:
+            raise BadInput("is not the MAC address of one interface", place="mac")
+
+
+@dataclass(frozen=True, slots=True)
+class PopServer:
+    """A firewall server behind an edge. Its number is never another's in the same PoP."""
+
+    number: int
+    name: str
+    port: str
+    mac: int
+    state: ServerState = ServerState.SERVING
+
+
+@dataclass(frozen=True, slots=True)
+class PopSettings:
+    """How a PoP is laid out: the edge switches' ports towards the outside, chunks, lines and budgets, how heavy hitters
+    are chosen, and what a server does with a packet whose tenant it does not serve. Raises BadInput."""
+
+    outside: tuple[str, ...]
+    edge: EdgeSettings = field(default_factory=EdgeSettings)
+    heavy: HeavySettings = field(default_factory=HeavySettings)
+    misdirect: Misdirect = Misdirect.REHOME
+    classify: bool = False
+    """Whether servers get rows for a classifier, too."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.outside) <= MOST_OUTSIDE:
+            raise BadInput(f"an edge has 1 to {MOST_OUTSIDE} ports towards the outside", place="outside")
+        for index, port in enumerate(self.outside):
+            check_interface(port, place=f"outside[{index}]")
+        if len(set(self.outside)) < len(self.outside):
+            raise BadInput("a port is named twice", place="outside")
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyRecord:
+    """A rule that is a heavy hitter: since when, for how many packets it was chosen, and why."""
+
+    rule: LiftedRule
+    since: dt.datetime
+    packets: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinesRecord:
+    """The lines that stand in one IP version (octets), since when, and why they were built."""
+
+    body: bytes
+    because: str
+    built: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """A point of presence of a domain. `places` are servers' numbers by tenants'; `lines` the digests of the lines that
+    stand; `chosen` is when heavy hitters were chosen last."""
+
+    name: str
+    domain: str
+    version: int
+    settings: PopSettings
+    edges: tuple[HostRecord, ...]
+    servers: tuple[PopServer, ...]
+    places: Mapping[int, int]
+    lines: Mapping[Family, bytes]
+    heavy: tuple[HeavyRecord, ...]
+    chosen: dt.datetime
+
+    @property
+    def serving(self) -> tuple[PopServer, ...]:
+        """The servers that may get tenants."""
+        return tuple(each for each in self.servers if each.state is ServerState.SERVING)

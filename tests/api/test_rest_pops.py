@@ -1,0 +1,110 @@
+"""PoPs over REST: laid out, given switches and servers, refused with what would fit, and told of."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+from served import Served
+
+from orchestrator.client import Client, Host
+from orchestrator.errors import BadInput, Conflict, NotFound, TooLarge
+from orchestrator.policy.addresses import Prefix
+
+
+class Site(NamedTuple):
+    """A domain with a tenant, and the name of its PoP."""
+
+    domain: str
+    tenant: str
+    pop: str
+
+
+@pytest.fixture
+def site(admin: Client) -> Site:
+    number = next(_NUMBERS)
+    found = Site(f"pop-domain-{number}", f"pop-shop-{number}", f"pop-{number}")
+    admin.create_domain(found.domain)
+    prefix = Prefix.parse(f"198.18.{number}.0/24")
+    admin.create_tenant(found.tenant, domain=found.domain, prefixes=(prefix,))
+    admin.add_pop(found.pop, found.domain, ("outside",), functions=8, heavy_interval_s=0)
+    return found
+
+
+_NUMBERS = itertools.count(1)
+
+
+def test_a_pop_is_made_shown_changed_and_taken_away(admin: Client, site: Site) -> None:
+    domain, tenant, pop = site
+    seen = admin.pop(pop)
+    assert (seen["domain"], seen["settings"]["functions"], seen["settings"]["ipv6_chunk"]) == (domain, 8, 48)
+    assert pop in [each["name"] for each in admin.pops()]
+    assert admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01") == admin.domain(domain).generation
+    admin.add_edge(pop, Host("e1", 0xE1, "wan"))
+    assert admin.edges(domain) == (Host("e1", 0xE1, "wan"),)
+    seen = admin.pop(pop)
+    assert seen["places"] == {tenant: "fs1"}
+    assert seen["servers"] == [
+        {"name": "fs1", "number": 1, "port": "to-fs1", "mac": "0a:00:00:00:00:01", "state": "serving"}
+    ]
+    assert seen["lines"]["ipv4"]["chunks"] == 1
+    assert seen["lines"]["ipv4"]["misdirected"] == 0
+    admin.set_pop(pop, {"per_line": 4})
+    assert admin.pop(pop)["settings"]["per_line"] == 4
+    with pytest.raises(Conflict, match="still has edge switches"):
+        admin.remove_pop(pop)
+    admin.remove_edge(pop, "e1")
+    admin.remove_pop(pop)
+    with pytest.raises(NotFound):
+        admin.pop(pop)
+
+
+def test_what_cannot_be_is_refused_with_its_place(admin: Client, site: Site) -> None:
+    pop = site.pop
+    for settings, place, words in (
+        ({"functions": 300}, "functions", "300 functions in a line of 288 bits"),
+        ({"ipv4_chunk": 40}, "ipv4_chunk", "share 1 to 32 leading bits"),
+        ({"rebuild_share": 0.0}, "rebuild_share", "not a share"),
+        ({"heavy_interval_s": 0.5}, "interval_s", "not between a second and a day"),
+    ):
+        with pytest.raises(BadInput, match=words) as caught:
+            admin.set_pop(pop, settings)
+        assert caught.value.place == place
+    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    with pytest.raises(TooLarge, match="take larger"):
+        admin.set_pop(pop, {"ipv4_chunk": 30, "per_line": 1, "most_lines": 4})
+    assert admin.pop(pop)["settings"]["ipv4_chunk"] == 24
+
+
+def test_servers_are_lost_and_tenants_placed(admin: Client, site: Site) -> None:
+    domain, tenant, pop = site
+    for number in (1, 2):
+        admin.add_pop_server(pop, f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
+    admin.place_tenants(pop, {tenant: "fs1"})
+    assert admin.pop(pop)["places"] == {tenant: "fs1"}
+    admin.set_pop_server(pop, "fs1", "lost")
+    assert admin.pop(pop)["places"] == {tenant: "fs2"}
+    kinds = [each.kind for each in admin.events().items]
+    assert {"pop.added", "pop.server-added", "pop.placed", "pop.server", "pop.moved"} <= set(kinds)
+    with pytest.raises(NotFound, match="no server 'fs9'"):
+        admin.place_tenants(pop, {tenant: "fs9"})
+    admin.remove_pop_server(pop, "fs1")
+    assert admin.rebuild_lines(pop) == admin.domain(domain).generation
+
+
+def test_traffic_and_heavy_hitters_are_told(admin: Client, site: Site) -> None:
+    _, tenant, pop = site
+    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    seen = admin.pop_traffic(pop)
+    assert seen["servers"]["fs1"]["tenants"] == [tenant]
+    assert seen["tenants"][tenant]["bypass_share"] is None
+    assert admin.choose_heavy_hitters(pop)["chosen"] == []
+
+
+def test_only_administrators_see_pops(admin: Client, site: Site, service: Served) -> None:
+    _, token = admin.create_token("member", tenant=site.tenant)
+    with service.client(token) as member:
+        for call in (lambda: list(member.pops()), lambda: member.pop(site.pop), lambda: member.pop_traffic(site.pop)):
+            with pytest.raises(NotFound):
+                call()
