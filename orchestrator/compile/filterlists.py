@@ -144,18 +144,22 @@ def filter_lists(policy: Policy) -> tuple[FilterList, ...]:
 
     Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
     """
-    try:
-        operator = atoms(policy.operator, {}, numbers=policy.operator_numbers).in_one_list()
-    except AclflowError as error:
-        raise error.within("operator") from None
-    kinds = np.full(len(operator), Kind.OPERATOR_RULE, np.uint8)
-    lists = [FilterList(Stage.OPERATOR, 0, (), operator, kinds, None)]
+    lists = [operator_list(policy)]
     for tenant in policy.tenants:
         try:
             lists += tenant_lists(tenant, policy.return_traffic)
         except AclflowError as error:
             raise error.within(f"tenants[{tenant.id}].acl") from None
     return tuple(lists)
+
+
+def operator_list(policy: Policy) -> FilterList:
+    """The operator's list. Raises as `filter_lists` does."""
+    try:
+        operator = atoms(policy.operator, {}, numbers=policy.operator_numbers).in_one_list()
+    except AclflowError as error:
+        raise error.within("operator") from None
+    return FilterList(Stage.OPERATOR, 0, (), operator, np.full(len(operator), Kind.OPERATOR_RULE, np.uint8), None)
 
 
 def tenant_lists(tenant: Tenant, returns: ReturnTraffic) -> tuple[FilterList, FilterList]:

@@ -15,34 +15,22 @@ ports cannot be told, so no list can be asked. Mode `full` (see `filterlists`): 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
-from orchestrator.compile.filterlists import FilterList, Stage, World, filter_lists
-from orchestrator.compile.nftables.plan import Plan, plan
-from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.words import ICMP_NAME, IP
-from orchestrator.compile.nftables.write import Declarations, PlanWriter, block
+from orchestrator.compile.filterlists import Stage, World, filter_lists
+from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
+from orchestrator.compile.nftables.plan import plan
+from orchestrator.compile.nftables.words import IP
+from orchestrator.compile.nftables.write import block
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Action, Policy
+from orchestrator.policy.model import Policy
 
 TABLE = "aclflow"
 
-_LATER = {Family.IPV4: "ip frag-off & 0x1fff != 0", Family.IPV6: "frag frag-off != 0"}
-_HEADER_OCTETS = {"tcp": 20, "udp": 8, "sctp": 12}
-_ICMP_OCTETS = 4
 _HOOKS = {
     Stage.EGRESS: ("senders", "type filter hook forward priority filter - 1; policy accept;", "saddr"),
     Stage.INGRESS: ("receivers", "type filter hook forward priority filter; policy drop;", "daddr"),
 }
-
-
-Planned = Callable[[Space], Plan]
-"""How a packet finds its rule in a list."""
-
-
-Objects = Mapping[str, tuple[str, ...]]
-"""What a table declares: the lines of each set, map and chain by its kind and name (``chain senders``), in an order in
-which nft takes them."""
 
 
 def nftables_script(policy: Policy, planned: Planned = plan) -> str:
@@ -66,78 +54,39 @@ def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str
     return [table, f"delete {table}", f"{table} {{", *inside[:-1], "}"]
 
 
-class _Table:
-    """One IP version's table."""
-
-    def __init__(self, family: Family, lists: Sequence[FilterList], planned: Planned) -> None:
-        self._family = family
-        self._planned = planned
-        self._operator = [each for each in lists if each.stage is Stage.OPERATOR]
-        self._tenants = [each for each in lists if each.stage is not Stage.OPERATOR and self._prefixes(each)]
-        self._declared = Declarations()
+class _Table(ListTable):
+    """One IP version's table, in which every list is enforced."""
 
     def written(self) -> Objects:
         """What is inside the table."""
-        self._headers()
-        senders = [each for each in self._tenants if each.stage is Stage.EGRESS]
-        ours = [prefix for each in senders for prefix in self._prefixes(each)]
-        self._declared.set("ours", [f"{IP[self._family]} saddr"], ours)
+        self.headers()
+        senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
+        ours = [prefix for each in senders for prefix in self.prefixes(each)]
+        self.declared.set("ours", [f"{IP[self.family]} saddr"], ours)
         for later in (True, False):
-            world = World(self._family, later)
-            for each in self._tenants:
-                self._list(each, world)
+            world = World(self.family, later)
+            for each in self.tenants:
+                self.list_chain(each, world)
             for stage in _HOOKS:
                 self._hook(stage, world)
-        return self._declared.objects
-
-    def _headers(self) -> None:
-        """A chain for each protocol with a header of known size: it returns if the header's last octet is there."""
-        octets = {**_HEADER_OCTETS, ICMP_NAME[self._family]: _ICMP_OCTETS}
-        for name, size in octets.items():
-            self._declared.chain(f"{name}_header", [f"@th,{8 * size - 8},8 >= 0 return", "drop"])
-        self._declared.map("headers", ["meta l4proto"], [f"{name} : jump {name}_header" for name in octets])
+        return self.declared.objects
 
     def _hook(self, stage: Stage, world: World) -> None:
         """The chain at a hook, or the one that it sends later fragments to."""
         name, hook, side = _HOOKS[stage]
-        field = f"{IP[self._family]} {side}"
-        lists = [each for each in self._tenants if each.stage is stage]
-        jumps = [f"{prefix} : jump {_named(each.name, world)}" for each in lists for prefix in self._prefixes(each)]
-        self._declared.map(_named(name, world), [field], jumps, "flags interval")
-        way = [*self._operators(stage, world), f"{field} vmap @{_named(name, world)}"]
+        field = f"{IP[self.family]} {side}"
+        lists = [each for each in self.tenants if each.stage is stage]
+        jumps = [f"{prefix} : jump {named(each.name, world)}" for each in lists for prefix in self.prefixes(each)]
+        self.declared.map(named(name, world), [field], jumps, "flags interval")
+        counted_before = "" if stage is Stage.EGRESS else "_again"
+        way = [*self.operators(world, counted_before), f"{field} vmap @{named(name, world)}"]
         if stage is Stage.INGRESS:
-            way.append(f"{IP[self._family]} saddr @ours accept")
-        later = f"{_LATER[self._family]} goto {name}_late"
+            way.append(f"{IP[self.family]} saddr @ours accept")
+        later = f"{LATER[self.family]} goto {name}_late"
         if world.later:
-            self._declared.chain(_named(name, world), way)
+            self.declared.chain(named(name, world), way)
         elif stage is Stage.INGRESS:
-            self._declared.chain(name, [hook, later, *way])
+            self.declared.chain(name, [hook, later, *way])
         else:
-            self._declared.chain("whole", ["meta l4proto vmap @headers", *way])
-            self._declared.chain(name, [hook, later, "meta l4proto >= 0 goto whole", "drop"])
-
-    def _operators(self, stage: Stage, world: World) -> Iterator[str]:
-        """The jump to the operator's rules, where there are any; they count at the first hook only."""
-        for each in self._operator:
-            if len(each.rows(world).rules):
-                suffix = "" if stage is Stage.EGRESS else "_again"
-                self._list(each, world, suffix)
-                yield f"jump {_named(each.name + suffix, world)}"
-
-    def _list(self, each: FilterList, world: World, suffix: str = "") -> None:
-        """The chain of a list."""
-        space = Space.of(tuple(each.rows(world).lines()), world.family)
-        name = _named(each.name + suffix, world)
-        writer = PlanWriter(self._declared, name, space, counted=not suffix)
-        rules = writer.rules(self._planned(space))
-        if each.default is not None:
-            verdict = "accept" if each.default is Action.PERMIT else "drop"
-            rules.append(f'counter {verdict} comment "{each.default_comment}"')
-        self._declared.chain(name, rules)
-
-    def _prefixes(self, each: FilterList) -> list[str]:
-        return [str(prefix) for prefix in each.prefixes if prefix.family is self._family]
-
-
-def _named(name: str, world: World) -> str:
-    return f"{name}_late" if world.later else name
+            self.declared.chain("whole", ["meta l4proto vmap @headers", *way])
+            self.declared.chain(name, [hook, later, "meta l4proto >= 0 goto whole", "drop"])

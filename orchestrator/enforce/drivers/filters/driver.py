@@ -84,6 +84,7 @@ class FilterDriver:
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
         self._held: Objects | None = None
+        self._counts: tuple[Count, ...] = ()
 
     def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
         """Always granted."""
@@ -126,6 +127,10 @@ class FilterDriver:
         """What every line and element of a rule, a default or return traffic has counted, in both IP versions."""
         return _hits(self._read().counts)
 
+    def packets_under(self, comment: str) -> int:
+        """What the lines with a comment had counted when the device was last read."""
+        return sum(count.packets for count in self._counts if count.comment == comment)
+
     def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:
         """The rows of this driver's filters as objects in normal form."""
         for flow in flows.rows():
@@ -136,7 +141,7 @@ class FilterDriver:
     def _read(self) -> Holding:
         self._held = None
         found = self._tool.read()
-        self._held = found.objects
+        self._held, self._counts = found.objects, found.counts
         return found
 
 

@@ -69,7 +69,8 @@ def _split(text: str, at: str) -> tuple[str, str, str]:
 
 def _listed_rules(chain: Chain) -> Iterator[str]:
     if chain.hook is not None:
-        yield f"type filter hook forward priority {chain.hook[0]}; policy {chain.hook[1]};"
+        hook, priority, policy = chain.hook
+        yield f"type filter hook {hook} priority {priority}; policy {policy};"
     for rule in chain.rules:
         words = [_counter(rule) if word == "counter" else word for word in rule.text.split(" ")]
         yield f"{' '.join(words)} # handle {rule.handle}"

@@ -17,8 +17,8 @@ FAMILIES = {"ip": Family.IPV4, "ip6": Family.IPV6}
 Verdict = tuple[str, ...]
 """``("accept",)``, ``("jump", chain)``, ...; nothing for an element of a set."""
 
-_HOOK = re.compile(r"type filter hook forward priority (filter - 1|filter|-?\d+); policy (\w+);")
-_PRIORITIES = {"filter": 0, "filter - 1": -1}
+_HOOK = re.compile(r"type filter hook (prerouting|forward) priority (filter - 1|filter|mangle|-?\d+); policy (\w+);")
+_PRIORITIES = {"filter": 0, "filter - 1": -1, "mangle": -150}
 
 
 @dataclass(slots=True)
@@ -94,10 +94,10 @@ class Set:
 
 @dataclass(slots=True)
 class Chain:
-    """A chain; `hook` is its priority and policy, if it is at the forward hook."""
+    """A chain; `hook` is its hook's name, its priority there and its policy, if it is at one."""
 
     handle: int
-    hook: tuple[int, str] | None = None
+    hook: tuple[str, int, str] | None = None
     rules: list[Rule] = field(default_factory=list)
 
 
@@ -148,7 +148,8 @@ class Table:
         """A line of a chain: its hook or a rule."""
         hook = _HOOK.fullmatch(line)
         if hook is not None:
-            chain.hook = (_PRIORITIES[hook[1]] if hook[1] in _PRIORITIES else int(hook[1]), hook[2])
+            priority = _PRIORITIES[hook[2]] if hook[2] in _PRIORITIES else int(hook[2])
+            chain.hook = (hook[1], priority, hook[3])
         else:
             chain.rules.append(Rule(line, handle=self.next_handle()))
 

@@ -1,4 +1,4 @@
-"""A packet through the forward hook of our tables.
+"""A packet through the hooks of our tables: where its route is chosen, then where it is forwarded.
 
 A rule that looks at what a packet does not have is broken off, as in the kernel. Asking for ports where a packet has
 none is an error of whoever wrote the rule: the kernel would compare whatever octets are there.
@@ -6,6 +6,7 @@ none is an error of whoever wrote the rule: the kernel would compare whatever oc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.nftables.fake.tables import (
@@ -25,6 +26,7 @@ from orchestrator.policy.protocols import UDP
 
 DEEPEST = 16
 FINAL = ("accept", "drop")
+_HOOKS = ("prerouting", "forward")
 _WITH_PORTS = tuple(PROTOCOLS[name] for name in ("tcp", "udp", "sctp"))
 _LATER_OFFSET, _DONT_FRAGMENT = 185, 0x4000
 """What stands in the fragment field of a later fragment, and of a whole IPv4 packet."""
@@ -36,9 +38,14 @@ class _Break(Exception):
 
 @dataclass(slots=True)
 class Journey:
-    """What became of a packet, the comments that it was counted under, and what it cost."""
+    """What became of a packet, the comments that it was counted under, and what it cost.
+
+    `mark` is what it carries in the end, `came_by` the interface that it came in by.
+    """
 
     accepted: bool = False
+    mark: int = 0
+    came_by: str = ""
     comments: list[str] = field(default_factory=list)
     lookups: int = 0
     rules: int = 0
@@ -46,21 +53,27 @@ class Journey:
 
 @dataclass(slots=True)
 class Ruleset:
-    """Our tables, by IP version and name. A packet must be accepted by every chain at the hook."""
+    """Our tables, by IP version and name. A packet must be accepted by every chain at the hook.
+
+    `ways` are the interfaces by which packets with some marks are routed; others go elsewhere.
+    """
 
     tables: dict[tuple[Family, str], Table] = field(default_factory=dict)
+    ways: dict[int, str] = field(default_factory=dict)
 
-    def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0) -> Journey:
-        """A packet through the forward hook. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
-        journey = Journey()
+    def send(
+        self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0, *, mark: int = 0, came_by: str = ""
+    ) -> Journey:
+        """A packet through the hooks. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
+        journey = Journey(mark=mark, came_by=came_by)
         hooked = [
             (*chain.hook, table, chain)
             for (family, _), table in self.tables.items()
             for chain in table.chains.values()
             if family is packet.family and chain.hook is not None
         ]
-        for _, policy, table, chain in sorted(hooked, key=lambda each: each[0]):
-            walk = _Walk(table, packet, hidden_protocol, octets, journey)
+        for _, _, policy, table, chain in sorted(hooked, key=lambda each: (_HOOKS.index(each[0]), each[1])):
+            walk = _Walk(table, packet, hidden_protocol, octets, journey, self.ways)
             if (walk.chain(chain, 0) or policy) == "drop":
                 return journey
         journey.accepted = True
@@ -74,6 +87,7 @@ class _Walk:
     hidden_protocol: int
     octets: int
     journey: Journey
+    ways: Mapping[int, str]
 
     def chain(self, chain: Chain, depth: int) -> str | None:
         """The final verdict, or None if the chain ends or returns without one."""
@@ -111,6 +125,14 @@ class _Walk:
                 place += 1
             elif word == "comment":
                 comment = words[place + 1]
+                place += 1
+            elif words[place : place + 3] == ["meta", "mark", "set"]:
+                self.journey.mark = number(words[place + 3])
+                place += 3
+            elif word in ("iifname", "oifname"):
+                goes_by = self.ways.get(self.journey.mark, "")
+                if words[place + 1] != (self.journey.came_by if word == "iifname" else goes_by):
+                    return None
                 place += 1
             else:
                 place, held, verdict = self._expression(words, place)
@@ -175,6 +197,8 @@ class _Walk:
             return packet.source if name.endswith("saddr") else packet.destination
         if name == "meta l4proto":
             return protocol
+        if name == "meta mark":
+            return self.journey.mark
         if name == "ip frag-off" and not six:
             return _LATER_OFFSET if packet.later_fragment else _DONT_FRAGMENT
         if name == "frag frag-off" and six and packet.later_fragment:

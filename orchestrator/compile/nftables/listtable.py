@@ -1,0 +1,73 @@
+"""What every table of ours in nftables has: chains of lists, the operator's among them, and checks of headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.compile.filterlists import FilterList, Stage, World
+from orchestrator.compile.nftables.plan import Plan
+from orchestrator.compile.nftables.space import Space
+from orchestrator.compile.nftables.words import ICMP_NAME
+from orchestrator.compile.nftables.write import Declarations, PlanWriter
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Action
+
+LATER = {Family.IPV4: "ip frag-off & 0x1fff != 0", Family.IPV6: "frag frag-off != 0"}
+"""Whether a packet is a later fragment."""
+
+_HEADER_OCTETS = {"tcp": 20, "udp": 8, "sctp": 12}
+_ICMP_OCTETS = 4
+
+Planned = Callable[[Space], Plan]
+"""How a packet finds its rule in a list."""
+
+Objects = Mapping[str, tuple[str, ...]]
+"""What a table declares: the lines of each set, map and chain by its kind and name (``chain senders``), in an order in
+which nft takes them."""
+
+
+class ListTable:
+    """One IP version's table under way."""
+
+    def __init__(self, family: Family, lists: Sequence[FilterList], planned: Planned) -> None:
+        self.family = family
+        self.planned = planned
+        self.operator = [each for each in lists if each.stage is Stage.OPERATOR]
+        self.tenants = [each for each in lists if each.stage is not Stage.OPERATOR and self.prefixes(each)]
+        self.declared = Declarations()
+
+    def headers(self) -> None:
+        """A chain for each protocol with a header of known size: it returns if the header's last octet is there."""
+        octets = {**_HEADER_OCTETS, ICMP_NAME[self.family]: _ICMP_OCTETS}
+        for name, size in octets.items():
+            self.declared.chain(f"{name}_header", [f"@th,{8 * size - 8},8 >= 0 return", "drop"])
+        self.declared.map("headers", ["meta l4proto"], [f"{name} : jump {name}_header" for name in octets])
+
+    def list_chain(self, each: FilterList, world: World, suffix: str = "", first: Sequence[str] = ()) -> None:
+        """The chain of a list, behind some rules."""
+        space = Space.of(tuple(each.rows(world).lines()), world.family)
+        name = named(each.name + suffix, world)
+        writer = PlanWriter(self.declared, name, space, counted=not suffix)
+        rules = [*first, *writer.rules(self.planned(space))]
+        if each.default is not None:
+            verdict = "accept" if each.default is Action.PERMIT else "drop"
+            rules.append(f'counter {verdict} comment "{each.default_comment}"')
+        self.declared.chain(name, rules)
+
+    def operators(self, world: World, suffix: str = "") -> list[str]:
+        """The jump to the operator's rules, where there are any; with a suffix they do not count."""
+        jumps = []
+        for each in self.operator:
+            if len(each.rows(world).rules):
+                self.list_chain(each, world, suffix)
+                jumps.append(f"jump {named(each.name + suffix, world)}")
+        return jumps
+
+    def prefixes(self, each: FilterList) -> list[str]:
+        """A list's prefixes of this IP version."""
+        return [str(prefix) for prefix in each.prefixes if prefix.family is self.family]
+
+
+def named(name: str, world: World) -> str:
+    """A chain's or map's name in a world."""
+    return f"{name}_late" if world.later else name

@@ -1,0 +1,135 @@
+"""The pre-filter of a firewall server as tables of nftables: dispatch by destination, one chain a tenant.
+
+    prerouting, -150     misdirects   of another server's tenant, and not from a server ──▶ marked with its number
+    forward, filter      receivers    header there? ── destination's prefix ──▶ ingress_9 ── misdirected
+
+A tenant's chain asks the operator's rules, lets pass what the table of pairs has marked (`PAIRED`) and what is
+established, then asks its list without the exact pairs, then its default. What is marked with a server's number is
+routed to that server over an interface that all servers share (`REHOME`); what came in by that interface is decided
+here or dropped.
+
+The frame (hooks, dispatch, directory) and each tenant's part are made apart: they have no object in common, so what did
+not change need not be made again. Policy and meaning: `policy/prefilter.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.compile.comments import comment
+from orchestrator.compile.cookies import Kind
+from orchestrator.compile.filterlists import FilterList, World
+from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
+from orchestrator.compile.nftables.plan import plan
+from orchestrator.compile.nftables.words import IP
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import ESTABLISHED
+from orchestrator.policy.prefilter import Misdirect
+from orchestrator.policy.protocols import TCP
+
+PAIRED = 0xAC000000
+"""The mark of packets whose pair is permitted."""
+MISDIRECTED = 0xACF00000
+"""The mark of packets for another server, its number in the lower half."""
+REHOME = "rehome"
+"""The interface at which servers meet."""
+
+MISDIRECTED_WORDS, AGAIN_WORDS = "misdirected 0", "misdirected-again 0"
+"""The comments under which the packets count for which the server has no list."""
+
+_HOOK = "type filter hook forward priority filter; policy drop;"
+_BEFORE = "type filter hook prerouting priority -150; policy accept;"
+
+Directory = Mapping[int, Sequence[Prefix]]
+"""The prefixes of tenants that other servers have, by the server's number."""
+
+
+def frame_objects(
+    operator: FilterList, lists: Sequence[FilterList], directory: Directory, misdirect: Misdirect
+) -> Mapping[Family, Objects]:
+    """What the two tables declare besides tenants' chains. `lists` are ingress lists of those who are served."""
+    return {family: _Frame(family, (operator, *lists), plan).written(directory, misdirect) for family in Family}
+
+
+def tenant_objects(operator: FilterList, ingress: FilterList, planned: Planned = plan) -> Mapping[Family, Objects]:
+    """What the two tables declare for one tenant, from its ingress list without pairs."""
+    return {family: _Part(family, (operator, ingress), planned).written() for family in Family}
+
+
+class _Frame(ListTable):
+    """One IP version's table of a server, without the tenants' chains."""
+
+    def written(self, directory: Directory, misdirect: Misdirect) -> Objects:
+        """What is inside the table."""
+        self.headers()
+        if misdirect is Misdirect.REHOME:
+            self._misdirects(directory)
+        tail = _misdirected(misdirect)
+        for later in (True, False):
+            self._receivers(World(self.family, later), tail)
+        return self.declared.objects
+
+    def _misdirects(self, directory: Directory) -> None:
+        """Marks for what other servers have, ahead of the route."""
+        elements, marks = [], []
+        for number, prefixes in sorted(directory.items()):
+            mine = [prefix for prefix in prefixes if prefix.family is self.family]
+            if mine:
+                mark = f"{MISDIRECTED | number:#010x}"
+                self.declared.chain(f"to_{number}", [f"meta mark set {mark}"])
+                elements += [f"{prefix} : jump to_{number}" for prefix in mine]
+                marks.append(f'{mark} comment "{MISDIRECTED_WORDS}" : accept')
+        field = f"{IP[self.family]} daddr"
+        self.declared.map("sent_on", ["meta mark"], marks, "counter")
+        self.declared.map("directory", [field], elements, "flags interval")
+        self.declared.chain("misdirects", [_BEFORE, f'iifname "{REHOME}" accept', f"{field} vmap @directory"])
+
+    def _receivers(self, world: World, tail: Sequence[str]) -> None:
+        """The chain at the hook, or the one that it sends later fragments to."""
+        self.operators(world)
+        field, name = f"{IP[self.family]} daddr", named("receivers", world)
+        jumps = [
+            f"{prefix} : goto {named(each.name, world)}" for each in self.tenants for prefix in self.prefixes(each)
+        ]
+        self.declared.map(name, [field], jumps, "flags interval")
+        way = [f"{field} vmap @{name}", *tail]
+        if world.later:
+            self.declared.chain(name, way)
+        else:
+            self.declared.chain("whole", ["meta l4proto vmap @headers", *way])
+            later = f"{LATER[self.family]} goto receivers_late"
+            self.declared.chain(name, [_HOOK, later, "meta l4proto >= 0 goto whole"])
+
+
+class _Part(ListTable):
+    """One tenant's chains in one IP version's table."""
+
+    def written(self) -> Objects:
+        """What is declared for it."""
+        for later in (True, False):
+            world = World(self.family, later)
+            for each in self.tenants:
+                established = [] if later else _established(each.tenant)
+                first = [*self._jumps(world), f"meta mark {PAIRED:#010x} accept", *established]
+                self.list_chain(each, world, first=first)
+        return self.declared.objects
+
+    def _jumps(self, world: World) -> Iterator[str]:
+        """To the operator's rules, where there are any."""
+        for each in self.operator:
+            if len(each.rows(world).rules):
+                yield f"jump {named(each.name, world)}"
+
+
+def _established(tenant: int) -> list[str]:
+    words = f'counter accept comment "{comment(Kind.INGRESS_RETURN, tenant)}"'
+    return [f"meta l4proto {TCP} tcp flags & {each.mask:#04x} == {each.value:#04x} {words}" for each in ESTABLISHED]
+
+
+def _misdirected(misdirect: Misdirect) -> list[str]:
+    """What becomes of a packet whose destination nobody here has."""
+    again = f'iifname "{REHOME}" counter drop comment "{AGAIN_WORDS}"'
+    words = f'comment "{MISDIRECTED_WORDS}"'
+    if misdirect is Misdirect.REHOME:
+        return [again, f'oifname "{REHOME}" meta mark vmap @sent_on', f"counter drop {words}"]
+    return [again, f"counter {'accept' if misdirect is Misdirect.WAN else 'drop'} {words}"]

@@ -1,0 +1,100 @@
+"""Ways to the other servers: what a packet's mark says is routed over the interface where all servers meet.
+
+    mark 0xacf00003 ── rule ──▶ table 11337731 ── default ──▶ 169.254.66.3 by `rehome`
+
+Rules and tables of these numbers are ours alone. A program's rows of table `PEERS` are what there should be.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyroute2 import IPRoute, NetlinkError
+
+from orchestrator.compile.nftables.served import MISDIRECTED, REHOME
+from orchestrator.compile.servers import PEERS, Peer
+from orchestrator.errors import Missing, Refused
+from orchestrator.program.flows import Flow, FlowTable
+
+_TABLES = 0xAD0000
+_PRIORITY = 0xAD
+"""Of our rules: before all tables that a machine has of itself."""
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+_MARKS = 0xFFFFFFFF
+_MOST = 0xFFFF
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Ways = Mapping[tuple[int, int], Address]
+"""The address of a server, by its number and the IP version."""
+
+
+class Peers:
+    """The rules and routes of this network namespace."""
+
+    def write(self, removed: FlowTable, added: FlowTable) -> None:
+        """Take some ways away and make others. Raises Missing where there is no such interface, Refused."""
+        gone, come = _ways(removed.rows()), _ways(added.rows())
+        if not gone and not come:
+            return
+        with _kernel() as route:
+            for key in gone.keys() - come.keys():
+                _take_away(route, *key)
+            for key, address in come.items():
+                _take_away(route, *key)
+                self._make(route, *key, address)
+
+    def read(self) -> FlowTable:
+        """The ways that there are: rule and route both."""
+        found: dict[int, list[Address]] = {}
+        with _kernel() as route:
+            places = route.link_lookup(ifname=REHOME)
+            for version, family in _FAMILIES.items():
+                marks = {rule.get_attr("FRA_FWMARK") for rule in route.get_rules(family=family)}
+                for each in route.get_routes(family=family):
+                    number = (each.get_attr("RTA_TABLE") or 0) - _TABLES
+                    if 0 < number <= _MOST and MISDIRECTED | number in marks and each.get_attr("RTA_OIF") in places:
+                        found.setdefault(number, []).append(_address(version, each.get_attr("RTA_GATEWAY")))
+        return FlowTable.of(row for number, addresses in found.items() for row in Peer(number, tuple(addresses)).rows())
+
+    def _make(self, route: IPRoute, number: int, version: int, address: Address) -> None:
+        places = route.link_lookup(ifname=REHOME)
+        if not places:
+            raise Missing(f"servers meet at the interface '{REHOME}', which is not here")
+        table, family = _TABLES + number, _FAMILIES[version]
+        everything = "0.0.0.0/0" if version == 4 else "::/0"
+        route.route(
+            "add", dst=everything, gateway=str(address), oif=places[0], table=table, flags=["onlink"], family=family
+        )
+        route.rule("add", fwmark=MISDIRECTED | number, fwmask=_MARKS, table=table, priority=_PRIORITY, family=family)
+
+
+@contextmanager
+def _kernel() -> Iterator[IPRoute]:
+    try:
+        with IPRoute() as route:
+            yield route
+    except NetlinkError as error:
+        raise Refused(f"routes to other servers: {error}") from None
+
+
+def _take_away(route: IPRoute, number: int, version: int) -> None:
+    """Rule and route; none there is fine."""
+    family, table = _FAMILIES[version], _TABLES + number
+    mine = [rule for rule in route.get_rules(family=family) if rule.get_attr("FRA_FWMARK") == MISDIRECTED | number]
+    if mine:
+        route.rule("del", fwmark=MISDIRECTED | number, fwmask=_MARKS, table=table, priority=_PRIORITY, family=family)
+    route.flush_routes(table=table, family=family)
+
+
+def _ways(rows: Iterable[Flow]) -> dict[tuple[int, int], Address]:
+    mine = (row for row in rows if row.table == PEERS)
+    return {
+        (int.from_bytes(row.match[1:], "big"), row.match[0]): ipaddress.ip_address(row.instructions) for row in mine
+    }
+
+
+def _address(version: int, words: str) -> Address:
+    return ipaddress.IPv4Address(words) if version == 4 else ipaddress.IPv6Address(words)

@@ -1,0 +1,174 @@
+"""The driver of a firewall server: a filter's tables, exact pairs in sets beside them, ways to the other servers.
+
+    a pair comes or goes   one message to the kernel, with the new label; read back by asking for it and for the label
+    anything else          1 pairs that come ── 2 tables, as of every filter ── 3 pairs that go, with the new label
+
+So a pair that becomes part of a list, or the other way round, is permitted throughout, and whatever a packet under way
+sees of both, it is permitted only where the old policy or the new one permits it.
+
+The label names the whole program, and the stamp of the tables that it goes with: the tables keep their stamp when only
+pairs change. What bears no label, or one that goes with other tables, holds nothing that is known for certain.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.compile.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
+from orchestrator.compile.nftables.served import AGAIN_WORDS
+from orchestrator.compile.servers import PEERS
+from orchestrator.enforce.changing import Changed, Changing, wholly
+from orchestrator.enforce.driver import Hits, Observed, Stamp
+from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.enforce.drivers.filters.driver import FilterDriver
+from orchestrator.enforce.drivers.filters.grace import wait_for_packets
+from orchestrator.enforce.drivers.nftables.heldpairs import HeldPairs
+from orchestrator.enforce.drivers.nftables.peers import Peers
+from orchestrator.enforce.drivers.nftables.tool import NftTool
+from orchestrator.program.delta import Delta
+from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.flows import U64, Flow, FlowTable
+
+_PAIR_TABLES = {kind.table: kind for kind in PAIR_SETS}
+_LABEL = struct.Struct(f">Q{DIGEST_BYTES}s{DIGEST_BYTES}s")
+
+
+TWICE = "another firewall server sends packets here for tenants that are not served here: they are dropped"
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Runs commands, and counts the transactions among them."""
+
+    run: Run
+    transactions: int = 0
+
+    def __call__(self, command: Sequence[str], text: str) -> str:
+        answer = self.run(command, text)
+        self.transactions += tuple(command[:2]) == ("nft", "-f")
+        return answer
+
+
+class ServedDriver:
+    """The firewall server of a network namespace. It is nobody else's, so it is always ours to write."""
+
+    def __init__(self, commands: Run = run) -> None:
+        self._counted = _Counted(commands)
+        self._filter = FilterDriver(NftTool(self._counted))
+        self._pairs = HeldPairs()
+        self._peers = Peers()
+        self._tables: Stamp | None = None
+        """The stamp of the tables as they were last read or written; None: not known."""
+        self._again = (0, 0)
+        """Packets that came from another server for nobody here, as counted the last two times."""
+
+    def claim(self, epoch: int) -> bool:  # noqa: ARG002  # nobody else writes here
+        """Always granted."""
+        return True
+
+    def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
+        """The rows as they are read back."""
+        own = flows.take(np.isin(flows.table, [*_PAIR_TABLES, PEERS]))
+        return FlowTable.joined([self._filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))])
+
+    def observe(self, cookies: U64 | None = None) -> Observed:
+        """All of it, or what has some cookies. Where the pairs cannot be known there are none, and no stamp."""
+        found = self._filter.observe(cookies)
+        self._tables = found.stamp
+        pairs = self._pairs.read()
+        rows = [self._peers.read(), *(pair_rows(kind, keys, 0) for kind, keys in (pairs or {}).items())]
+        own = FlowTable.joined(rows)
+        if cookies is not None:
+            own = own.take(np.isin(own.cookie, cookies))
+        stamp = self._stamp(self._pairs.label) if pairs is not None else None
+        return Observed(FlowTable.joined([found.flows, own]), stamp)
+
+    def apply(self, delta: Delta, stamp: Stamp) -> None:
+        """Change pairs, tables and ways, and write the stamp."""
+        added, removed = _pairs_in(delta.added), _pairs_in(delta.removed)
+        known = self._pairs.read() is not None
+        tables = self._of_tables(delta)
+        self._peers.write(_rows_of_peers(delta.removed), _rows_of_peers(delta.added))
+        if known and not len(tables.removed) and not len(tables.added) and self._tables is not None:
+            self._pairs.change(added, removed, _label(stamp, self._tables))
+            return
+        if known:
+            self._pairs.change(added, {}, None)
+        self._tables, before = None, self._counted.transactions
+        self._filter.apply(tables, stamp)
+        self._tables = stamp
+        self._pairs.moved_on(self._counted.transactions - before)
+        if known:
+            if removed:
+                wait_for_packets()
+            self._pairs.change({}, removed, _label(stamp, stamp))
+        else:
+            self._pairs.anew(added, _label(stamp, stamp))
+
+    def change(self, delta: Delta, stamp: Stamp) -> Changing:
+        """As `apply`, and read back: where only pairs change, by asking for those alone."""
+        added, removed = delta.added.rows(), delta.removed.rows()
+        yield from ()
+        if self._tables is None or not self._pairs.is_known or not _only_pairs((*added, *removed)):
+            last = self.hits()
+            return replace(wholly(self, delta, stamp), last=last)
+        self._pairs.change(_pairs_in(delta.added), _pairs_in(delta.removed), _label(stamp, self._tables))
+        wanted = tuple(replace(row, tenant=0) for row in added)
+        asked = {row.key: replace(row, tenant=0) for row in (*added, *removed)}
+        found = tuple(row for row in asked.values() if self._pairs.has(_PAIR_TABLES[row.table], row.match))
+        return Changed(wanted, found, self._stamp(self._pairs.kernels_label()))
+
+    def counter_keys(self, flows: FlowTable) -> U64 | None:
+        """None: counters are not those of rows."""
+        return self._filter.counter_keys(flows)
+
+    def hits(self) -> Hits:
+        """What the tables have counted; pairs are not counted by rule."""
+        found = self._filter.hits()
+        self._again = self._again[-1], self._filter.packets_under(AGAIN_WORDS)
+        return found
+
+    def trouble(self) -> str | None:
+        """What is wrong, from what was counted between the last two times: servers that each think another has a tenant
+        send its packets on, and the second drops them."""
+        before, now = self._again
+        return TWICE if now > before else None
+
+    def _stamp(self, label: bytes | None) -> Stamp | None:
+        """What a label says, if it goes with the tables that are there."""
+        if label is None or self._tables is None:
+            return None
+        generation, digest, tables = _LABEL.unpack(label)
+        return Stamp(generation, digest) if tables == self._tables.digest else None
+
+    def _of_tables(self, delta: Delta) -> Delta:
+        """The part of a delta that is about tables."""
+        removed, added = (
+            rows.take(~np.isin(rows.table, [*_PAIR_TABLES, PEERS])) for rows in (delta.removed, delta.added)
+        )
+        return replace(delta, removed=removed, added=added)
+
+
+def served_driver(commands: Run = run) -> ServedDriver:
+    """The driver of this network namespace's firewall server."""
+    return ServedDriver(commands)
+
+
+def _pairs_in(rows: FlowTable) -> Mapping[PairSet, Keys]:
+    return {kind: keys for kind in PAIR_SETS if len(keys := keys_of(rows, kind))}
+
+
+def _rows_of_peers(rows: FlowTable) -> FlowTable:
+    return rows.take(rows.table == PEERS)
+
+
+def _only_pairs(rows: Sequence[Flow]) -> bool:
+    return all(row.table in _PAIR_TABLES for row in rows)
+
+
+def _label(stamp: Stamp, tables: Stamp) -> bytes:
+    return _LABEL.pack(stamp.generation, stamp.digest, tables.digest)
