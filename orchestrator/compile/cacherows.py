@@ -43,6 +43,9 @@ MOST_COUNTED = 3
 FLOWCACHE = 5
 """The table of a firewall's program in which the rows of its flow cache are."""
 
+CLASSIFIER = 11
+"""The table of a firewall server's program in which the rows of its classifier are."""
+
 FIRST_PRIORITY = 0xFFFF
 _HALF = (1 << 64) - 1
 _UPPER = "HHHHBBBB"
@@ -133,12 +136,10 @@ def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[Cac
         yield CacheRow(box.family, *axes, verdict, counts)
 
 
-def cache_table(rows: Sequence[CacheRow]) -> FlowTable:
+def cache_table(rows: Sequence[CacheRow], table: int = FLOWCACHE) -> FlowTable:
     """The rows of a program that stand for rows of a cache, in the order in which they are asked."""
     return FlowTable.of(
-        Flow(
-            FLOWCACHE, FIRST_PRIORITY - place, row.match, _instructions(row), row.counts[-1] if row.counts else _NOBODYS
-        )
+        Flow(table, FIRST_PRIORITY - place, row.match, _instructions(row), row.counts[-1] if row.counts else _NOBODYS)
         for place, row in enumerate(rows)
     )
 

@@ -11,7 +11,7 @@ from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.cacherows import CacheRow, Verdict, cache_table
+from orchestrator.compile.cacherows import CLASSIFIER, CacheRow, Verdict, cache_table
 from orchestrator.compile.filterrows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel
@@ -71,6 +71,13 @@ def test_what_is_opened_is_observed_and_decides(rows: tuple[CacheRow, ...], data
         assert fake.decide(packet, 100) is wanted
     front.close()
     assert not len(front.observe())
+
+
+def test_rows_that_do_not_meet_may_share_a_priority() -> None:
+    front = BpfFront(("left",), Plane.NFTABLES, FakeKernel(), Surroundings().look, CLASSIFIER)
+    tables = FlowTable.joined([cache_table((each,), CLASSIFIER) for each in ROWS])
+    front.open(FlowTable.joined([tables, cache_table(ROWS)]), STAMP)
+    assert front.observe().rows() == tables.rows() == front.resolve(tables).rows()
 
 
 def test_counts_are_of_rules_and_stay_when_rows_go() -> None:
@@ -148,18 +155,13 @@ def test_the_strictest_rp_filter_counts(tmp_path: Path, everywhere: int, left: i
     files = {f"{conf}{name}__rp_filter": f"{value}\n"
              for name, value in (("all", everywhere), ("left", left), ("right", right))}  # fmt: skip
     files["sys__net__ipv6__conf__all__forwarding"] = "1\n"
-    found = look_around(("left", "right"), Plane.IPTABLES, lambda _command, _text: "", settings_of(tmp_path, **files))
+    found = look_around(("left", "right"), Plane.IPTABLES, lambda: (), settings_of(tmp_path, **files))
     assert found == Around(strictest, True, ())
 
 
-TABLES = """\
-table ip aclflow
-table ip6 aclflow2
-table ip6 filter
-table inet filter
-table arp x
-table netdev early
-"""
+TABLES = (
+    ("ip", "aclflow"), ("ip6", "aclflow2"), ("ip6", "filter"), ("inet", "filter"), ("arp", "x"), ("netdev", "early")
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -172,22 +174,19 @@ table netdev early
 )  # fmt: skip
 def test_tables_that_are_not_the_planes_are_found(tmp_path: Path, plane: Plane, others: tuple[str, ...]) -> None:
     files = settings_of(tmp_path, net__ip_tables_names="filter\nnat\n", net__ip6_tables_names="filter\n")
-    found = look_around((), plane, lambda _command, _text: TABLES, files)
+    found = look_around((), plane, lambda: TABLES, files)
     assert found.bystanders == others
     assert not found.forwards_ipv6
 
 
-def test_without_nft_nobody_has_tables(tmp_path: Path) -> None:
-    def missing(_command: Sequence[str], _text: str) -> str:
-        raise Missing("there is no program 'nft' here")
-
-    assert look_around((), Plane.NFTABLES, missing, tmp_path) == Around(0, False, ())
+def test_where_there_is_nothing_nothing_is_in_the_way(tmp_path: Path) -> None:
+    assert look_around((), Plane.NFTABLES, tuple, tmp_path) == Around(0, False, ())
 
 
 def test_without_the_program_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "OBJECT", tmp_path / "flowcache.bpf.o")
     with pytest.raises(Missing, match=r"flowcache.bpf.o was not built: install clang and libbpf-dev"):
-        kernel._load({})
+        KernelCache(())._load({})
 
 
 def test_a_machine_that_lacks_something_has_no_rows_from_then_on() -> None:
@@ -203,5 +202,5 @@ def test_a_machine_that_lacks_something_has_no_rows_from_then_on() -> None:
 
 
 def test_before_it_is_loaded_it_has_no_program() -> None:
-    with pytest.raises(Refused, match="no program of the flow cache is loaded"):
+    with pytest.raises(Refused, match="no such program is loaded"):
         _ = KernelCache(()).program

@@ -61,13 +61,16 @@ def router(layout: Layout) -> Iterator[Router]:
         yield router
 
 
-def built(folder: Path, old: str, new: str) -> Path:
-    source = (NATIVE / "flowcache.bpf.c").read_text()
-    assert old in source
-    (folder / "mutant.bpf.c").write_text(source.replace(old, new))
+def built(folder: Path, old: str, new: str, program: str = "flowcache") -> Path:
+    """A program with other words somewhere, in its own file or in what programs share."""
+    names = (f"{program}.bpf.c", "forwarding.h")
+    sources = {name: (NATIVE / name).read_text() for name in names}
+    assert any(old in source for source in sources.values())
+    for name, source in sources.items():
+        (folder / name).write_text(source.replace(old, new))
     target = folder / "mutant.bpf.o"
     headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
-    command = ["clang", "-O2", "-g", "-target", "bpf", headers, f"-I{NATIVE}", "-c", "mutant.bpf.c", "-o", target.name]
+    command = ["clang", "-O2", "-g", "-target", "bpf", headers, f"-I{NATIVE}", "-c", names[0], "-o", target.name]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return target
 

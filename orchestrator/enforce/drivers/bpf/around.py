@@ -11,17 +11,19 @@ be repeated by the cache or not be there:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.compile.filterrows import Plane
-from orchestrator.enforce.drivers.filters.command import Run, run
+from orchestrator.enforce.drivers.nftables import netlink
+from orchestrator.enforce.drivers.nftables.pairs import NAMES as PAIR_TABLES
 from orchestrator.enforce.drivers.nftables.scripts import NAMES
-from orchestrator.errors import Missing
 
-_OURS: Mapping[Plane, tuple[str, ...]] = {Plane.NFTABLES: NAMES, Plane.IPTABLES: ("filter",)}
+_OURS: Mapping[Plane, tuple[str, ...]] = {Plane.NFTABLES: (*NAMES, *PAIR_TABLES), Plane.IPTABLES: ("filter",)}
 """Names of the tables that the cache repeats; iptables over nftables keeps its tables under the same names."""
+Tables = Callable[[], Iterable[tuple[str, str]]]
+"""The tables of nftables that there are, by family and name."""
 _FAMILIES = frozenset({"ip", "ip6"})
 _NOT_OF_IP = frozenset({"arp", "bridge"})
 _LEGACY = ("ip_tables_names", "ip6_tables_names")
@@ -38,7 +40,9 @@ class Around:
     bystanders: tuple[str, ...]
 
 
-def look_around(interfaces: Sequence[str], plane: Plane, commands: Run = run, root: Path = Path("/proc")) -> Around:
+def look_around(
+    interfaces: Sequence[str], plane: Plane, tables: Tables = netlink.tables, root: Path = Path("/proc")
+) -> Around:
     """The namespace that this is called in, whose filter is of one plane."""
     ours = _OURS[plane]
     conf = root / "sys/net/ipv4/conf"
@@ -53,16 +57,11 @@ def look_around(interfaces: Sequence[str], plane: Plane, commands: Run = run, ro
     return Around(
         source_check=max(checks, key=_STRICTNESS.index, default=0),
         forwards_ipv6=_number(root / "sys/net/ipv6/conf/all/forwarding") == 1,
-        bystanders=(*legacy, *_nftables(commands, ours)),
+        bystanders=(*legacy, *_nftables(tables(), ours)),
     )
 
 
-def _nftables(commands: Run, ours: Sequence[str]) -> list[str]:
-    try:
-        lines = commands(("nft", "list", "tables"), "").splitlines()
-    except Missing:  # then nobody here has made any
-        return []
-    tables = [line.split()[1:3] for line in lines if line.startswith("table ")]
+def _nftables(tables: Iterable[tuple[str, str]], ours: Sequence[str]) -> list[str]:
     return [
         f"nft {family} {name}"
         for family, name in tables

@@ -15,12 +15,13 @@ from typing import Protocol
 import numpy as np
 import structlog
 
-from orchestrator.compile.cacherows import FLOWCACHE, cache_table, families, read_table
+from orchestrator.compile.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
 from orchestrator.compile.filterrows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
 from orchestrator.enforce.drivers.bpf.around import Around, look_around
-from orchestrator.enforce.drivers.bpf.kernel import Counted, KernelCache
+from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.enforce.drivers.bpf.program import Counted
 from orchestrator.errors import Missing
 from orchestrator.policy.addresses import Family
 from orchestrator.program.flows import FlowTable
@@ -52,11 +53,15 @@ class BpfFront:
         plane: Plane,
         kernel: Kernel | None = None,
         around: Callable[[Sequence[str], Plane], Around] = look_around,
+        table: int = FLOWCACHE,
     ) -> None:
+        self._table = table
         self._kernel = kernel or KernelCache(interfaces)
         self._look = partial(around, tuple(interfaces), plane)
         self._around = self._look()
         self._lacks: str | None = None
+        self._opened: tuple[tuple[CacheRow, ...], FlowTable] = (), cache_table(())
+        """What was opened last, as a cache's rows and a program's, where rows that do not meet may share a priority."""
 
     def close(self) -> None:
         """From now on decide nothing. An error means that this is not certain."""
@@ -68,7 +73,8 @@ class BpfFront:
         Raises Missing on a machine that lacks what a flow cache needs, and from then on it has no rows here.
         """
         self._around = self._look()
-        found = read_table(self.resolve(rows))
+        mine = self.resolve(rows)
+        found = read_table(mine)
         if not found:
             return
         try:
@@ -76,6 +82,7 @@ class BpfFront:
         except Missing as error:
             self._lacks = str(error)
             raise
+        self._opened = found, mine
 
     def observe(self) -> FlowTable:
         """The rows, as read back; none while it is closed, or when it would have to be opened anew."""
@@ -83,11 +90,12 @@ class BpfFront:
         held = self._kernel.read()
         if held is None or held.source_check != self._around.source_check:
             return cache_table(())
-        return cache_table(held.rows)
+        rows, table = self._opened
+        return table if held.rows == rows else cache_table(held.rows, self._table)
 
     def resolve(self, rows: FlowTable) -> FlowTable:
         """Those rows of a program that the cache would hold here."""
-        mine = rows.take(np.flatnonzero(rows.table == FLOWCACHE))
+        mine = rows.take(np.flatnonzero(rows.table == self._table))
         if self._around.bystanders or self._lacks:
             return mine.take(np.zeros(len(mine), np.bool_))
         if self._around.forwards_ipv6:

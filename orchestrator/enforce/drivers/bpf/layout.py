@@ -37,9 +37,10 @@ _HEAD = struct.Struct(f"<QQ{DIGEST_BYTES}sIIB7x")
 _LOOKED = {Family.IPV4: struct.Struct("<IIHHBB2x"), Family.IPV6: struct.Struct("<QQQQHHBB2x")}
 _ROW_BYTES = {Family.IPV4: 28, Family.IPV6: 80}
 _OUTCOME = struct.Struct(f"<{MOST_COUNTED}HBx")
+OUTCOME_BYTES = _OUTCOME.size
 _HALF = (1 << 64) - 1
 SET_BYTES = _HEAD.size + sum(
-    _LOOKED[family].size + MOST_ROWS * (_ROW_BYTES[family] + _OUTCOME.size) for family in Family
+    _LOOKED[family].size + MOST_ROWS * (_ROW_BYTES[family] + OUTCOME_BYTES) for family in Family
 )
 
 
@@ -66,13 +67,13 @@ def pack(held: FlowSet, serial: int, counter: Callable[[int], int]) -> bytes:
     if max(sizes) > MOST_ROWS:
         raise Refused(f"{max(sizes)} rows of one IP version: a flow cache has room for {MOST_ROWS}")
     head = _HEAD.pack(serial, held.stamp.generation, held.stamp.digest, *sizes, held.source_check)
-    looked = (_LOOKED[family].pack(*_looked_at(family, rows)) for family, rows in by_family.items())
+    looked = (looked_at(family, rows) for family, rows in by_family.items())
     matches = (
         b"".join(row.match for row in rows).ljust(MOST_ROWS * _ROW_BYTES[family], b"\0")
         for family, rows in by_family.items()
     )
     outcomes = (
-        b"".join(_outcome(row, counter) for row in rows).ljust(MOST_ROWS * _OUTCOME.size, b"\0")
+        b"".join(outcome(row, counter) for row in rows).ljust(MOST_ROWS * OUTCOME_BYTES, b"\0")
         for rows in by_family.values()
     )
     return b"".join((head, *looked, *matches, *outcomes))
@@ -86,21 +87,22 @@ def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
     outcome_at = match_at + MOST_ROWS * sum(_ROW_BYTES.values())
     for size, width in zip(sizes, _ROW_BYTES.values(), strict=True):
         for place in range(size):
-            *counters, verdict = _OUTCOME.unpack_from(octets, outcome_at + place * _OUTCOME.size)
+            *counters, verdict = _OUTCOME.unpack_from(octets, outcome_at + place * OUTCOME_BYTES)
             start = match_at + place * width
             counts = tuple(cookies.get(each, 0) for each in counters if each != MOST_COUNTERS)
             rows.append(CacheRow.of(octets[start : start + width], Verdict(verdict), counts))
         match_at += MOST_ROWS * width
-        outcome_at += MOST_ROWS * _OUTCOME.size
+        outcome_at += MOST_ROWS * OUTCOME_BYTES
     return FlowSet(tuple(rows), Stamp(generation, digest), source_check)
 
 
-def _outcome(row: CacheRow, counter: Callable[[int], int]) -> bytes:
+def outcome(row: CacheRow, counter: Callable[[int], int]) -> bytes:
+    """What becomes of a row's packets."""
     places = [counter(cookie) for cookie in row.counts]
     return _OUTCOME.pack(*places, *[MOST_COUNTERS] * (MOST_COUNTED - len(places)), row.verdict)
 
 
-def _looked_at(family: Family, rows: Sequence[CacheRow]) -> list[int]:
+def looked_at(family: Family, rows: Sequence[CacheRow]) -> bytes:
     """The bits of a packet on which the rows' answers depend, field by field."""
     sides = [_bits([getattr(row, name) for row in rows], (1 << family.bits) - 1) for name in ("source", "destination")]
     halves = sides if family is Family.IPV4 else [half for side in sides for half in (side >> 64, side & _HALF)]
@@ -108,7 +110,7 @@ def _looked_at(family: Family, rows: Sequence[CacheRow]) -> list[int]:
     flags = 0
     for row in rows:
         flags |= row.flags[1]
-    return [*halves, *ports, _bits([row.protocols for row in rows], 0xFF), flags]
+    return _LOOKED[family].pack(*halves, *ports, _bits([row.protocols for row in rows], 0xFF), flags)
 
 
 def _bits(ranges: Iterable[Span], everything: int) -> int:

@@ -21,6 +21,7 @@ from orchestrator.errors import Missing, Refused
 
 _LIBRARY = "libbpf.so.1"
 _MAP_ARRAY = 2
+_OF_ANY_LENGTH = 0x1000
 _INGRESS = 1
 _REPLACE = 1
 _INFO_BYTES = 256
@@ -64,6 +65,16 @@ class _Options(Structure):
     )  # fmt: skip
 
 
+class _MapOptions(Structure):
+    """struct bpf_map_create_opts."""
+
+    _fields_ = (
+        ("sz", c_size_t), ("btf_fd", c_uint32), ("btf_key_type_id", c_uint32), ("btf_value_type_id", c_uint32),
+        ("btf_vmlinux_value_type_id", c_uint32), ("inner_map_fd", c_uint32), ("map_flags", c_uint32),
+        ("map_extra", c_uint64), ("numa_node", c_uint32), ("map_ifindex", c_uint32),
+    )  # fmt: skip
+
+
 class _TestRun(Structure):
     """struct bpf_test_run_opts."""
 
@@ -94,6 +105,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_delete_elem": (c_int, (c_int, c_void_p)),
     "bpf_map_lookup_batch": (c_int, (c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "bpf_map_update_batch": (c_int, (c_int, c_void_p, c_void_p, c_void_p, c_void_p)),
     "bpf_prog_get_fd_by_id": (c_int, (c_uint32,)),
     "bpf_map_get_fd_by_id": (c_int, (c_uint32,)),
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
@@ -209,9 +221,25 @@ def new_array(name: str, size: int) -> int:
     return int(_call("bpf_map_create", _MAP_ARRAY, name.encode(), 4, size, 1, None))
 
 
+def new_long_array(name: str, size: int, values: bytes) -> int:
+    """An array map with as many values of `size` octets as are given, such as a map of maps may hold of any length."""
+    count = len(values) // size
+    options = _MapOptions(ctypes.sizeof(_MapOptions), map_flags=_OF_ANY_LENGTH)
+    made = int(_call("bpf_map_create", _MAP_ARRAY, name.encode(), 4, size, count, byref(options)))
+    keys, written = (c_uint32 * count)(*range(count)), c_uint32(count)
+    _call("bpf_map_update_batch", made, keys, values, byref(written), None)
+    return made
+
+
 def put(descriptor: int, place: int, value: bytes) -> None:
     """Write the value at a place of an array."""
     _call("bpf_map_update_elem", descriptor, byref(c_uint32(place)), value, 0)
+
+
+def stand(descriptor: int, made: Mapping[int, int]) -> None:
+    """Put maps, as descriptors, at places of a map of maps. Returns once no program runs that saw what was there."""
+    places, inside = (c_uint32 * len(made))(*made), (c_uint32 * len(made))(*made.values())
+    _call("bpf_map_update_batch", descriptor, places, inside, byref(c_uint32(len(made))), None)
 
 
 def take_out(descriptor: int, place: int) -> None:

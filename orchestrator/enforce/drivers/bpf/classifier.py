@@ -1,0 +1,104 @@
+"""The classifier's program in the kernel: given rows, of which it makes bit vectors; docs/firewall-servers.md.
+
+    chosen       one place: the head of a set, or nothing
+    intervals    for each half of it: the axes of IPv4, then ports and protocol of IPv6
+    intervals6   for each half: the addresses of IPv6
+    vectors      for each half: the axes of IPv4, then those of IPv6
+    outcomes     for each half: the rows of IPv4, then of IPv6
+
+The tables of a set go into the half that the set before it does not use; then the set is put into its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.compile.bitvectors import Axis, bit_vectors, in_order
+from orchestrator.enforce.drivers.bpf import classifierlayout as layout
+from orchestrator.enforce.drivers.bpf import libbpf
+from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.enforce.drivers.bpf.program import ONLY, KernelProgram, Kind
+from orchestrator.policy.addresses import Family
+
+OBJECT = Path(__file__).parent / "classifier.bpf.o"
+_ROOT = "chosen"
+_KIND = Kind(lambda: OBJECT, 0xAD, _ROOT)
+_MAPS = ("intervals", "intervals6", "vectors", "outcomes")
+_TABLES, _VECTORS, _AXES, _ADDRESSES = 8, 10, 5, 2
+
+
+class KernelClassifier(KernelProgram):
+    """The classifier of the network namespace that its methods are called in, at some interfaces.
+
+    `remembers`: rows are remembered by flow, which makes of it a flow cache before a classifier.
+    """
+
+    def __init__(self, interfaces: Sequence[str], *, remembers: bool = True) -> None:
+        super().__init__(_KIND, interfaces)
+        self._remembers = remembers
+        self._held: tuple[int, FlowSet] | None = None
+
+    def open(self, held: FlowSet) -> None:
+        """Decide by these rows from now on, at every interface. Raises TooLarge, Refused, Missing, Unreachable."""
+        loaded = self._make_room(cookie for row in held.rows for cookie in row.counts)
+        half = 1 - self._half(loaded)
+        made: dict[str, dict[int, int]] = {name: {} for name in _MAPS}
+        try:
+            for place, (family, rows) in enumerate(in_order(held.rows)):
+                _fill(made, half, place, family, bit_vectors(rows).axes)
+                outcomes = layout.outcomes(rows, self._place)
+                made["outcomes"][half * len(Family) + place] = _table("outcomes", outcomes)
+            serial = int.from_bytes(os.urandom(8), "little") | 1
+            head = layout.rule_set(held, serial, half, remembers=self._remembers)
+            made[_ROOT] = {ONLY: _table(_ROOT, head)}
+            for name, maps in made.items():
+                libbpf.stand(loaded.maps[name], maps)
+        finally:
+            for maps in made.values():
+                for descriptor in maps.values():
+                    os.close(descriptor)
+        self._held = serial, held
+
+    def read(self) -> FlowSet | None:
+        """What it decides by; None while it is closed, where an interface lacks it, or if another process opened it."""
+        loaded = self._known()
+        if loaded is None or self._held is None or not self._is_everywhere(loaded):
+            return None
+        serial, held = self._held
+        chosen = self._chosen(loaded)
+        return held if chosen is not None and layout.serial_of(chosen) == serial else None
+
+    def _half(self, loaded: libbpf.Loaded) -> int:
+        """The half that is in use; the second if none is."""
+        chosen = self._chosen(loaded)
+        return 1 if chosen is None else layout.half_of(chosen)
+
+    def _chosen(self, loaded: libbpf.Loaded) -> bytes | None:
+        current = libbpf.inner(loaded.maps[_ROOT], ONLY)
+        if current is None:
+            return None
+        try:
+            return libbpf.value(current, ONLY, layout.RULE_SET_BYTES)
+        finally:
+            os.close(current)
+
+
+def _fill(made: dict[str, dict[int, int]], half: int, place: int, family: Family, axes: Sequence[Axis]) -> None:
+    """The tables of one IP version's axes, at their places in the maps of maps."""
+    for number, axis in enumerate(axes):
+        vectors = libbpf.new_long_array("vectors", layout.VECTOR_BYTES, layout.vectors(axis))
+        made["vectors"][half * _VECTORS + place * _AXES + number] = vectors
+        if family is Family.IPV6 and number < _ADDRESSES:
+            made["intervals6"][half * _ADDRESSES + number] = _table("intervals6", layout.intervals6(axis))
+        else:
+            behind = place * (_AXES - _ADDRESSES)
+            made["intervals"][half * _TABLES + behind + number] = _table("intervals", layout.intervals(axis))
+
+
+def _table(name: str, octets: bytes) -> int:
+    """A map with one value."""
+    made = libbpf.new_array(name, len(octets))
+    libbpf.put(made, ONLY, octets)
+    return made

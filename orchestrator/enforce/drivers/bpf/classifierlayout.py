@@ -1,0 +1,72 @@
+"""Bit vectors and outcomes as the octets of maps: the structures of `_native/classifier.h`.
+
+    intervals    count, zero, MOST_INTERVALS starts (4 octets, or 16 for addresses of IPv6), as many classes
+    vectors      for each class a summary and a vector
+    outcomes     MOST_RULES times three counters, the verdict, padding
+    rule set     the head of a flow set (`layout.py`), then which half of the maps of maps it uses
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from orchestrator.compile.bitvectors import MOST_INTERVALS, MOST_RULES, SUMMARY, WORDS, Axis, summaries
+from orchestrator.compile.cacherows import CacheRow
+from orchestrator.enforce.drivers.bpf.layout import OUTCOME_BYTES, FlowSet, looked_at, outcome
+from orchestrator.policy.addresses import Family
+from orchestrator.program.digest import DIGEST_BYTES
+
+INTERVALS_BYTES = 8 + 8 * MOST_INTERVALS
+INTERVALS6_BYTES = 16 + 20 * MOST_INTERVALS
+VECTOR_BYTES = 8 * (SUMMARY + WORDS)
+OUTCOMES_BYTES = MOST_RULES * OUTCOME_BYTES
+_HEAD = struct.Struct(f"<QQ{DIGEST_BYTES}sIIBBB5x")
+RULE_SET_BYTES = _HEAD.size + 16 + 40
+_HALF = (1 << 64) - 1
+
+
+def rule_set(held: FlowSet, serial: int, half: int, *, remembers: bool) -> bytes:
+    """What the classifier begins with."""
+    sizes = [len(held.of(family)) for family in Family]
+    head = _HEAD.pack(serial, held.stamp.generation, held.stamp.digest, *sizes, held.source_check, remembers, half)
+    return head + b"".join(looked_at(family, held.of(family)) for family in Family)
+
+
+def serial_of(octets: bytes) -> int:
+    """Which set it is."""
+    return int(_HEAD.unpack_from(octets)[0])
+
+
+def half_of(octets: bytes) -> int:
+    """The half of the maps of maps that a set uses."""
+    return int(_HEAD.unpack_from(octets)[-1])
+
+
+def intervals(axis: Axis) -> bytes:
+    """Intervals of 32 bits."""
+    head = struct.pack("<II", len(axis.starts), 0)
+    return head + _padded(np.array(axis.starts, "<u4")) + _padded(axis.classes.astype("<u4"))
+
+
+def intervals6(axis: Axis) -> bytes:
+    """Intervals of 128 bits, of each address the upper half first."""
+    head = struct.pack("<IIII", len(axis.starts), 0, 0, 0)
+    halves = np.array([half for start in axis.starts for half in (start >> 64, start & _HALF)], "<u8")
+    return head + _padded(halves, 2 * MOST_INTERVALS) + _padded(axis.classes.astype("<u4"))
+
+
+def vectors(axis: Axis) -> bytes:
+    """All classes, one after the other."""
+    return np.concatenate([summaries(axis.vectors), axis.vectors], axis=1).astype("<u8").tobytes()
+
+
+def outcomes(rows: Sequence[CacheRow], counter: Callable[[int], int]) -> bytes:
+    """What becomes of every row's packets."""
+    return b"".join(outcome(row, counter) for row in rows).ljust(OUTCOMES_BYTES, b"\0")
+
+
+def _padded(column: np.ndarray[tuple[int], np.dtype[np.unsignedinteger]], most: int = MOST_INTERVALS) -> bytes:
+    return column.tobytes().ljust(most * column.itemsize, b"\0")

@@ -1,0 +1,197 @@
+"""A tc program of ours in the kernel: found or loaded, attached, its counters. What it decides by is its own business.
+
+Nothing is kept in files. What is attached to an interface holds the program, the program holds its maps, and so whoever
+comes next (this process after a kill) finds all of it by asking tc what is attached:
+
+    interface ── tc ──▶ program ──▶ root        one place: what it decides by, or nothing
+                                    counters    packets and octets, for each CPU
+                                    owners      whose counter is at which place
+                                    flows4, flows6
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.enforce.drivers.bpf import libbpf
+from orchestrator.enforce.drivers.bpf.layout import COUNTER, MOST_COUNTERS
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.program.flows import U64
+
+ONLY = 0
+"""The place in a map with one."""
+_KEPT = ("counters", "owners")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What counters say: the cookie each counts for, packets and octets. `epoch` is another after they began anew."""
+
+    epoch: int
+    cookie: U64
+    packets: U64
+    bytes: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A program: its object file, its place among those that see an interface's packets, and the map of maps in whose
+    only place is what it decides by."""
+
+    file: Callable[[], Path]
+    priority: int
+    root: str
+
+
+class KernelProgram:
+    """One kind of program in the network namespace that its methods are called in, at some interfaces.
+
+    One that is found at other interfaces, where somebody attached it before, is closed and taken away with it.
+    """
+
+    def __init__(self, kind: Kind, interfaces: Sequence[str]) -> None:
+        self._kind = kind
+        self._interfaces = tuple(interfaces)
+        self._loaded: libbpf.Loaded | None = None
+        self._is_ours = False
+        self._places: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Decide nothing from now on, at no interface. Does nothing where no program of ours is attached."""
+        for loaded in self._loaded_as(set(self._attached().values())):
+            try:
+                libbpf.take_out(loaded.maps[self._kind.root], ONLY)
+            finally:
+                loaded.close()
+
+    def counted(self) -> Counted:
+        """Every counter that was ever given to a cookie; nothing where the program is not attached."""
+        loaded = self._known()
+        if loaded is None:
+            nothing = np.empty(0, np.uint64)
+            return Counted(0, nothing, nothing, nothing)
+        used, cpus = len(self._places), libbpf.processors()
+        octets = libbpf.first_values(loaded.maps["counters"], used, COUNTER.size * cpus)
+        sums = np.frombuffer(octets, "<u8").reshape(used, cpus, 2).sum(axis=1)
+        epoch = libbpf.identity(loaded.maps["counters"])
+        return Counted(epoch, np.array(list(self._places), np.uint64), sums[:, 0], sums[:, 1])
+
+    def detach(self) -> None:
+        """Take it away from every interface, with all that it counted."""
+        self.close()
+        for number in self._attached():
+            libbpf.detach(number, self._kind.priority)
+        self._let_go()
+
+    # -------------------------------------------------------------------------------------------------------- inside
+
+    @property
+    def program(self) -> int:
+        """The descriptor of the program that decides. Raises Refused before there is one."""
+        if self._loaded is None:
+            raise Refused("no such program is loaded")
+        return self._loaded.program
+
+    def _make_room(self, cookies: Iterable[int]) -> libbpf.Loaded:
+        """The program, with places for the counters of some cookies."""
+        loaded = self._ready()
+        if len(set(cookies) - self._places.keys()) > self._room:
+            loaded = self._replace(self._load({}))  # no place is left for them: all begin again
+        self._attach(loaded.program)
+        return loaded
+
+    @property
+    def _room(self) -> int:
+        return MOST_COUNTERS - len(self._places)
+
+    def _place(self, cookie: int) -> int:
+        """The place of a cookie's counter; a new cookie gets the next one."""
+        if cookie not in self._places:
+            assert self._loaded is not None
+            libbpf.put(self._loaded.maps["owners"], len(self._places), cookie.to_bytes(8, sys.byteorder))
+            self._places[cookie] = len(self._places)
+        return self._places[cookie]
+
+    def _attach(self, program: int) -> None:
+        """Let the program see what comes in by our interfaces, and by no others."""
+        wanted, mine = {_number(interface) for interface in self._interfaces}, libbpf.identity(program)
+        found = self._attached()
+        for number in found.keys() - wanted:
+            libbpf.detach(number, self._kind.priority)
+        for number in wanted:
+            if found.get(number) != mine:
+                libbpf.attach(number, program, self._kind.priority)
+
+    def _is_everywhere(self, loaded: libbpf.Loaded) -> bool:
+        mine, found = libbpf.identity(loaded.program), self._attached()
+        return all(found.get(_number(interface)) == mine for interface in self._interfaces)
+
+    def _known(self) -> libbpf.Loaded | None:
+        """The program, if this process or one before it has loaded it; with whose counters are where."""
+        if self._loaded is None:
+            here = {_number(interface) for interface in self._interfaces}
+            found = self._loaded_as({program for number, program in self._attached().items() if number in here})
+            if found:
+                self._take(found[0])
+            for other in found[1:]:
+                other.close()
+        return self._loaded
+
+    def _take(self, loaded: libbpf.Loaded) -> None:
+        self._loaded = loaded
+        owners = np.frombuffer(libbpf.first_values(loaded.maps["owners"], MOST_COUNTERS, 8), "<u8").tolist()
+        self._places = {cookie: place for place, cookie in enumerate(owners) if cookie}
+
+    def _ready(self) -> libbpf.Loaded:
+        """The program of this version of ours. One of another version is replaced, and its counters are kept."""
+        known = self._known()
+        if known is not None and self._is_ours:
+            return known
+        new = self._load({} if known is None else {name: known.maps[name] for name in _KEPT})
+        if known is not None and libbpf.tag(new.program) == libbpf.tag(known.program):
+            new.close()
+            self._is_ours = True
+            return known
+        return self._replace(new)
+
+    def _replace(self, new: libbpf.Loaded) -> libbpf.Loaded:
+        self._let_go()
+        self._take(new)
+        self._is_ours = True
+        return new
+
+    def _let_go(self) -> None:
+        if self._loaded is not None:
+            self._loaded.close()
+        self._loaded, self._is_ours, self._places = None, False, {}
+
+    def _attached(self) -> dict[int, int]:
+        """The programs that have our place, by interface, of this network namespace."""
+        found = {number: libbpf.attached(number, self._kind.priority) for number, _ in socket.if_nameindex()}
+        return {number: program for number, program in found.items() if program is not None}
+
+    def _loaded_as(self, programs: Iterable[int]) -> list[libbpf.Loaded]:
+        """Those of some programs that are of our kind."""
+        found = [libbpf.loaded_as(program) for program in programs]
+        return [each for each in found if each is not None and self._kind.root in each.maps]
+
+    def _load(self, kept: Mapping[str, int]) -> libbpf.Loaded:
+        file = self._kind.file()
+        if sys.byteorder != "little":
+            raise Missing("programs of ours in the kernel are written for machines with the lowest octet first")
+        if not file.exists():
+            raise Missing(f"{file.name} was not built: install clang and libbpf-dev, then install aclflow again")
+        return libbpf.load(file, kept)
+
+
+def _number(interface: str) -> int:
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError:
+        raise Unreachable(f"there is no interface '{interface}' here") from None

@@ -1,0 +1,216 @@
+"""The classifier's program, run by the kernel on one packet at a time: as its rows say, as the server's oracle does."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from compiled_filter import carried
+from flow_cache_samples import packets_near, row_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import policies
+from system.test_flow_cache_mutants import built
+from system.test_flow_cache_program import (
+    DROP,
+    NOT_PLAIN,
+    PLAIN,
+    REDIRECT,
+    SLOW_PATH,
+    STAMP,
+    expected,
+    expressible,
+    few,
+    framed,
+    unicast,
+)
+
+from orchestrator.compile.cacherows import CacheRow, Verdict
+from orchestrator.compile.filterlists import operator_list, tenant_lists
+from orchestrator.compile.generalrows import general_rows
+from orchestrator.enforce.drivers.bpf import classifier, libbpf
+from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
+from orchestrator.enforce.drivers.bpf.layout import FlowSet
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.router import LEFT, RIGHT, ROUTER, Router
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.corners import policy_packets
+from orchestrator.policy.model import Packet, Policy, ReturnTraffic
+from orchestrator.policy.prefilter import Fate, Share, verdict
+from orchestrator.policy.protocols import ICMPV6
+from orchestrator.policy.spans import Span
+
+_NOT_LOOKED_INTO = (51, 59, 135, 139, 140, 253, 254)
+fewer = settings(few, max_examples=15)
+some = settings(few, max_examples=35)
+
+
+class Bench:
+    """A router with a classifier whose program is run by hand."""
+
+    def __init__(self, router: Router, *, remembers: bool = False) -> None:
+        self.router = router
+        self.kernel = KernelClassifier((LEFT, RIGHT), remembers=remembers)
+        self.left = router.inside(ROUTER, lambda: socket.if_nametoindex(LEFT))
+
+    def hold(self, *rows: CacheRow) -> None:
+        self.router.inside(ROUTER, lambda: self.kernel.open(FlowSet(rows, STAMP, 0)))
+
+    def run_all(self, sent: list[bytes]) -> list[int]:
+        return self.router.inside(
+            ROUTER, lambda: [libbpf.run(self.kernel.program, frame, self.left)[0] for frame in sent]
+        )
+
+    def counts(self) -> dict[int, int]:
+        found = self.router.inside(ROUTER, self.kernel.counted)
+        return dict(zip(found.cookie.tolist(), found.packets.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def router(layout: Layout) -> Iterator[Router]:
+    with Router(layout.prefix) as router:
+        yield router
+
+
+@pytest.fixture(params=[False, True], ids=["searches", "remembers"])
+def bench(router: Router, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    made = Bench(router, remembers=request.param)
+    yield made
+    router.inside(ROUTER, made.kernel.detach)
+
+
+def answers_as_rows_say(bench: Bench) -> None:
+    answers = set()
+
+    @some
+    @given(row_lists(20).filter(bool), st.data())
+    def compare(rows: tuple[CacheRow, ...], data: st.DataObject) -> None:
+        near = data.draw(st.lists(packets_near(rows), min_size=20, max_size=20))
+        sent = {packet: framed(packet) for packet in near if expressible(packet)}
+        bench.hold(*rows)
+        found = dict(zip(sent, bench.run_all(list(sent.values())), strict=True))
+        assert found == {packet: expected(rows, packet) for packet in sent}
+        assert bench.run_all(list(sent.values())) == list(found.values())
+        answers.update(found.values())
+
+    compare()
+    assert answers == {SLOW_PATH, DROP, REDIRECT}
+
+
+def thousands(base: int) -> tuple[CacheRow, ...]:
+    """A row for each address, in reverse, every other one a deny, and a row for all behind them."""
+    port, everybody = Span(0, 65535), Span(0, 0xFFFFFFFF)
+    one = [
+        CacheRow(Family.IPV4, everybody, Span(base + at, base + at), port, port, Span(0, 255), (0, 0),
+                 Verdict.DENY if at % 2 else Verdict.PERMIT, (1 + at,))
+        for at in reversed(range(10_000))
+    ]  # fmt: skip
+    last = CacheRow(Family.IPV4, everybody, everybody, port, port, Span(0, 255), (0, 0), Verdict.DENY, (20_000,))
+    return (*one, last)
+
+
+def finds_among_thousands(bench: Bench) -> None:
+    base = 0xC6000000
+    bench.hold(*thousands(base))
+    places = (0, 1, 63, 64, 4095, 4096, 9998, 9999, 10_000)
+    packets = [Packet(Family.IPV4, 0xC0000201, base + place, 17, 1, 2) for place in places]
+    before = bench.counts()
+    wanted = [DROP if place % 2 or place == 10_000 else REDIRECT for place in places]
+    assert bench.run_all([framed(packet) for packet in packets]) == wanted
+    after = bench.counts()
+    grown = {cookie for cookie, count in after.items() if count > before.get(cookie, 0)}
+    assert grown == {*(1 + place for place in places[:-1]), 20_000}
+
+
+def is_odd(packet: Packet) -> bool:
+    """Of IPv6, and nothing that the program looks into: a word between neighbours, or no upper layer."""
+    neighbourly = packet.protocol == ICMPV6 and 130 <= packet.icmp_type <= 137
+    return packet.family is Family.IPV6 and (neighbourly or packet.protocol in _NOT_LOOKED_INTO)
+
+
+def agrees_with_the_oracle(bench: Bench) -> None:
+    @fewer
+    @given(policies(max_tenants=2, max_rules=6))
+    def compare(policy: Policy) -> None:
+        lists = [tenant_lists(tenant, ReturnTraffic.EXPLICIT)[1] for tenant in policy.tenants]
+        rows = [row for each in lists for row in general_rows(operator_list(policy), each)]
+        bench.hold(*sorted(rows, key=lambda row: row.family))
+        share = Share(frozenset(tenant.id for tenant in policy.tenants))
+        packets = [each for each in policy_packets(policy) if carried(each) and expressible(each)]
+        answers = bench.run_all([framed(packet) for packet in packets])
+        for packet, answer in zip(packets, answers, strict=True):
+            if answer == SLOW_PATH:
+                owned = any(tenant.owns(packet.family, packet.destination) for tenant in policy.tenants)
+                assert packet.later_fragment or not unicast(packet) or not owned or is_odd(packet), packet
+            else:
+                wanted = verdict(policy, share, packet).fate
+                assert answer == {Fate.PERMIT: REDIRECT, Fate.DROP: DROP}[wanted], packet
+
+    compare()
+
+
+def leaves_what_is_not_plain(bench: Bench) -> None:
+    everywhere = tuple(
+        CacheRow(family, Span(0, (1 << family.bits) - 1), Span(0, (1 << family.bits) - 1), Span(0, 65535),
+                 Span(0, 65535), Span(0, 255), (0, 0), Verdict.DENY)
+        for family in Family
+    )  # fmt: skip
+    bench.hold(*everywhere)
+    for name, craft in PLAIN.items():
+        assert bench.run_all([craft()]) == [DROP], name
+    for name, craft in NOT_PLAIN.items():
+        assert bench.run_all([craft()]) == [SLOW_PATH], name
+
+
+SUITE: tuple[Callable[[Bench], None], ...] = (
+    finds_among_thousands, leaves_what_is_not_plain, agrees_with_the_oracle, answers_as_rows_say
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", SUITE, ids=lambda part: part.__name__)
+def test_the_program(bench: Bench, part: Callable[[Bench], None]) -> None:
+    part(bench)
+
+
+def test_closed_it_decides_nothing_and_opened_it_is_read_back(bench: Bench) -> None:
+    rows = thousands(0xC6000000)[-3:]
+    bench.hold(*rows)
+    bench.hold(*rows[:2])
+    assert bench.router.inside(ROUTER, bench.kernel.read) == FlowSet(rows[:2], STAMP, 0)
+    bench.router.inside(ROUTER, bench.kernel.close)
+    assert bench.router.inside(ROUTER, bench.kernel.read) is None
+    assert bench.run_all([craft() for craft in PLAIN.values()]) == [SLOW_PATH] * len(PLAIN)
+
+
+MUTANTS = {
+    "the interval before": ("return table->class[low & (MOST_INTERVALS - 1)]", "return table->class[0]"),
+    "the ends of intervals": ("return *left <= *right;", "return *left < *right;"),
+    "half of an address": ("(left->high == right->high && left->low <= right->low)", "left->high == right->high"),
+    "an axis not looked at": ("search->vector[SOURCE_PORT]->word[word] & ", ""),
+    "the wrong word": ("search->row = word * 64", "search->row = (word ^ 1) * 64"),
+    "a summary that is not asked to the end": ("search->first = part * 64;", "search->first = 0;"),
+    "flags not looked at": ("(__u32)p->protocol << 8 | p->flags", "(__u32)p->protocol << 8"),
+    "the other half": ("set->half * VECTORS", "(1 - set->half) * VECTORS"),
+    "an old set's flows": ("known && known->serial == set->serial", "known"),
+    "outcomes of the other version": ("set->half * 2 + place", "set->half * 2"),
+}  # fmt: skip
+
+
+def whole_suite(bench: Bench) -> None:
+    for part in SUITE:
+        part(bench)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_noticed(router: Router, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    mutant = built(tmp_path, *MUTANTS[name], program="classifier")
+    monkeypatch.setattr(classifier, "OBJECT", mutant)
+    bench = Bench(router, remembers=True)
+    try:
+        with pytest.raises(AssertionError):
+            whole_suite(bench)
+    finally:
+        router.inside(ROUTER, bench.kernel.detach)
