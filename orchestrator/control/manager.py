@@ -1,0 +1,245 @@
+"""The manager of firewall servers: each PoP's servers get programs of the tenants that are placed on them.
+
+    commit ──▶ prepare: the lists that changed are compiled in its transaction, and refused there
+           ──▶ published: every server of the domain is noted ── window ──▶ its program, from the latest state
+
+What is gathered in a window is nothing but "there is something new": programs are made of the store's latest state, so
+whoever is killed in a window has lost nothing, and a change counts as enforced only when every server was read back at
+its generation. A list that did not change is not compiled again, and a server whose tenants did not change gets its
+program under the new generation without one row.
+
+A tenant that moves is served by the old server until everybody was read back to hold the generation in which it moved,
+the edge switches that send its packets among them: make before break.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from orchestrator.compile.servers import Ask, Peer, ServerCompiler, TenantCompiler
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.serverwindows import NEVER, Windows
+from orchestrator.errors import AclflowError, NotFound
+from orchestrator.policy.model import TenantId
+from orchestrator.policy.prefilter import Share
+from orchestrator.store.poprecords import Pop, ServerState
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+_LOOK_S = 0.5
+"""How often to look whether tenants that moved may be let go."""
+_MEET = ("169.254.66.{}", "fd66::{:x}")
+"""The addresses of a server where servers meet, by its number."""
+
+
+def key_of(domain: str, server: str) -> str:
+    """Under which a server's programs are published; no name has a slash in it."""
+    return f"{domain}/{server}"
+
+
+def require_server(unit: Unit, domain: str, server: str) -> None:
+    """Raises NotFound where a domain's PoP has no such firewall server."""
+    pop = unit.pops.of_domain(domain)
+    if pop is None or all(each.name != server for each in pop.servers):
+        raise NotFound(f"the domain '{domain}' has no firewall server '{server}'")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Goal:
+    """What a domain's servers are to hold."""
+
+    snapshot: PolicySnapshot
+    pop: Pop
+
+
+@dataclass(slots=True, eq=False)
+class _Domain:
+    """What is kept of a domain. `leaving`: the servers that a tenant has left, until the generation is enforced."""
+
+    tenants: TenantCompiler = field(default_factory=TenantCompiler)
+    compilers: dict[str, ServerCompiler] = field(default_factory=dict)
+    prepared: dict[int, _Goal] = field(default_factory=dict)
+    goal: _Goal | None = None
+    leaving: dict[tuple[int, str], int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ServerManager:
+    """Compiles servers' programs and publishes them in windows. Safe between threads.
+
+    `enforced(domain, generation)`: whether everybody in a domain was read back to hold a generation.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        enforced: Callable[[str, int], bool],
+        window_s: float = 0.005,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.publisher = publisher
+        self._enforced = enforced
+        self._clock = clock
+        self._windows = Windows(window_s)
+        self._domains: dict[str, _Domain] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def prepare(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
+        """Compile the lists that changed, as part of a transaction. Raises what refuses one, with its place."""
+        pop = unit.pops.of_domain(domain)
+        if pop is None or not pop.servers:
+            return
+        known = self._known(domain)
+        with known.lock:
+            known.tenants.general(pop.settings.classify)
+            for tenant in snapshot.policy.tenants:
+                known.tenants.served(snapshot.policy, tenant)
+            known.tenants.keep_only(tenant.id for tenant in snapshot.policy.tenants)
+            known.prepared[snapshot.generation] = _Goal(snapshot, pop)
+
+    def publish(self, domain: str, generation: int) -> None:
+        """A generation that was prepared is committed: the domain's servers are to hold it, in their windows."""
+        known = self._domains.get(domain)
+        if known is None:
+            return
+        with known.lock:
+            goal = known.prepared.get(generation)
+            known.prepared = {each: goal for each, goal in known.prepared.items() if each > generation}
+            if goal is None or (known.goal is not None and known.goal.snapshot.generation >= generation):
+                return
+            _note_moves(known, goal)
+            known.goal = goal
+        self._note(key_of(domain, server.name) for server in goal.pop.servers)
+
+    def forget(self, domain: str) -> None:
+        """Drop what is kept for a domain."""
+        known = self._domains.pop(domain, None)
+        if known is not None:
+            for server in known.compilers:
+                self.publisher.drop(key_of(domain, server))
+
+    def stop(self) -> None:
+        """End the thread after the program it is at."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -------------------------------------------------------------------------------------------------------- inside
+
+    def _known(self, domain: str) -> _Domain:
+        with self._changed:
+            return self._domains.setdefault(domain, _Domain())
+
+    def _note(self, servers: Iterable[str]) -> None:
+        with self._changed:
+            for server in servers:
+                self._windows.note(server, self._clock())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="firewall-servers", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopping:
+                    return
+                due = self._windows.take(self._clock())
+                if not due:
+                    self._changed.wait(self._patience())
+            for key in due:
+                self._serve(key)
+            self._let_go()
+
+    def _patience(self) -> float | None:
+        """How long to wait."""
+        waits = self._windows.next_at - self._clock()
+        if any(known.leaving for known in self._domains.values()):
+            return min(waits, _LOOK_S)
+        return waits if waits != NEVER else None
+
+    def _let_go(self) -> None:
+        """Take tenants from servers that they left, where everybody was read back to hold that they did."""
+        for domain, known in list(self._domains.items()):
+            done = {generation for generation in set(known.leaving.values()) if self._is_enforced(domain, generation)}
+            if done:
+                with known.lock:
+                    left = {server for (server, _), generation in known.leaving.items() if generation in done}
+                    known.leaving = {each: at for each, at in known.leaving.items() if at not in done}
+                    servers = known.goal.pop.servers if known.goal is not None else ()
+                self._note(key_of(domain, each.name) for each in servers if each.number in left)
+
+    def _is_enforced(self, domain: str, generation: int) -> bool:
+        try:
+            return self._enforced(domain, generation)
+        except AclflowError:  # the domain is gone, or the database away: later
+            return False
+
+    def _serve(self, key: str) -> None:
+        domain, _, name = key.partition("/")
+        known = self._domains.get(domain)
+        if known is None:
+            return
+        try:
+            with known.lock:
+                if known.goal is not None:
+                    self._compile(domain, known, known.goal, name)
+        except AclflowError:
+            log.exception("a server's program does not compile", domain=domain, server=name)
+
+    def _compile(self, domain: str, known: _Domain, goal: _Goal, name: str) -> None:
+        number = next((each.number for each in goal.pop.servers if each.name == name), None)
+        key = key_of(domain, name)
+        if number is None:
+            known.compilers.pop(name, None)
+            self.publisher.drop(key)
+            return
+        if name not in known.compilers:
+            known.compilers[name] = ServerCompiler(key, known.tenants)
+        policy, generation = goal.snapshot.policy, goal.snapshot.generation
+        ask = Ask(_share(goal, number, known.leaving), _peers(goal.pop, number))
+        self.publisher.publish(*known.compilers[name].program(policy, ask, generation), again=True)
+
+
+def _note_moves(known: _Domain, goal: _Goal) -> None:
+    """Note which servers tenants leave with a new goal: they keep them until that is enforced."""
+    before = known.goal
+    if before is None:
+        return
+    lost = {each.number for each in goal.pop.servers if each.state is ServerState.LOST}
+    there = {each.number for each in goal.pop.servers} - lost
+    names = {tenant.number: str(tenant.id) for tenant in goal.snapshot.policy.tenants}
+    for tenant, server in before.pop.places.items():
+        if goal.pop.places.get(tenant) not in (None, server) and server in there and tenant in names:
+            known.leaving[server, names[tenant]] = goal.snapshot.generation
+
+
+def _share(goal: _Goal, number: int, leaving: Mapping[tuple[int, str], int]) -> Share:
+    """Whom a server serves, and where the others are."""
+    placed = {
+        tenant.id: server
+        for tenant in goal.snapshot.policy.tenants
+        if (server := goal.pop.places.get(tenant.number)) is not None
+    }
+    kept = {TenantId(tenant) for server, tenant in leaving if server == number}
+    mine = {tenant for tenant, server in placed.items() if server == number} | (kept & placed.keys())
+    elsewhere = {tenant: server for tenant, server in placed.items() if tenant not in mine}
+    return Share(frozenset(mine), elsewhere, goal.pop.settings.misdirect)
+
+
+def _peers(pop: Pop, number: int) -> tuple[Peer, ...]:
+    """The other servers."""
+    others = [each.number for each in pop.servers if each.number != number and each.state is not ServerState.LOST]
+    return tuple(Peer(each, tuple(ipaddress.ip_address(form.format(each)) for form in _MEET)) for each in others)

@@ -1,0 +1,297 @@
+"""The manager of firewall servers: the right share for each, many changes for the price of few, moves without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.compile import servers
+from orchestrator.compile.cacherows import CLASSIFIER
+from orchestrator.compile.exactpairs import HOSTS4, keys_of
+from orchestrator.compile.servers import Ask, ServerCompiler
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.manager import ServerManager, key_of
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.tiers import Tiers
+from orchestrator.edge.settings import EdgeSettings
+from orchestrator.errors import NotFound, TooLarge
+from orchestrator.placement.heavy import HeavySettings
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
+from orchestrator.policy.prefilter import Misdirect, Share
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program
+from orchestrator.store import open_store
+from orchestrator.store.poprecords import NewServer, PopSettings, ServerState
+from orchestrator.store.unit import Unit
+
+TENANTS = 12
+SERVERS = ("fs1", "fs2", "fs3")
+SETTINGS = PopSettings(("outside",), EdgeSettings(functions=8), HeavySettings(0.0, least_packets=10))
+
+
+class Counted(Publisher):
+    """How many programs were published, by server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.published: dict[str, list[Program]] = {}
+
+    def publish(self, program: Program, change: Delta | None = None, *, again: bool = False) -> bool:
+        self.published.setdefault(program.domain, []).append(program)
+        return super().publish(program, change, again=again)
+
+
+class Site:
+    """A service's writing side with a PoP of three servers. `enforced` are the generations that were read back; None:
+    all of them."""
+
+    def __init__(self, url: str, window_s: float = 0.0) -> None:
+        self.store = open_store(url)
+        self.publisher = Counted()
+        self.enforced: set[int] | None = None
+        manager = ServerManager(self.publisher, self._is_enforced, window_s)
+        self.control = Control(self.store, Compiler(Metrics()), Publisher(), tiers=Tiers(servers=manager))
+        self.control.start()
+
+    def _is_enforced(self, _domain: str, generation: int) -> bool:
+        return self.enforced is None or generation in self.enforced
+
+    def begin(self) -> None:
+        def everything(unit: Unit) -> None:
+            unit.domains.create("d1")
+            for number in range(TENANTS):
+                prefix = Prefix.parse(f"10.{number}.0.0/24")
+                unit.tenants.create(f"t{number}", name=f"t{number}", domain="d1", prefixes=(prefix,))
+
+        self.control.write(everything)
+        self.control.write(lambda unit: unit.pops.add("p1", "d1", SETTINGS))
+        for number, name in enumerate(SERVERS, 1):
+            server = NewServer(name, f"to-{name}", 0x0AAC1F040000 + number)
+            self.control.write(lambda unit, server=server: unit.pops.add_server("p1", server))
+
+    def set_list(self, tenant: int, *pairs: int) -> None:
+        rules = tuple(
+            Rule(RuleId(f"r{pair}"), Action.PERMIT, source=Addresses((Prefix.parse(f"192.0.2.{pair}/32"),)),
+                 destination=Addresses((Prefix.parse(f"10.{tenant}.0.{pair}/32"),)))
+            for pair in pairs
+        )  # fmt: skip
+        self.control.write(lambda unit: unit.acls.replace(f"t{tenant}", Acl(rules), author="test"))
+
+    @property
+    def generation(self) -> int:
+        return self.control.read(lambda unit: unit.domains.get("d1").generation)
+
+    def program(self, server: str) -> Program:
+        found = self.publisher.program(key_of("d1", server))
+        assert found is not None
+        return found
+
+    def settle(self) -> None:
+        """Wait until every server was sent the newest generation."""
+        newest = self.generation
+        wait_for(lambda: all(self._at(server) >= newest for server in SERVERS))
+
+    def rest(self) -> None:
+        """Wait until every tenant is served by one server alone."""
+        self.settle()
+        wait_for(lambda: sum(len(served_prefixes(self.program(server))) for server in SERVERS) == TENANTS)
+
+    def _at(self, server: str) -> int:
+        program = self.publisher.program(key_of("d1", server))
+        return -1 if program is None else program.generation
+
+    def share(self, number: int) -> Share:
+        pop = self.control.read(lambda unit: unit.pops.get("p1"))
+        policy = self.control.read(lambda unit: unit.domains.policy("d1")).policy
+        names = {tenant.number: tenant.id for tenant in policy.tenants}
+        mine = frozenset(names[tenant] for tenant, server in pop.places.items() if server == number)
+        others = {names[tenant]: server for tenant, server in pop.places.items() if server != number}
+        return Share(mine, others, pop.settings.misdirect)
+
+    def close(self) -> None:
+        self.control.stop()
+        self.store.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def pairs_at(program: Program) -> int:
+    return len(keys_of(program.flows, HOSTS4))
+
+
+def served_prefixes(program: Program) -> set[str]:
+    """The tenants' prefixes that a program dispatches."""
+    (row,) = [row for row in program.flows.rows() if row.table == 1 and row.match == b"map receivers"]
+    return {line.split()[0] for line in row.instructions.decode().split("\n") if "goto" in line}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/test.db"
+
+
+@pytest.fixture
+def site(url: str) -> Iterator[Site]:
+    made = Site(url)
+    made.begin()
+    yield made
+    made.close()
+
+
+def test_every_server_has_its_tenants_and_nobody_elses(site: Site) -> None:
+    for tenant in range(TENANTS):
+        site.set_list(tenant, 1, 2, 3)
+    site.rest()
+    served = [served_prefixes(site.program(server)) for server in SERVERS]
+    assert set().union(*served) == {f"10.{number}.0.0/24" for number in range(TENANTS)}
+    assert sum(map(len, served)) == TENANTS
+    assert all(served)
+    assert sum(pairs_at(site.program(server)) for server in SERVERS) == 3 * TENANTS
+    policy = site.control.read(lambda unit: unit.domains.policy("d1")).policy
+    for number, server in enumerate(SERVERS, 1):
+        peers = [row for row in site.program(server).flows.rows() if row.table == 10]
+        assert {row.match[2] for row in peers} == {1, 2, 3} - {number}
+        alone, _ = ServerCompiler("x").program(policy, Ask(site.share(number)), 1)
+        rest = [row for row in site.program(server).flows.rows() if row.table != 10]
+        assert {row.key for row in rest} == {row.key for row in alone.flows.rows()}
+
+
+def test_a_change_costs_one_server_one_row_and_the_others_none(site: Site) -> None:
+    site.set_list(5, 1, 2, 3)
+    site.rest()
+    before = {server: site.program(server) for server in SERVERS}
+    site.set_list(5, 1, 2, 3, 4)
+    site.settle()
+    sizes = sorted(len(site.program(server).blocks) - len(before[server].blocks) for server in SERVERS)
+    assert sizes == [0, 0, 1]
+    assert sum(site.program(server).digest == before[server].digest for server in SERVERS) == 2
+
+
+def test_what_servers_cannot_hold_is_refused_and_nothing_changes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.settle()
+    generation = site.generation
+
+    def refuses(*_: object) -> None:
+        raise TooLarge("too large for a server", place="rules[0]")
+
+    monkeypatch.setattr(servers, "taken_out", refuses)
+    with pytest.raises(TooLarge, match=r"tenants\[t1\].acl: rules\[0\]: too large|tenants\[t1\]"):
+        site.set_list(1, 7)
+    assert site.generation == generation
+    assert sum(pairs_at(site.program(server)) for server in SERVERS) == 0
+
+
+def test_a_burst_comes_to_the_right_state_in_few_programs(url: str) -> None:
+    site = Site(url, window_s=0.5)
+    site.begin()
+    site.rest()
+    count = {server: len(site.publisher.published[key_of("d1", server)]) for server in SERVERS}
+    began = time.monotonic()
+    updates = 0
+    for turn in range(8):
+        for tenant in range(TENANTS):
+            site.set_list(tenant, *range(1, turn + 2))
+            updates += 1
+    site.settle()
+    windows = (time.monotonic() - began) / 0.5
+    assert sum(pairs_at(site.program(server)) for server in SERVERS) == 8 * TENANTS
+    for server in SERVERS:
+        published = len(site.publisher.published[key_of("d1", server)]) - count[server]
+        assert 1 <= published <= min(windows + 2, updates)
+    site.close()
+
+
+def test_killed_in_a_window_nothing_is_lost(url: str) -> None:
+    site = Site(url, window_s=600.0)
+    site.begin()
+    site.set_list(3, 1, 2, 3)  # its server has just been sent a program, and waits for the end of its window
+    generation = site.generation
+    assert any(site._at(server) < generation for server in SERVERS)
+    site.close()
+    successor = Site(url)
+    successor.rest()
+    assert sum(pairs_at(successor.program(server)) for server in SERVERS) == 3
+    successor.close()
+
+
+def test_who_moves_is_served_by_both_until_everybody_holds_it(site: Site) -> None:
+    site.set_list(4, 1, 2)
+    site.rest()
+    site.enforced = set()
+    names = {
+        tenant.number: tenant.id for tenant in site.control.read(lambda unit: unit.domains.policy("d1")).policy.tenants
+    }
+    pop = site.control.read(lambda unit: unit.pops.get("p1"))
+    (tenant,) = [number for number, name in names.items() if name == TenantId("t4")]
+    old = pop.places[tenant]
+    new = next(number for number in (1, 2, 3) if number != old)
+    site.control.write(lambda unit: unit.pops.place("p1", {"t4": SERVERS[new - 1]}))
+    site.settle()
+    generation = site.generation
+    for number in (old, new):
+        assert "10.4.0.0/24" in served_prefixes(site.program(SERVERS[number - 1]))
+    site.enforced.add(generation)
+    wait_for(lambda: "10.4.0.0/24" not in served_prefixes(site.program(SERVERS[old - 1])))
+    assert "10.4.0.0/24" in served_prefixes(site.program(SERVERS[new - 1]))
+    assert pairs_at(site.program(SERVERS[old - 1])) == 0
+
+
+def test_a_lost_servers_tenants_are_served_by_the_others_at_once(site: Site) -> None:
+    site.rest()
+    mine = served_prefixes(site.program("fs1"))
+    assert mine
+    site.control.write(lambda unit: unit.pops.set_server_state("p1", "fs1", ServerState.LOST))
+    site.settle()
+    others = served_prefixes(site.program("fs2")) | served_prefixes(site.program("fs3"))
+    assert mine <= others
+    wait_for(lambda: not served_prefixes(site.program("fs1")))
+    for server in ("fs2", "fs3"):
+        assert all(row.match[2] != 1 for row in site.program(server).flows.rows() if row.table == 10)
+
+
+def test_rows_for_classifiers_come_and_go_with_the_setting(site: Site) -> None:
+    site.set_list(1, 1, 2)
+    site.rest()
+    digests = {server: site.program(server).digest for server in SERVERS}
+    for wanted in (True, False):
+        laid_out = replace(SETTINGS, classify=wanted)
+        site.control.write(lambda unit, laid_out=laid_out: unit.pops.set_settings("p1", laid_out))
+        site.settle()
+        counts = [int((site.program(server).flows.table == CLASSIFIER).sum()) for server in SERVERS]
+        assert sum(counts) == (TENANTS * 3 + 2 if wanted else 0)  # each its default and two kinds of return traffic
+    assert {server: site.program(server).digest for server in SERVERS} == digests
+
+
+@pytest.mark.parametrize("misdirect", Misdirect)
+def test_the_way_of_misdirected_packets_is_a_setting(site: Site, misdirect: Misdirect) -> None:
+    laid_out = replace(SETTINGS, misdirect=misdirect)
+    site.control.write(lambda unit: unit.pops.set_settings("p1", laid_out))
+    site.settle()
+    rows = {row.match for row in site.program("fs1").flows.rows() if row.table == 1}
+    assert (b"chain misdirects" in rows) == (misdirect is Misdirect.REHOME)
+
+
+async def _watch(site: Site, server: str) -> object:
+    return await site.control.watch("d1", None, 5.0, stored_generation=site.generation, server=server)
+
+
+def test_a_server_watches_its_own_program(site: Site) -> None:
+    site.settle()
+    answer = asyncio.run(_watch(site, "fs2"))
+    assert answer is not None
+    assert answer.digest == site.program("fs2").digest  # type: ignore[attr-defined]
+    with pytest.raises(NotFound, match="no firewall server 'nobody'"):
+        asyncio.run(_watch(site, "nobody"))
