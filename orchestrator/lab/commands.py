@@ -1,4 +1,4 @@
-"""`aclflow lab up | down | status | exec` and `aclflow demo`: the lab on the command line."""
+"""`aclflow lab up | down | status | migrate | exec` and `aclflow demo`: the lab on the command line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from orchestrator.lab import pop, scenes, spec
 from orchestrator.lab.demo import run
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
+from orchestrator.lab.migration import migrate
 from orchestrator.lab.namespaces import need_root
 from orchestrator.lab.screen import Screen
 from orchestrator.lab.service import ControlPlane
@@ -40,6 +41,7 @@ def up(
         Path, typer.Option("--pop", help="Description of the point of presence, in YAML.")
     ] = spec.DEFAULT_FILE,
     prefix: Prefix = DEFAULT_PREFIX,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS everywhere: service, agents, OpenFlow.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Network and switches only: no service, no controller.")] = False,
 ) -> None:
     """Bring a point of presence up, and leave it running. Tenants have empty lists: nothing is permitted yet."""
@@ -51,13 +53,14 @@ def up(
         if bare:
             return
         try:
-            plane = ControlPlane(lab)
+            plane = ControlPlane(lab, tls=tls)
             plane.start({}, progress=console.print)
         except BaseException:
             interrupts.ignore()
             pop.down(layout)
             raise
-    console.print(f"API {plane.url}, token {plane.token}", soft_wrap=True)
+    believed = f", authority {plane.authority}" if plane.authority is not None else ""
+    console.print(f"API {plane.url}, token {plane.token}{believed}", soft_wrap=True)
 
 
 @app.command()
@@ -80,6 +83,23 @@ def status(prefix: Prefix = DEFAULT_PREFIX, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(asdict(seen), indent=2))
     else:
         _show(seen, Console())
+
+
+@app.command(name="migrate")
+def move(
+    endpoint: Annotated[str, typer.Argument(help="A tenant's endpoint.")],
+    host: Annotated[str, typer.Argument(help="The host that it is to be on.")],
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: AsJson = False,
+) -> None:
+    """Move an endpoint to another host of its domain, and tell for how long it was cut off."""
+    need_root()
+    moved = migrate(pop.find(Layout(prefix)), endpoint, host)
+    if as_json:
+        typer.echo(json.dumps(asdict(moved), indent=2))
+    else:
+        where = f"{moved.endpoint} moved from {moved.before} to {moved.after}"
+        typer.echo(f"{where}; it was cut off for {moved.gap_s * 1000:.0f} ms")
 
 
 @app.command(name="exec", context_settings={"ignore_unknown_options": True})

@@ -1,6 +1,7 @@
 """`aclflow demo`: a point of presence, a real access list, real packets, and a table that says who decided what.
 
-    network, Open vSwitch ── service, controller ── lists ── trials ── table ── console ── stays up until Ctrl-C
+    network, Open vSwitch ── service, controllers ── lists ── trials ── table ── console ── stays up until Ctrl-C
+                                                                └─ with a PoP: heavy hitters, trials again, ways
 
 Without a list of one's own, two tenants with the lists that ship beside this module hold real conversations (TCP, UDP,
 ping). With one, a single tenant owns everything, and for some of its rules a packet is made whose first match is that
@@ -23,6 +24,7 @@ from orchestrator.lab.scenes import Scene
 from orchestrator.lab.screen import Screen
 from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.trials import Report
+from orchestrator.lab.ways import gather
 
 _COUNTERS_PATIENCE_S = 15.0
 _WATCH_S = 1.0
@@ -64,7 +66,11 @@ def try_out(lab: Lab, plane: ControlPlane, scene: Scene, screen: Screen) -> Repo
         made = scene.act(lab, policy)
         screen.step("counters")
         after = counters.read_until(service, before, trials.growth(made), _COUNTERS_PATIENCE_S)
-    return Report(policy, made, before, after)
+    ways = None
+    if scene.spec.servers:
+        screen.step("heavy hitters, and the same again")
+        ways = gather(lab, plane, policy, scene.act)
+    return Report(policy, made, before, after, ways)
 
 
 def _stay(lab: Lab, plane: ControlPlane, screen: Screen) -> None:

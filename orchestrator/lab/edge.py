@@ -3,8 +3,11 @@
     priority   what
     3000       from a client, with a tenant's address as its source: dropped, for only the edge can tell
     2000       ARP requests and neighbour solicitations of clients: answered, whatever address they ask for
-    1500 + n   from a client to an endpoint's prefix (n bits), and from a host: to the firewall VNF, if there is one
+    1500 + n   from a client to an endpoint's prefix (n bits), and from a host: to the firewall VNF, if there is one,
+               or to the switch that spreads traffic over several
+               Where there is an edge switch: from a client to an endpoint's prefix to that
     1000 + n   to the gateway's MAC address: by longest prefix (n bits), to the endpoint's host or to the client
+    500        from a client to an address that is nobody's, where there is an edge switch: to that
     0          the rest: dropped
 
 What else a frame may be is the hosts' business.
@@ -15,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.lab import spreader
+from orchestrator.lab.popswitch import FROM_CLIENTS
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec, format_mac
 from orchestrator.policy.addresses import Family, Prefix
 
@@ -22,6 +27,7 @@ GATEWAY_IPV4 = "169.254.1.1"
 GATEWAY_IPV6 = "fe80::1"
 
 _ADVERTISE = 1
+_ELSEWHERE_PRIORITY = 500
 _PREFIX_PRIORITY = 1000
 _FIREWALL_PRIORITY = 1500
 _NEIGHBOUR_PRIORITY = 2000
@@ -31,7 +37,10 @@ _SPOOFED_PRIORITY = 3000
 def flows(spec: PopSpec) -> str:
     """The whole table of the edge bridge, one flow a line."""
     steered = [flow for firewall in spec.firewalls for flow in _through(spec, firewall)]
-    lines = [*_spoofed(spec), *_neighbours(spec), *steered, *_destinations(spec), "priority=0,actions=drop"]
+    steered += _spread(spec) if spec.spread else ()
+    steered += _to_edge_switch(spec) if spec.servers else ()
+    spoofed = () if spec.servers else _spoofed(spec)  # which an edge switch does by itself
+    lines = [*spoofed, *_neighbours(spec), *steered, *_destinations(spec), "priority=0,actions=drop"]
     return "\n".join(lines) + "\n"
 
 
@@ -75,6 +84,30 @@ def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
     for host in spec.hosts:
         for family in ("ip", "ipv6"):
             yield _enter(right, host.edge_port, family, _FIREWALL_PRIORITY)
+
+
+def _spread(spec: PopSpec) -> Iterator[str]:
+    """What has not been through a firewall yet goes to the switch that chooses one."""
+    addressed = f"eth_dst={format_mac(GATEWAY_MAC)}"
+    for client in spec.clients:
+        for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
+            priority, way = _FIREWALL_PRIORITY + prefix.length, f'output:"{spreader.FROM_CLIENTS}"'
+            yield f'priority={priority},in_port="{client.port}",{_to(prefix)},{addressed},actions={way}'
+    for host in spec.hosts:
+        for family in ("ip", "ipv6"):
+            match = f'in_port="{host.edge_port}",{family},{addressed}'
+            yield f'priority={_FIREWALL_PRIORITY},{match},actions=output:"{spreader.FROM_HOSTS}"'
+
+
+def _to_edge_switch(spec: PopSpec) -> Iterator[str]:
+    """What clients send meets the edge switch, unless it is for other clients; it and its servers send on what may."""
+    for client in spec.clients:
+        sent = f'in_port="{client.port}",eth_dst={format_mac(GATEWAY_MAC)}'
+        for family in ("ip", "ipv6"):
+            yield f'priority={_ELSEWHERE_PRIORITY},{sent},{family},actions=output:"{FROM_CLIENTS}"'
+        for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
+            priority = _FIREWALL_PRIORITY + prefix.length
+            yield f'priority={priority},{sent},{_to(prefix)},actions=output:"{FROM_CLIENTS}"'
 
 
 def _enter(side: tuple[str, str, int], from_port: str, match: str, priority: int) -> str:

@@ -48,10 +48,9 @@ class Layout:
     def management_link(self) -> str:
         return f"{self.prefix}mgmt"
 
-    @property
-    def firewall_link(self) -> str:
+    def firewall_link(self, number: int = 0) -> str:
         """The root namespace's end of the link over which a firewall's agent reaches the service."""
-        return f"{self.prefix}fw"
+        return f"{self.prefix}fw{number or ''}"
 
     @property
     def state_file(self) -> Path:

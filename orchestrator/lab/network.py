@@ -101,8 +101,9 @@ def has_management(layout: Layout) -> bool:
 
 
 def _management_links(root: IPRoute, layout: Layout) -> list[int]:
-    names = (layout.management_link, layout.firewall_link)
-    return [index for name in names for index in root.link_lookup(ifname=name)]
+    names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in root.get_links()}
+    first = layout.firewall_link()
+    return [index for index, name in names.items() if name == layout.management_link or name.startswith(first)]
 
 
 def create_links(layout: Layout, spec: PopSpec) -> None:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from orchestrator.errors import Conflict, Missing
-from orchestrator.lab import edge, namespaces, network, processes, vnf
+from orchestrator.lab import edge, namespaces, network, processes, rehoming, spreader, vnf
 from orchestrator.lab.layout import DEFAULT_PREFIX, MARK, Layout
 from orchestrator.lab.ovs import DATABASE, OpenVSwitch
+from orchestrator.lab.popswitch import POP_SWITCH, REHOME_BRIDGE
 from orchestrator.lab.processes import Process
 from orchestrator.lab.spec import PopSpec
 from orchestrator.lab.state import State, create, only_one, read, update
@@ -73,6 +74,11 @@ class Lab:
         """Where the switches look for their controller: an address of the root namespace."""
         return self._state.management.controller, CONTROLLER_PORT
 
+    @property
+    def is_secured(self) -> bool:
+        """Whether everybody speaks TLS here: with the service, and switches with their controller."""
+        return (self._state.api or "").startswith("https://")
+
     def inside(self, node: str, call: Callable[[], Result]) -> Result:
         """Run something in a client's or an endpoint's namespace. Raises NotFound for no such node."""
         return namespaces.inside(self.namespace(node), call)
@@ -81,7 +87,7 @@ class Lab:
         """Where a node or a firewall lives; ``ovs`` is where the switches do. Raises NotFound."""
         if node == "ovs":
             return self.layout.ovs_namespace
-        is_firewall = node in (firewall.name for firewall in self.spec.firewalls)
+        is_firewall = node in (firewall.name for firewall in self.spec.filters)
         return self.layout.namespace(node if is_firewall else self.spec.node(node).name)
 
     def start(
@@ -121,9 +127,10 @@ class Lab:
         """
         if not processes.alive(self._state.process(DATABASE)):
             return
+        scheme = "ssl" if self.is_secured else "tcp"
         for host in self.spec.hosts:
             target = self.ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
-            with_port = f"tcp:{self.controller_address[0]}:{CONTROLLER_PORT}"
+            with_port = f"{scheme}:{self.controller_address[0]}:{CONTROLLER_PORT}"
             fresh = with_port.rpartition(":")[0] if target == with_port else with_port
             self.ovs.vsctl("--no-wait", "set", "controller", host.name, f'target="{fresh}"')
 
@@ -202,6 +209,8 @@ def _build(layout: Layout, spec: PopSpec, progress: Progress) -> Lab:
     create(layout, lab.state)
     network.create_links(layout, spec)
     vnf.create(layout, spec, lab.state.management)
+    for server in spec.servers:
+        rehoming.join(layout, server)
     progress("Open vSwitch")
     lab.ovs.create()
     lab.start_database()
@@ -224,6 +233,25 @@ def _bridges(spec: PopSpec, controller: tuple[str, int]) -> list[str]:
         ports = (endpoint.port for endpoint in spec.endpoints if endpoint.host == host.name)
         for port in (host.uplink, *ports):
             commands += ["--", "add-port", host.name, port]
+    if spec.servers:
+        commands += _pop_switch(spec, controller[0])
+    if spec.spread:
+        commands += [
+            "--",
+            *_bridge(spreader.BRIDGE, spreader.DATAPATH),
+            *spreader.SPREAD_SWITCH.commands(EDGE_BRIDGE, controller[0]),
+        ]
+    return commands
+
+
+def _pop_switch(spec: PopSpec, controller: str) -> list[str]:
+    """The edge switch with its servers, and the segment on which servers meet."""
+    commands = ["--", *_bridge(POP_SWITCH.name, POP_SWITCH.datapath), *POP_SWITCH.commands(EDGE_BRIDGE, controller)]
+    commands += ["--", "add-br", REHOME_BRIDGE, "--", "set", "bridge", REHOME_BRIDGE, "datapath_type=netdev"]
+    for server in spec.servers:
+        (left, _, _), (right, _, _) = server.ports
+        for bridge, port in ((POP_SWITCH.name, left), (EDGE_BRIDGE, right), (REHOME_BRIDGE, server.rehome_port)):
+            commands += ["--", "add-port", bridge, port]
     return commands
 
 

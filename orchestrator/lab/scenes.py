@@ -11,7 +11,7 @@ from orchestrator.lab import spec, trials
 from orchestrator.lab.aims import TENANT, aims, description
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.sockets import Conversation
-from orchestrator.lab.spec import PopSpec
+from orchestrator.lab.spec import FirewallSpec, PopSpec
 from orchestrator.lab.trials import Trial
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats import registry
@@ -25,6 +25,9 @@ SHIPPED: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "bank": ("bank.iptables", ()),
 }
 """The files that ship and the lists to read in them, by tenant of the default point of presence."""
+
+SERVERS = ("fs1", "fs2")
+"""The firewall servers behind the edge switch of the default point of presence."""
 
 MOST_TRIALS = 40
 """The format whose files hold many lists."""
@@ -67,7 +70,7 @@ def shipped() -> Scene:
     """The lists that ship, tried with conversations."""
     read = {TenantId(tenant): read_file(POLICIES / file, None, lists) for tenant, (file, lists) in SHIPPED.items()}
     return Scene(
-        spec.load(),
+        replace(spec.load(), servers=tuple(FirewallSpec(name, number=n) for n, name in enumerate(SERVERS, 1))),
         {tenant: imported.acl for tenant, imported in read.items()},
         lambda lab, policy: trials.talk(lab, policy, CONVERSATIONS),
         tuple(f"{tenant}: {note}" for tenant, imported in read.items() for note in imported.notes),

@@ -11,12 +11,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from orchestrator.client.pops import share_of, ways
 from orchestrator.lab import words
 from orchestrator.lab.layout import DEFAULT_PREFIX
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.trials import Report, Trial
+from orchestrator.lab.trials import Report, Trial, Ways
 
-_STEPS = 8
+_STEPS = 14
 """How often a demo announces something before its table."""
 
 _MOST_NOTES = 12
@@ -59,6 +60,32 @@ class Screen:
             self._console.print(f"[bold red]DISAGREEMENT[/] {_sentence(trial, report)}")
         good = len(report.trials) - len(report.wrong)
         self._console.print(f"{good} of {len(report.trials)} trials went as the policy says.")
+        if report.ways is not None:
+            self._show_ways(report.ways, report)
+
+    def _show_ways(self, gone: Ways, report: Report) -> None:
+        """Where packets went in the PoP, and how it was with heavy hitters."""
+        for trial in gone.again:
+            if not trial.agrees:
+                self._console.print(f"[bold red]DISAGREEMENT[/] with heavy hitters: {_sentence(trial, report)}")
+        if gone.strayed:
+            self._console.print(f"[bold red]DISAGREEMENT[/] {gone.strayed} packets that no rule permits got somewhere")
+        table = Table(box=SIMPLE_HEAD, title="where packets from outside went", title_justify="left")
+        for heading in ("way", "packets", "bytes"):
+            table.add_column(heading, overflow="fold", justify="left" if heading == "way" else "right")
+        for row in ways(gone.traffic):
+            table.add_row(*map(escape, row))
+        self._console.print(table)
+        shares = Table(box=SIMPLE_HEAD, title="what heavy hitters spare the firewall servers", title_justify="left")
+        for heading in ("tenant", "server", "past it", "met it", "share past it"):
+            shares.add_column(heading)
+        for name, each in gone.traffic["tenants"].items():
+            counted = (f"{each[which]['packets']:,}" for which in ("bypassed", "served"))
+            shares.add_row(escape(name), escape(each["server"] or ""), *counted, share_of(each))
+        self._console.print(shares)
+        again = sum(trial.agrees for trial in gone.again)
+        said = ", ".join(gone.chosen) or "none"
+        self._console.print(f"{again} of {len(gone.again)} trials went so again with heavy hitters ({escape(said)}).")
 
     def invite(self, url: str, console: str, token: str, lab: Lab) -> None:
         """Where everything is, while it stays up."""
@@ -105,7 +132,7 @@ def _row(trial: Trial, report: Report) -> tuple[str, ...]:
         "[green]permit[/]" if trial.expected else "[magenta]refuse[/]",
         "[green]passed[/]" if trial.seen else "[magenta]nothing[/]",
         escape(words.of_line(report.policy, trial.line)),
-        f"{report.before[trial.line]} -> {report.after[trial.line]}",
+        f"{report.before[trial.line]} -> {report.after[trial.line]}" if trial.met_host else "at its server",
     )
 
 

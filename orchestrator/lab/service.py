@@ -5,6 +5,8 @@
       onboarding  domain, hosts, tenants, endpoints, lists: over REST, as anybody would
       controller  `aclflow controller`, listening on the root namespace's end of the management link
       agents      `aclflow agent`, one in each firewall VNF
+      tls         where asked for: an authority in the service's directory, everybody enrolled with a certificate of it,
+                  OpenFlow by a certificate of the switches'
       console     `aclflow console` on a free port of 127.0.0.1, where somebody will look at it
 
 Each can be killed and started again: ports, tokens and credentials are in the run directory.
@@ -12,28 +14,41 @@ Each can be killed and started again: ports, tokens and credentials are in the r
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from orchestrator.client import Client, Enforced, Host
 from orchestrator.errors import Missing, Unreachable
-from orchestrator.lab import processes
+from orchestrator.identity.files import AuthorityDir, write_file, write_key
+from orchestrator.identity.requests import new_key, request_of
+from orchestrator.lab import processes, spreader
 from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import DATABASE, SWITCH
 from orchestrator.lab.pop import Lab, Progress
+from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec
+from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec, format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
+from orchestrator.store.clock import utc_now
 from orchestrator.store.records import Role
 
 SERVICE = "service"
 CONTROLLER = "controller"
 CONSOLE = "console"
+SPREADER = "spreader"
+EDGE_CONTROLLER = "edge-controller"
+COUNT_EVERY_S = 1.0
+COUNTING = ("--count-every", str(COUNT_EVERY_S))
+"""How often the PoP's edge and its servers are asked what they have counted."""
+POP = "pop"
+"""What the lab's point of presence is called at the service."""
 
 COMMAND = (sys.executable, "-m", "orchestrator.cli")
 """How this program calls itself."""
@@ -52,8 +67,13 @@ def agent_of(firewall: FirewallSpec) -> str:
 class ControlPlane:
     """The service and the controller of one lab."""
 
-    def __init__(self, lab: Lab, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self, lab: Lab, command: Sequence[str] = COMMAND, *, tls: bool = False, cap_mbps: float | None = None
+    ) -> None:
+        """`cap_mbps`: what each VNF of a fleet lets through at most, where the lab spreads traffic over one."""
+        self._cap_mbps = cap_mbps
         self._lab = lab
+        self._tls = tls or lab.is_secured
         self._command = tuple(command)
         self._console_port: int | None = None
 
@@ -71,7 +91,12 @@ class ControlPlane:
 
     def client(self) -> Client:
         """An administrator's client; close it when done."""
-        return Client(self.url, self.token)
+        return Client(self.url, self.token, authority=self.authority)
+
+    @property
+    def authority(self) -> Path | None:
+        """Whose certificate the service shows; None in a lab without TLS."""
+        return self._authority_dir.certificate if self._tls else None
 
     # ------------------------------------------------------------------------------------------------------ processes
 
@@ -90,7 +115,14 @@ class ControlPlane:
             self.start_controller(client.invite_enforcer(self._lab.spec.domain))
             progress("tenants and their access lists")
             generation = self._onboard(client, acls)
-            for firewall in self._lab.spec.firewalls:
+            self._secure_switches(client)
+            if self._lab.spec.spread:
+                progress("controller of the spreading switch")
+                self.start_spreader(client.invite_enforcer(self._lab.spec.domain))
+            if self._lab.spec.servers:
+                progress("controller of the edge switch")
+                self.start_edge_controller(client.invite_enforcer(self._lab.spec.domain))
+            for firewall in self._lab.spec.filters:
                 progress(f"agent of {firewall.name}")
                 self.start_agent(firewall, client.invite_enforcer(self._lab.spec.domain))
             progress("waiting until it is enforced")
@@ -101,17 +133,31 @@ class ControlPlane:
         if self._lab.state.api is None:
             self._make_token()
             # where a firewall's agent must reach it: still on this machine alone
-            host = self._lab.state.management.controller if self._lab.spec.firewalls else "127.0.0.1"
-            self._lab.serving_at(f"http://{host}:{_free_port()}")
-        host, _, port = self.url.removeprefix("http://").rpartition(":")
+            host = self._lab.state.management.controller if self._lab.spec.has_agents else "127.0.0.1"
+            self._lab.serving_at(f"{'https' if self._tls else 'http'}://{host}:{_free_port()}")
+            if self._tls:
+                self._authority_dir.create("lab", utc_now())
+        parts = urlsplit(self.url)
         settings = {
             "ACLFLOW_STATE_DIR": str(self._service_dir),
-            "ACLFLOW_LISTEN_HOST": host,
-            "ACLFLOW_LISTEN_PORT": port,
+            "ACLFLOW_LISTEN_HOST": parts.hostname or "",
+            "ACLFLOW_LISTEN_PORT": str(parts.port),
+            "ACLFLOW_TLS" if self._tls else "ACLFLOW_PLAIN_HTTP": "yes",  # the address is of this machine alone
+            "ACLFLOW_URL": self.url,
+            **self._cloud_settings(),
         }
         process = self._lab.start(SERVICE, [*self._command, "serve"], settings=settings)
         with self.client() as client:
             self._wait_for(process, client.is_ready)
+
+    def _cloud_settings(self) -> dict[str, str]:
+        """A lab that spreads traffic is the cloud in which its service makes the VNFs."""
+        if not self._lab.spec.spread:
+            return {}
+        file = self._service_dir / "cloud.yaml"
+        cap = {} if self._cap_mbps is None else {"cap_mbps": self._cap_mbps}
+        file.write_text(json.dumps({"kind": "lab", "prefix": self._lab.layout.prefix, **cap}))
+        return {"ACLFLOW_CLOUD": str(file)}
 
     def start_controller(self, invitation: str = "") -> None:
         """Start the controller (again), and wait until switches can reach it; the first start needs an invitation."""
@@ -121,16 +167,45 @@ class ControlPlane:
             "ACLFLOW_TOKEN": invitation,
         }
         address, port = self._lab.controller_address
-        arguments = [*self._command, "controller", "--listen", f"{address}:{port}"]
+        arguments = [*self._command, "controller", "--listen", f"{address}:{port}", *(["--tls"] if self._tls else [])]
         process = self._lab.start(CONTROLLER, arguments, settings=settings)
         self._wait_for(process, lambda: _is_listening(address, port))
         self._lab.redial()
+
+    def start_edge_controller(self, invitation: str = "") -> None:
+        """Start the edge switch's controller (again); the first start needs an invitation."""
+        settings = {
+            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / EDGE_CONTROLLER),
+            "ACLFLOW_URL": self.url,
+            "ACLFLOW_TOKEN": invitation,
+        }
+        address, _ = self._lab.controller_address
+        port = POP_SWITCH.controller_port
+        named = ["--name", EDGE_CONTROLLER, "--listen", f"{address}:{port}", "--tier", "edge", *COUNTING]
+        process = self._lab.start(EDGE_CONTROLLER, [*self._command, "controller", *named], settings=settings)
+        self._wait_for(process, lambda: _is_listening(address, port))
+        POP_SWITCH.redial(self._lab.ovs, address)
+
+    def start_spreader(self, invitation: str = "") -> None:
+        """Start the spreading switch's controller (again); the first start needs an invitation."""
+        settings = {
+            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / SPREADER),
+            "ACLFLOW_URL": self.url,
+            "ACLFLOW_TOKEN": invitation,
+        }
+        address, _ = self._lab.controller_address
+        port = spreader.CONTROLLER_PORT
+        named = ["--name", SPREADER, "--listen", f"{address}:{port}", "--spreads", spreader.DATAPATH]
+        process = self._lab.start(SPREADER, [*self._command, "controller", *named], settings=settings)
+        self._wait_for(process, lambda: _is_listening(address, port))
+        spreader.SPREAD_SWITCH.redial(self._lab.ovs, address)
 
     def start_console(self) -> str:
         """Start the web console (again), and wait until it listens; where to sign in, as the administrator."""
         self._console_port = self._console_port or _free_port()
         arguments = [*self._command, "console", "--url", self.url, "--port", str(self._console_port)]
-        process = self._lab.start(CONSOLE, arguments)
+        settings = {"ACLFLOW_AUTHORITY": str(self.authority or "")}
+        process = self._lab.start(CONSOLE, arguments, settings=settings)
         port = self._console_port
         self._wait_for(process, lambda: _is_listening("127.0.0.1", port))
         return f"http://127.0.0.1:{port}/login#token={self.token}"
@@ -143,7 +218,10 @@ class ControlPlane:
             "ACLFLOW_TOKEN": invitation,
         }
         interfaces = [word for name in (LEFT, RIGHT) for word in ("--interface", name)]
-        arguments = ["agent", "--driver", firewall.plane.value, "--name", firewall.name, *interfaces]
+        is_server = firewall in self._lab.spec.servers
+        driver = "firewall-server" if is_server else firewall.plane.value
+        counting = COUNTING if is_server else ()
+        arguments = ["agent", "--driver", driver, "--name", firewall.name, *interfaces, *counting]
         namespace = self._lab.layout.namespace(firewall.name)
         self._lab.start(agent_of(firewall), [*self._command, *arguments], namespace=namespace, settings=settings)
 
@@ -154,8 +232,10 @@ class ControlPlane:
             SWITCH: self._lab.start_switch,
             SERVICE: self.start_service,
             CONTROLLER: self.start_controller,
+            SPREADER: self.start_spreader,
+            EDGE_CONTROLLER: self.start_edge_controller,
             CONSOLE: self.start_console,
-            **{agent_of(each): partial(self.start_agent, each) for each in self._lab.spec.firewalls},
+            **{agent_of(each): partial(self.start_agent, each) for each in self._lab.spec.filters},
         }
         ended = {process.name for process in self._lab.state.processes if not processes.alive(process)}
         for name, start in restart.items():
@@ -179,14 +259,39 @@ class ControlPlane:
         generation = 0
         for host in spec.hosts:
             generation = client.add_host(spec.domain, Host(host.name, int(host.datapath_id, 16), host.uplink))
+        for firewall in spec.filters:
+            generation = client.add_firewall(spec.domain, firewall.name, firewall.plane.value)
+        if spec.servers:
+            generation = self._onboard_pop(client)  # before tenants, so that none has to move
         for tenant in spec.tenants:
             client.create_tenant(tenant.id, domain=spec.domain, prefixes=tenant.prefixes)
-        for firewall in spec.firewalls:
-            generation = client.add_firewall(spec.domain, firewall.name, firewall.plane.value)
         for endpoint in spec.endpoints:
             generation = client.put_endpoint(spec.domain, endpoint_of(endpoint)).generation
         for tenant_id, acl in acls.items():
             generation = client.put_acl(tenant_id, acl).generation
+        return generation
+
+    def _secure_switches(self, client: Client) -> None:
+        """Give the lab's Open vSwitch a key and a certificate, where it speaks TLS: it is the switch of every host."""
+        if not self._tls:
+            return
+        key, certificate = (self._lab.ovs.run_dir / name for name in ("switches.key", "switches.pem"))
+        first, *others = (host.name for host in self._lab.spec.hosts)
+        made = new_key()
+        issued = client.issue_switch(self._lab.spec.domain, first, request_of(made, first), also=others)
+        write_key(key, made)
+        write_file(certificate, issued.certificate.encode(), 0o644)
+        self._lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(self._authority_dir.certificate))
+        self._lab.redial()
+
+    def _onboard_pop(self, client: Client) -> int:
+        """The PoP with its edge switch and servers; heavy hitters are chosen when somebody asks for it."""
+        spec = self._lab.spec
+        client.add_pop(POP, spec.domain, (OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
+        generation = client.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), UPLINK_PORT))
+        for server in spec.servers:
+            (port, _, mac), _ = server.ports
+            generation = client.add_pop_server(POP, server.name, port, format_mac(mac))
         return generation
 
     # -------------------------------------------------------------------------------------------------------- the rest
@@ -194,6 +299,10 @@ class ControlPlane:
     @property
     def _service_dir(self) -> Path:
         return self._lab.layout.run_dir / SERVICE
+
+    @property
+    def _authority_dir(self) -> AuthorityDir:
+        return AuthorityDir(self._service_dir / "authority")
 
     @property
     def _token_file(self) -> Path:

@@ -6,6 +6,8 @@
     tenants:   [{id, prefixes}]
     endpoints: [{name, tenant, host, addresses, port?, mac?, silent?}]
     firewalls: [{name, plane?}]                               a VNF between the edge and the hosts; one at most
+    servers:   [{name, plane?}]                               instead: an edge switch, and firewall servers behind it
+    spread:    true                                           instead: a switch that spreads over a fleet of VNFs
 
 Addresses may be prefixes: a node then is sent everything inside them, but its own network stack holds single addresses
 only; that of a `silent` node holds none, so that it answers nothing. Left out, `port` is the endpoint's name; MAC
@@ -35,7 +37,10 @@ FIREWALL_MACS = 0x0AAC1F030000
 HOST_DATAPATHS = 0x0000AC1F00000100
 """Locally administered MAC addresses and datapath ids are these plus the item's position, from 1."""
 
-RESERVED_NAMES = frozenset({"edge", "ovs", "mgmt", "ovs-netdev", "lo"})
+RESERVED_NAMES = frozenset(
+    {"edge", "spread", "spread-out", "spread-in", "sp-out", "sp-in", "pop", "pop-out", "out-pop", "pop-wan", "wan-pop"}
+    | {"rehome", "ovs", "mgmt", "ovs-netdev", "lo"}
+)
 
 Item = TypeVar("Item")
 
@@ -100,15 +105,22 @@ LEFT, RIGHT = "left", "right"
 
 @dataclass(frozen=True, slots=True)
 class FirewallSpec:
-    """A firewall VNF between the edge and the hosts, and what it filters with."""
+    """A firewall VNF between the edge and the hosts, and what it filters with; `number` tells several apart."""
 
     name: str
     plane: Plane = Plane.NFTABLES
+    number: int = 0
 
     @property
     def ports(self) -> tuple[tuple[str, str, int], ...]:
         """Interface on the edge bridge, interface inside, MAC address inside: left, then right."""
-        return (f"fl-{self.name}", LEFT, FIREWALL_MACS + 1), (f"fr-{self.name}", RIGHT, FIREWALL_MACS + 2)
+        first = FIREWALL_MACS + 2 * self.number
+        return (f"fl-{self.name}", LEFT, first + 1), (f"fr-{self.name}", RIGHT, first + 2)
+
+    @property
+    def rehome_port(self) -> str:
+        """Interface on the bridge on which servers meet."""
+        return f"fh-{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +133,8 @@ class PopSpec:
     tenants: tuple[TenantSpec, ...]
     endpoints: tuple[EndpointSpec, ...]
     firewalls: tuple[FirewallSpec, ...] = ()
+    spread: bool = False
+    servers: tuple[FirewallSpec, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -146,6 +160,13 @@ class PopSpec:
             _claim(interfaces, endpoint.port, f"endpoints[{index}].port")
         if len(self.firewalls) > 1:
             raise BadInput("a lab has one firewall in its path at most", place="firewalls[1]")
+        if bool(self.firewalls) + self.spread + bool(self.servers) > 1:
+            reason = "a lab has a firewall in its path, spreads over several, or has an edge switch: one of these"
+            raise BadInput(reason, place="spread" if self.spread else "servers")
+        for index, server in enumerate(self.servers):
+            _claim(nodes, server.name, f"servers[{index}].name")
+            for interface in (*(port for port, _, _ in server.ports), server.rehome_port):
+                _claim(interfaces, interface, f"servers[{index}].name")
         for index, firewall in enumerate(self.firewalls):
             _claim(nodes, firewall.name, f"firewalls[{index}].name")
             for port, _, _ in firewall.ports:
@@ -185,6 +206,16 @@ class PopSpec:
             yield client, f"clients[{index}]"
         for index, endpoint in enumerate(self.endpoints):
             yield endpoint, f"endpoints[{index}]"
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether there are, or may come, firewalls whose agents must reach the service."""
+        return bool(self.filters) or self.spread
+
+    @property
+    def filters(self) -> tuple[FirewallSpec, ...]:
+        """Every firewall that has a namespace and an agent of its own here."""
+        return self.firewalls + self.servers
 
     @property
     def nodes(self) -> tuple[ClientSpec | EndpointSpec, ...]:
@@ -252,6 +283,8 @@ def parse(text: str) -> PopSpec:
         tenants=tuple(_tenant(fields) for fields in top.items("tenants")),
         endpoints=tuple(_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
         firewalls=tuple(_firewall(fields) for fields in top.items("firewalls")),
+        spread=top.truth("spread"),
+        servers=tuple(_firewall(fields, index + 1) for index, fields in enumerate(top.items("servers"))),
     )
     top.no_more()
     return spec
@@ -277,6 +310,8 @@ def dump(spec: PopSpec) -> str:
             for endpoint in spec.endpoints
         ],
         "firewalls": [{"name": firewall.name, "plane": firewall.plane.value} for firewall in spec.firewalls],
+        "spread": spec.spread,
+        "servers": [{"name": server.name, "plane": server.plane.value} for server in spec.servers],
     }
     return yaml.safe_dump(document, sort_keys=False)
 
@@ -320,11 +355,11 @@ def _endpoint(fields: Fields, index: int) -> EndpointSpec:
     return endpoint
 
 
-def _firewall(fields: Fields) -> FirewallSpec:
+def _firewall(fields: Fields, number: int = 0) -> FirewallSpec:
     plane = fields.text("plane", default=Plane.NFTABLES.value)
     if plane not in {each.value for each in Plane}:
         raise BadInput(f"'{plane}' is none of {', '.join(each.value for each in Plane)}", place=fields.at("plane"))
-    firewall = FirewallSpec(fields.text("name", NODE), Plane(plane))
+    firewall = FirewallSpec(fields.text("name", NODE), Plane(plane), number)
     fields.no_more()
     return firewall
 

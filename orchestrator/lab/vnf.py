@@ -22,8 +22,11 @@ from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import Management
-from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec, PopSpec, format_mac
+from orchestrator.lab.spec import LEFT, RIGHT, PopSpec, format_mac
 from orchestrator.policy.addresses import Family, Prefix
+
+Ports = tuple[tuple[str, str, int], ...]
+"""A firewall's links: the switches' interface, the one inside, and the MAC address there; left, then right."""
 
 _DATA_TABLE = 100
 _FAMILIES = {Family.IPV4: (socket.AF_INET, GATEWAY_IPV4), Family.IPV6: (socket.AF_INET6, GATEWAY_IPV6)}
@@ -37,27 +40,33 @@ _QUIET = {
 
 def create(layout: Layout, spec: PopSpec, service: Management) -> None:
     """Every firewall's namespace, links and routes; `service` is the link whose root end the service listens on."""
-    for firewall in spec.firewalls:
+    for firewall in spec.filters:
         name = layout.namespace(firewall.name)
-        namespaces.create(name)
-        namespaces.inside(name, lambda: namespaces.set_kernel(_QUIET))
-        namespaces.inside(layout.ovs_namespace, partial(_create_ports, name, firewall))
-        mine = network.create_management(name, layout.firewall_link)
-        namespaces.inside(name, partial(_configure, spec, mine, service))
+        create_one(layout, spec, service, name, firewall.ports, layout.firewall_link(firewall.number))
 
 
-def _create_ports(namespace: str, firewall: FirewallSpec) -> None:
+def create_one(layout: Layout, spec: PopSpec, service: Management, name: str, ports: Ports, link: str) -> Management:
+    """One firewall's namespace of a name, its links to the switches, routes; `link` is the root end of its agent's."""
+    namespaces.create(name)
+    namespaces.inside(name, lambda: namespaces.set_kernel(_QUIET))
+    namespaces.inside(layout.ovs_namespace, partial(_create_ports, name, ports))
+    mine = network.create_management(name, link)
+    namespaces.inside(name, partial(_configure, spec, mine, service))
+    return mine
+
+
+def _create_ports(namespace: str, ports: Ports) -> None:
     """The switches' ends, and with them the firewall's. Called inside the switches' namespace."""
     with IPRoute() as switches:
         descriptor = netns.getnsfd(namespace)
         try:
-            for port, inner, mac in firewall.ports:
+            for port, inner, mac in ports:
                 peer = {"ifname": inner, "net_ns_fd": descriptor, "address": format_mac(mac)}
                 switches.link("add", ifname=port, kind="veth", peer=peer)
                 switches.link("set", index=switches.link_lookup(ifname=port)[0], state="up")
         finally:
             os.close(descriptor)
-    network.without_offloads(*(port for port, _, _ in firewall.ports))
+    network.without_offloads(*(port for port, _, _ in ports))
 
 
 def _configure(spec: PopSpec, mine: Management, service: Management) -> None:

@@ -73,7 +73,10 @@ def test_the_demo_shows_who_decided_stays_up_and_goes_at_ctrl_c(tmp_path: Path) 
     assert re.search(r"(\d+) of \1 trials went as the policy says", text)
     for words in ("tcp 80 syn", "udp 53", "icmp 8/0", "icmpv6 128/0", "permit", "refuse", "default"):
         assert words in text
-    url, token = re.search(r"(http://127\.0\.0\.1:\d+)/v1 ", text), re.search(r"token\s+(aclflow_\S+)", text)
+    assert re.search(r"(\d+) of \1 trials went so again with heavy hitters", text)
+    for way in ("to the WAN: heavy hitter shop/web-http", "to fs1", "to fs2", "no tenant's address"):
+        assert re.search(rf"{way}.* [1-9]", text)
+    url, token = re.search(r"(http://[\d.]+:\d+)/v1 ", text), re.search(r"token\s+(aclflow_\S+)", text)
     assert url is not None
     assert token is not None
     request = urllib.request.Request(f"{url[1]}/v1/tenants", headers={"X-Auth-Token": token[1]})

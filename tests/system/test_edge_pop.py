@@ -1,0 +1,132 @@
+"""A PoP with real packets: what a rule permits arrives whichever way it goes, nothing else does, and every way is told.
+
+The lab's default point of presence with an edge switch and two firewall servers, run by service, controllers, agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+
+from orchestrator.client.records import Json
+from orchestrator.lab import pop, scenes
+from orchestrator.lab.expect import policy_of
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import EDGE_CONTROLLER, POP, ControlPlane
+from orchestrator.lab.ways import STRAYS, settled, strays
+from orchestrator.lab.wire import Wire, shot
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet, Policy, TcpFlag
+from orchestrator.policy.oracle import decide
+from orchestrator.policy.protocols import TCP, UDP
+
+PATIENCE_S = 60.0
+TCP_PORTS, UDP_PORTS = (22, 25, 80, 443, 5432, 8443), (53, 9999)
+
+
+class Site(NamedTuple):
+    lab: Lab
+    plane: ControlPlane
+    policy: Policy
+
+
+@pytest.fixture(scope="module")
+def site(layout: Layout) -> Iterator[Site]:
+    scene = scenes.shipped()
+    with pop.temporary(layout, scene.spec) as lab:
+        plane = ControlPlane(lab)
+        plane.start(scene.acls)
+        yield Site(lab, plane, policy_of(scene.spec, scene.acls))
+
+
+def from_outside(site: Site) -> list[tuple[str, str, Packet]]:
+    """Packets from every client to every endpoint, with who sends and who should be reached."""
+    found = []
+    for client, endpoint in product(site.lab.spec.clients, site.lab.spec.endpoints):
+        for family in Family:
+            source, destination = (
+                next(prefix.network for prefix in node.addresses if prefix.family is family)
+                for node in (client, endpoint)
+            )
+            plain = Packet(family, source, destination, TCP, 40000, 0, tcp_flags=TcpFlag.SYN)
+            found += [(client.name, endpoint.name, replace(plain, destination_port=port)) for port in TCP_PORTS]
+            found += [
+                (client.name, endpoint.name, replace(plain, protocol=UDP, tcp_flags=0, destination_port=port))
+                for port in UDP_PORTS
+            ]
+    return found
+
+
+def check(site: Site) -> int:
+    """Send all of them: what the policy permits arrives, and nothing else; how many were permitted."""
+    tried = from_outside(site)
+    with Wire(site.lab) as wire:
+        landed = wire.fire([shot(site.lab, sender, packet) for sender, _, packet in tried])
+    permitted = 0
+    for (_, receiver, packet), landing in zip(tried, landed, strict=True):
+        expected = decide(site.policy, packet).permitted
+        permitted += expected
+        assert landing.nodes == ((receiver,) if expected else ()), packet
+    return permitted
+
+
+def counted(site: Site) -> Json:
+    with site.plane.client() as client:
+        return settled(client)
+
+
+def test_packets_arrive_where_the_policy_permits_and_are_counted_by_their_way(site: Site) -> None:
+    assert check(site) > 0
+    with Wire(site.lab) as wire:
+        assert all(not landing.nodes for landing in wire.fire(strays(site.lab, site.policy)))
+    seen = counted(site)
+    assert seen["nobody"]["packets"] >= STRAYS
+    assert seen["spoofed"]["packets"] == STRAYS
+    assert seen["heavy"] == []
+    sent = {name: each["lines"]["packets"] + each["exceptions"]["packets"] for name, each in seen["servers"].items()}
+    assert sum(sent.values()) == len(from_outside(site))
+    assert all(sent[name] > 0 for name, each in seen["servers"].items() if each["tenants"])
+
+
+def test_heavy_hitters_go_past_the_servers_and_nothing_else_does(site: Site) -> None:
+    before = counted(site)
+    with site.plane.client() as client:
+        round_ = client.choose_heavy_hitters(POP)
+        site.plane.wait_enforced(client, round_["generation"], PATIENCE_S)
+    assert round_["chosen"]
+    permitted = check(site)
+    seen = counted(site)
+    bypassed = sum(each["packets"] for each in seen["heavy"])
+    assert 0 < bypassed <= permitted
+    served = sum(ways["packets"] for each in seen["servers"].values() for ways in (each["lines"], each["exceptions"]))
+    earlier = sum(
+        ways["packets"] for each in before["servers"].values() for ways in (each["lines"], each["exceptions"])
+    )
+    assert served - earlier + bypassed == len(from_outside(site))
+    assert any((each["bypass_share"] or 0) > 0 for each in seen["tenants"].values())
+
+
+def test_a_lost_servers_tenants_are_served_by_the_other(site: Site) -> None:
+    with site.plane.client() as client:
+        generation = client.set_pop_server(POP, "fs1", "lost")
+        site.plane.wait_enforced(client, generation, PATIENCE_S)
+        assert set(client.pop(POP)["places"].values()) == {"fs2"}
+    assert check(site) > 0
+    with site.plane.client() as client:
+        site.plane.wait_enforced(client, client.set_pop_server(POP, "fs1", "serving"), PATIENCE_S)
+
+
+def test_the_edge_goes_on_while_its_controller_is_dead_and_follows_when_it_is_back(site: Site) -> None:
+    site.lab.kill(EDGE_CONTROLLER)
+    assert check(site) > 0
+    with site.plane.client() as client:
+        generation = client.rebuild_lines(POP)
+        assert EDGE_CONTROLLER in site.plane.supervise()
+        site.plane.wait_enforced(client, generation, PATIENCE_S)
+        assert client.pop(POP)["lines"]["ipv4"]["stale"] == 0
+    assert check(site) > 0
