@@ -1,0 +1,144 @@
+"""`aclflow openstack`: what the service would meet in an OpenStack, and groups that the cloud's alarms move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import at_work, say, say_json, say_table
+from orchestrator.cloud.heat import connected
+from orchestrator.cloud.heat.alarms import TEMPLATE as ALARMS
+from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
+from orchestrator.cloud.heat.api import OpenStack
+from orchestrator.cloud.heat.fleets import TEMPLATE as FLEET
+from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.clouds import read_cloud_file
+from orchestrator.compile.filterrows import Plane
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.settings import load
+
+CloudFile = Annotated[
+    Path | None, typer.Option("--cloud", help="The file about the cloud; ACLFLOW_CLOUD by default.", dir_okay=False)
+]
+
+
+@taking
+def check(cloud: CloudFile = None, as_json: AsJson = False) -> None:
+    """Sign in, have Heat validate our templates, and show what the project may still have."""
+    with _openstack(cloud) as (settings, openstack), at_work("asking OpenStack"):
+        flavor = settings.flavor()
+        quotas = openstack.quotas(flavor, 0)
+        stacks = openstack.stacks(settings.tag)
+        for template in (FLEET, ALARMS):
+            openstack.validate(template)
+    if as_json:
+        fleets = [settings.fleet_of(stack.name) for stack in stacks]
+        say_json({"templates": [FLEET, ALARMS], "fleets": fleets, "quotas": [asdict(quota) for quota in quotas]})
+        return
+    say(f"Heat takes {FLEET} and {ALARMS}; {len(stacks)} fleets of this installation are there")
+    say_table(
+        ("quota", "limit", "used", f"each VNF ({flavor or 'no flavor'})"),
+        ((each.what, "none" if each.limit is None else each.limit, each.used, each.each) for each in quotas),
+    )
+
+
+@taking
+def alarms_create(
+    domain: DomainName,
+    fewest: Annotated[int, typer.Option("--fewest", min=0, help="No fewer VNFs.")] = 1,
+    most: Annotated[int, typer.Option("--most", min=1, help="No more VNFs.")] = 5,
+    cooldown: Annotated[int, typer.Option("--cooldown", min=0, help="Seconds without a further change.")] = 60,
+    alarms: Annotated[
+        bool, typer.Option("--alarms/--webhooks-only", help="Make the cloud's alarms (Aodh on Gnocchi) too.")
+    ] = True,
+    plane: Annotated[Plane, typer.Option("--plane", help="What the VNFs filter with.")] = Plane.NFTABLES,
+    url: Url = None,
+    cloud: CloudFile = None,
+) -> None:
+    """Begin to create a group of firewall VNFs that alarms grow and shrink. Safe to repeat."""
+    limits = AlarmLimits(fewest, most, cooldown, alarms)
+    with _groups(cloud) as groups:
+        groups.create(domain, url or load().url, plane, limits)
+    say(f"Heat creates the group of {domain}: between {fewest} and {most} VNFs")
+
+
+@taking
+def alarms_show(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = False) -> None:
+    """Show how large a group is, and whether something is under way or failed."""
+    with _groups(cloud) as groups:
+        found = groups.show(domain)
+    if as_json:
+        say_json(asdict(found))
+        return
+    say(f"{domain}: {found.size} VNFs, between {found.fewest} and {found.most}")
+    say("settled" if found.settled else "Heat is at it")
+    if found.trouble:
+        say(found.trouble, colour="red")
+
+
+@taking
+def alarms_webhooks(domain: DomainName, cloud: CloudFile = None, as_json: AsJson = False) -> None:
+    """Show the URLs that an alarm posts to. They are secrets: whoever has one changes the group's size."""
+    with _groups(cloud) as groups:
+        urls = groups.webhooks(domain)
+    if as_json:
+        say_json(asdict(urls))
+    else:
+        say_table(("policy", "URL"), asdict(urls).items())
+
+
+@taking
+def alarms_grow(domain: DomainName, cloud: CloudFile = None) -> None:
+    """Signal a group to grow by one, as an alarm would."""
+    with _groups(cloud) as groups:
+        groups.grow(domain)
+    say(f"the group of {domain} was signalled to grow")
+
+
+@taking
+def alarms_shrink(domain: DomainName, cloud: CloudFile = None) -> None:
+    """Signal a group to shrink by one, as an alarm would. Heat chooses who goes."""
+    with _groups(cloud) as groups:
+        groups.shrink(domain)
+    say(f"the group of {domain} was signalled to shrink")
+
+
+@taking
+def alarms_delete(domain: DomainName, cloud: CloudFile = None) -> None:
+    """Begin to delete a group with all its VNFs. Safe to repeat."""
+    with _groups(cloud) as groups:
+        groups.delete(domain)
+    say(f"Heat deletes the group of {domain}")
+
+
+@contextmanager
+def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
+    with _openstack(cloud) as (settings, openstack):
+        yield AlarmGroups(settings, openstack)
+
+
+@contextmanager
+def _openstack(cloud: Path | None) -> Iterator[tuple[HeatSettings, OpenStack]]:
+    """The OpenStack that a file is about. Raises BadInput, Missing."""
+    path = cloud or load().cloud
+    if path is None:
+        raise BadInput("name the file about the cloud: --cloud, or ACLFLOW_CLOUD", place="--cloud")
+    described = read_cloud_file(path)
+    try:
+        if described.get("kind") != "heat":
+            raise BadInput(f"is about a cloud of kind {described.get('kind')!r}, not 'heat'", place="kind")
+        settings = HeatSettings.read(described)
+    except AclflowError as error:
+        raise error.within(str(path)) from None
+    openstack = connected(settings)
+    try:
+        yield settings, openstack
+    finally:
+        openstack.close()

@@ -1,0 +1,40 @@
+"""Firewall VNFs in OpenStack, through Heat: one stack a fleet, a ResourceGroup in it, aclflow chooses who goes.
+
+settings.py   what an operator sets, read from a mapping
+api.py        what is asked of OpenStack, as a protocol and the values it answers with
+openstack.py  the real one: openstacksdk signs in, python-heatclient speaks to Heat
+problems.py   errors of OpenStack as errors of ours, quotas in words
+fake.py       one in memory, with the real one's rules for names, failures and lost answers
+members.py    which VNF is which member of a ResourceGroup. Pure
+words.py      what OpenStack says went wrong, for people. Pure
+sight.py      what Heat, Nova and Neutron say of a stack, as VNFs. Pure
+fleets.py     `HeatCloud`: the cloud as the rest of aclflow sees it
+alarms.py     groups that grow and shrink by alarms of the cloud, not by decisions of ours
+
+The client libraries are an extra (`pip install 'aclflow[openstack]'`); only openstack.py and problems.py import them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.cloud.base import Cloud
+from orchestrator.cloud.heat.api import OpenStack
+from orchestrator.cloud.heat.fleets import HeatCloud
+from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.errors import Missing
+
+
+def opened(settings: Mapping[str, object]) -> Cloud:
+    """The cloud that a mapping describes. Raises BadInput with the key as its place, Missing without the libraries."""
+    chosen = HeatSettings.read(settings)
+    return HeatCloud(chosen, connected(chosen))
+
+
+def connected(settings: HeatSettings) -> OpenStack:
+    """OpenStack as the settings name it; nothing is asked of it yet."""
+    try:
+        from orchestrator.cloud.heat.openstack import OpenStackClient  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise Missing(f"{error.name} is not installed: pip install 'aclflow[openstack]'", place="kind") from None
+    return OpenStackClient(settings)

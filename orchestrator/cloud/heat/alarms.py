@@ -1,0 +1,147 @@
+"""Groups of firewall VNFs that the cloud itself grows and shrinks: an AutoScalingGroup, two policies, their alarms.
+
+Here an alarm of the cloud decides, not `scaling.decide`: for an operator whose monitoring is the cloud's, or who wants
+no service of aclflow to be needed for growing. Who goes is Heat's choice, so connections through it are cut; which is
+why a fleet is the better way, and a domain has the one or the other.
+
+Three things of Heat that this respects. A signal that cannot be followed (at the limit, within the cooldown, while the
+group is at it) is dropped without a word, so `grow` asks before it signals and says what stands in the way. A webhook
+needs no token: whoever has the URL can let the group grow. And nobody reads the outputs of a stack whose group is
+scaling: Heat would store the half-way values and serve them for good, so sizes are counted among the members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
+from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.cloud.heat.words import in_words
+from orchestrator.compile.filterrows import Plane
+from orchestrator.errors import BadInput, Busy, NotFound, TooLarge
+
+TEMPLATE = "firewall-autoscaling.yaml"
+GROW, SHRINK = "grow", "shrink"
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmLimits:
+    """Within which sizes alarms may move a group, and how long nothing follows upon a change. Raises BadInput."""
+
+    fewest: int = 1
+    most: int = 5
+    cooldown_s: int = 60
+    alarms: bool = True
+    """Whether the cloud's own alarms are made too; else only the webhooks are there."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fewest <= self.most or self.most < 1:
+            raise BadInput(f"between {self.fewest} and {self.most} VNFs is no range", place="fewest")
+        if self.cooldown_s < 0:
+            raise BadInput(f"{self.cooldown_s} s is no time", place="cooldown_s")
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmGroup:
+    """A group as it is. `settled` once nothing is under way; `trouble` says what failed, in words."""
+
+    domain: str
+    size: int
+    fewest: int
+    most: int
+    settled: bool
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Webhooks:
+    """Secrets: who posts to one of these URLs changes the group's size."""
+
+    grow: str
+    shrink: str
+
+
+class AlarmGroups:
+    """The alarm-driven groups of one project, one a domain."""
+
+    def __init__(self, settings: HeatSettings, openstack: OpenStack) -> None:
+        self._settings = settings
+        self._openstack = openstack
+
+    def create(self, domain: str, url: str, plane: Plane, limits: AlarmLimits) -> None:
+        """Begin to create a domain's group; fine where it is there. Raises Missing without a group token."""
+        name = self._name(domain)
+        if self._openstack.stack(name) is not None:
+            return
+        parameters = {
+            "service_url": url,
+            "plane": plane.value,
+            "enrol_token": self._settings.token_of(domain, name),
+            "fewest": limits.fewest,
+            "most": limits.most,
+            "cooldown": limits.cooldown_s,
+            "with_alarms": limits.alarms,
+        }
+        self._openstack.create_stack(name, TEMPLATE, parameters, f"{self._settings.tag}-alarms")
+
+    def show(self, domain: str) -> AlarmGroup:
+        """How a group is doing. Raises NotFound."""
+        stack, found = self._seen(domain)
+        busy = stack.standing.status is Status.IN_PROGRESS or self._is_scaling(stack)
+        reasons = [each.standing.reason for each in found if each.standing.status is Status.FAILED]
+        if stack.standing.status is Status.FAILED:
+            reasons.append(stack.standing.reason)
+        fewest, most = (int(stack.parameters[name]) for name in ("fewest", "most"))
+        trouble = in_words(reasons[0]) if reasons else ""
+        return AlarmGroup(domain, _size(found), fewest, most, not busy, trouble)
+
+    def grow(self, domain: str) -> None:
+        """One more, as an alarm would. Raises TooLarge at the most, Busy while the group is at it."""
+        group = self.show(domain)
+        if group.size >= group.most:
+            raise TooLarge(f"the group has {group.size} VNFs, and {group.most} are the most", place="domain")
+        self._signal(group, GROW)
+
+    def shrink(self, domain: str) -> None:
+        """One less, as an alarm would. Raises TooLarge at the fewest, Busy while the group is at it."""
+        group = self.show(domain)
+        if group.size <= group.fewest:
+            raise TooLarge(f"the group has {group.size} VNFs, and {group.fewest} are the fewest", place="domain")
+        self._signal(group, SHRINK)
+
+    def webhooks(self, domain: str) -> Webhooks:
+        """What an alarm posts to. Raises NotFound."""
+        stack = self._stack(domain)
+        return Webhooks(self._openstack.webhook(stack, GROW), self._openstack.webhook(stack, SHRINK))
+
+    def delete(self, domain: str) -> None:
+        """Begin to delete a group, with all its VNFs; fine where it is gone."""
+        stack = self._openstack.stack(self._name(domain))
+        if stack is not None:
+            self._openstack.delete_stack(stack)
+
+    def _signal(self, group: AlarmGroup, policy: str) -> None:
+        if not group.settled:
+            raise Busy("Heat is at the group: it would drop the signal without a word")
+        self._openstack.signal(self._stack(group.domain), policy)
+
+    def _is_scaling(self, stack: Stack) -> bool:
+        return stack.standing.action is not Action.DELETE and self._openstack.is_scaling(stack)
+
+    def _seen(self, domain: str) -> tuple[Stack, tuple[Member, ...]]:
+        stack = self._stack(domain)
+        return stack, self._openstack.members(stack)
+
+    def _stack(self, domain: str) -> Stack:
+        stack = self._openstack.stack(self._name(domain))
+        if stack is None:
+            raise NotFound(f"'{domain}' has no group that grows by alarms", place="domain")
+        return stack
+
+    def _name(self, domain: str) -> str:
+        return self._settings.stack_name(domain, "alarms")
+
+
+def _size(found: tuple[Member, ...]) -> int:
+    """How many there are or will be."""
+    return sum(each.standing.action is not Action.DELETE for each in found)

@@ -1,0 +1,260 @@
+"""The real OpenStack: openstacksdk reads clouds.yaml, signs in and asks Nova and Neutron; python-heatclient asks Heat.
+
+A token that expired or was revoked is answered 401; the session then signs in anew and asks once more, so callers do
+not see it. Nothing is asked before the first call: a service starts while its cloud is away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import openstack as sdk
+import openstack.connection
+import yaml
+from heatclient import client as heat_client
+from heatclient import exc as heat_errors
+from heatclient.common import template_utils
+
+from orchestrator.cloud.heat.api import Member, Port, Quota, Server, Stack, Standing
+from orchestrator.cloud.heat.problems import asking
+from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.errors import BadInput, NotFound
+
+GROUP = "group"
+"""What the group is called in every template with one."""
+_SIDES = {"left_port": "left", "right_port": "right"}
+_PORTS_AT_ONCE = 50
+"""An id has 36 letters, and a request's line 8 KB."""
+_GONE = "DELETE_COMPLETE"
+_SERVICE_MISSING = "99001"
+"""That this cloud lacks the service of a resource (Aodh, say) is no fault of a template: a condition leaves it out."""
+
+
+class OpenStackClient:
+    """One project of one cloud, as clouds.yaml names it."""
+
+    def __init__(self, settings: HeatSettings) -> None:
+        self._settings = settings
+        self._opening = threading.Lock()
+        self._cloud: openstack.connection.Connection | None = None
+        self._stacks: Any = None
+
+    def stack(self, name: str) -> Stack | None:
+        """By name."""
+        with asking(f"Heat for the stack {name}"):
+            try:
+                found = self._heat.stacks.get(name, resolve_outputs=False)
+            except heat_errors.HTTPNotFound:
+                return None
+        return None if found.stack_status == _GONE else _stack(found, found.parameters)
+
+    def stacks(self, tag: str) -> tuple[Stack, ...]:
+        """Those with a tag."""
+        with asking("Heat for its stacks"):
+            found = list(self._heat.stacks.list(tags=tag))
+        return tuple(_stack(each, {}) for each in found if each.stack_status != _GONE)
+
+    def create_stack(self, name: str, template: str, parameters: Mapping[str, object], tag: str) -> None:
+        """Begin to create one, from a template and the environment file."""
+        files, body = _read_template(self._settings, template)
+        more, environment = _read_environment(self._settings)
+        with asking(f"Heat to create the stack {name}"):
+            self._heat.stacks.create(
+                stack_name=name,
+                template=body,
+                files={**files, **more},
+                environment=environment,
+                parameters=dict(parameters),
+                tags=tag,
+                disable_rollback=True,
+                timeout_mins=self._settings.stack_minutes,
+            )
+
+    def update_stack(self, stack: Stack, parameters: Mapping[str, object]) -> None:
+        """Begin to change some parameters."""
+        with asking(f"Heat to change the stack {stack.name}"):
+            self._heat.stacks.update(
+                stack.id,
+                existing=True,
+                parameters=dict(parameters),
+                disable_rollback=True,
+                timeout_mins=self._settings.stack_minutes,
+            )
+
+    def delete_stack(self, stack: Stack) -> None:
+        """Begin to delete."""
+        with asking(f"Heat to delete the stack {stack.name}"):
+            try:
+                self._heat.stacks.delete(stack.id)
+            except heat_errors.HTTPNotFound:
+                return
+
+    def members(self, stack: Stack) -> tuple[Member, ...]:
+        """Those of the stack's group, with what they are made of."""
+        with asking(f"Heat for what the stack {stack.name} is made of"):
+            try:
+                found = self._heat.resources.list(stack.id, nested_depth=2)
+            except heat_errors.HTTPNotFound:
+                return ()
+        parts: dict[str, list[Any]] = {}
+        for each in found:
+            parts.setdefault(getattr(each, "parent_resource", None) or "", []).append(each)
+        return tuple(_member(each, parts.get(each.resource_name, [])) for each in parts.get(GROUP, []))
+
+    def removed(self, stack: Stack) -> frozenset[str]:
+        """Names that will never be given again; none where the group was not even begun."""
+        with asking(f"Heat for the group of the stack {stack.name}"):
+            try:
+                group = self._heat.resources.get(stack.id, GROUP, with_attr=["removed_rsrc_list"])
+            except heat_errors.HTTPNotFound:
+                return frozenset()
+        return frozenset(str(name) for name in group.attributes.get("removed_rsrc_list") or ())
+
+    def servers(self, stack_name: str) -> Mapping[str, Server]:
+        """The virtual machines whose names begin with the stack's."""
+        with asking(f"Nova for the servers of {stack_name}"):
+            found = list(self._connection.compute.servers(details=True, name=f"^{stack_name}-"))
+        return {each.id: _server(each) for each in found}
+
+    def ports(self, ids: Sequence[str]) -> Mapping[str, Port]:
+        """Those of some ports that are there."""
+        found: dict[str, Port] = {}
+        for start in range(0, len(ids), _PORTS_AT_ONCE):
+            with asking("Neutron for ports"):
+                wanted = {"id": list(ids[start : start + _PORTS_AT_ONCE]), "fields": ["id", "mac_address"]}
+                answer = self._connection.network.get("/ports", params=wanted)
+                sdk.exceptions.raise_from_response(answer)
+            for each in answer.json()["ports"]:
+                found[each["id"]] = Port(each["id"], int(each["mac_address"].replace(":", ""), 16))
+        return found
+
+    def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
+        """Of what a VNF takes from Nova."""
+        with asking("Nova for quotas"):
+            answer = self._connection.compute.get("/limits")
+            sdk.exceptions.raise_from_response(answer)
+            size = self._connection.compute.find_flavor(flavor)
+        limits = answer.json()["limits"]["absolute"]
+        known = [
+            _quota("instances", limits, "maxTotalInstances", limits["totalInstancesUsed"], 1),
+            _quota("members of a server group", limits, "maxServerGroupMembers", there, 1),
+        ]
+        if size is not None:
+            known.append(_quota("cores", limits, "maxTotalCores", limits["totalCoresUsed"], size.vcpus))
+            known.append(_quota("MB of memory", limits, "maxTotalRAMSize", limits["totalRAMUsed"], size.ram))
+        return tuple(known)
+
+    def signal(self, stack: Stack, resource: str) -> None:
+        """Let a scaling policy act."""
+        with asking(f"Heat to signal {resource} of the stack {stack.name}"):
+            self._heat.resources.signal(stack.id, resource)
+
+    def webhook(self, stack: Stack, resource: str) -> str:
+        """The URL that lets a scaling policy act."""
+        with asking(f"Heat for {resource} of the stack {stack.name}"):
+            found = self._heat.resources.get(stack.id, resource, with_attr=["alarm_url"])
+        url = found.attributes.get("alarm_url")
+        if not url:
+            raise NotFound(f"{resource} of the stack {stack.name} has no webhook yet")
+        return str(url)
+
+    def is_scaling(self, stack: Stack) -> bool:
+        """Whether its AutoScalingGroup is at it: it says so itself before the stack below begins, and after."""
+        with asking(f"Heat for the group of the stack {stack.name}"):
+            metadata = self._heat.resources.metadata(stack.id, GROUP)
+            group = self._heat.resources.get(stack.id, GROUP)
+            if not group.physical_resource_id:  # it was never begun
+                return False
+            nested = self._heat.stacks.get(group.physical_resource_id, resolve_outputs=False)
+        return bool(metadata.get("scaling_in_progress")) or nested.stack_status.endswith("_IN_PROGRESS")
+
+    def validate(self, template: str) -> Mapping[str, Any]:
+        """What Heat says of a template: its parameters. Raises Refused where it does not take it."""
+        files, body = _read_template(self._settings, template)
+        with asking(f"Heat to validate {template}"):
+            answer: Mapping[str, Any] = self._heat.stacks.validate(
+                template=body, files=files, ignore_errors=_SERVICE_MISSING
+            )
+        return answer
+
+    def close(self) -> None:
+        """Give connections back."""
+        with self._opening:
+            if self._cloud is not None:
+                self._cloud.close()
+            self._cloud = self._stacks = None
+
+    @property
+    def session(self) -> Any:
+        """Keystone's session, for what is asked beside."""
+        return self._connection.session
+
+    @property
+    def _connection(self) -> openstack.connection.Connection:
+        with self._opening:
+            if self._cloud is None:
+                self._cloud = _connect(self._settings)
+            return self._cloud
+
+    @property
+    def _heat(self) -> Any:
+        cloud = self._connection
+        with self._opening:
+            if self._stacks is None:
+                self._stacks = heat_client.Client(
+                    "1", session=cloud.session, region_name=cloud.config.get_region_name()
+                )
+            return self._stacks
+
+
+def _connect(settings: HeatSettings) -> openstack.connection.Connection:
+    files = [str(settings.clouds_file)] if settings.clouds_file else None
+    config = sdk.config.OpenStackConfig(config_files=files)
+    region = config.get_one(cloud=settings.cloud, api_timeout=settings.request_s)
+    return openstack.connection.Connection(config=region, app_name="aclflow")
+
+
+def _read_template(settings: HeatSettings, name: str) -> tuple[dict[str, Any], Any]:
+    """A template with all that it refers to."""
+    return template_utils.get_template_contents(str(settings.template(name)))  # type: ignore[no-any-return]
+
+
+def _read_environment(settings: HeatSettings) -> tuple[dict[str, Any], dict[str, Any]]:
+    path = settings.environment
+    try:
+        files, environment = template_utils.process_environment_and_files(env_path=str(path))
+    except (OSError, ValueError, yaml.YAMLError, heat_errors.BaseException) as error:
+        raise BadInput(
+            f"the environment file cannot be read: {' '.join(str(error).split())}", place=str(path)
+        ) from None
+    return files, environment
+
+
+def _stack(found: Any, parameters: Mapping[str, str]) -> Stack:
+    standing = Standing.read(found.stack_status, found.stack_status_reason)
+    return Stack(found.id, found.stack_name, standing, dict(parameters))
+
+
+def _member(found: Any, parts: Sequence[Any]) -> Member:
+    ids = {each.resource_name: each.physical_resource_id for each in parts if each.physical_resource_id}
+    return Member(
+        found.resource_name,
+        Standing.read(found.resource_status, found.resource_status_reason),
+        ids.get("server"),
+        {side: ids[name] for name, side in _SIDES.items() if name in ids},
+        sum(each.resource_status.endswith("_COMPLETE") and "INIT" not in each.resource_status for each in parts),
+        len(parts),
+    )
+
+
+def _server(found: Any) -> Server:
+    addresses = tuple(each["addr"] for network in (found.addresses or {}).values() for each in network)
+    fault = found.fault.get("message", "") if isinstance(found.fault, dict) else ""
+    return Server(found.id, found.status, addresses, fault)
+
+
+def _quota(what: str, limits: Mapping[str, int], key: str, used: int, each: int) -> Quota:
+    limit = limits.get(key, -1)
+    return Quota(what, limit if limit >= 0 else None, used, each)

@@ -1,0 +1,102 @@
+"""What Heat, Nova and Neutron say of a fleet's stack, as VNFs. Pure.
+
+Heat knows what it was asked for, Nova what became of the virtual machine since: one that was deleted or that broke
+behind Heat's back is no firewall any more, whatever Heat says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.cloud.base import Vnf, VnfState
+from orchestrator.cloud.heat.api import Action, Member, Port, Server, Stack, Standing, Status
+from orchestrator.cloud.heat.members import Group
+from orchestrator.cloud.heat.words import in_words
+from orchestrator.compile.spread import Side
+
+_BROKEN = frozenset(
+    {"ERROR", "DELETED", "SOFT_DELETED", "SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SHELVED_OFFLOADED"}
+)
+_TAP = 11
+"""So many letters of a port's id are in the name of its device: ``tap`` and these are an interface's 14."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that was seen of one stack. `going` are members that the last change of it takes out."""
+
+    stack: Stack
+    members: Sequence[Member]
+    group: Group
+    servers: Mapping[str, Server]
+    ports: Mapping[str, Port]
+    going: frozenset[str]
+
+
+def vnfs(fleet: str, sight: Sight) -> tuple[Vnf, ...]:
+    """A fleet's VNFs, by name: those that are there, and those that are to come."""
+    there = [_vnf(fleet, sight, member) for member in sight.members]
+    return tuple(sorted(there + _to_come(fleet, sight), key=lambda vnf: vnf.name))
+
+
+def _to_come(fleet: str, sight: Sight) -> list[Vnf]:
+    """Those that were ordered, and that Heat has not begun; where it never will, they failed with the stack."""
+    standing = sight.stack.standing
+    if standing.status is Status.COMPLETE or standing.action is Action.DELETE:
+        return []
+    coming = standing.status is Status.IN_PROGRESS
+    state = VnfState.COMING if coming else VnfState.FAILED
+    words = "Heat has not begun with it yet" if coming else in_words(standing.reason)
+    return [Vnf(fleet, name, state, words) for name in sight.group.pending]
+
+
+def _vnf(fleet: str, sight: Sight, member: Member) -> Vnf:
+    server = sight.servers.get(member.server or "")
+    state, words = _state(sight, member, server)
+    return Vnf(
+        fleet,
+        sight.group.name_of(member.name),
+        state,
+        words,
+        server.id if server is not None else None,
+        server.addresses if server is not None else (),
+        _attachment(sight, member, "left"),
+        _attachment(sight, member, "right"),
+    )
+
+
+def _state(sight: Sight, member: Member, server: Server | None) -> tuple[VnfState, str]:
+    stack, own = sight.stack.standing, member.standing
+    busy = stack.status is Status.IN_PROGRESS
+    if own.action is Action.DELETE or stack.action is Action.DELETE or (busy and member.name in sight.going):
+        return _leaving(stack, own)
+    if own.status is Status.FAILED and own.action is not Action.UPDATE:
+        return VnfState.FAILED, in_words(own.reason)
+    if own.action is Action.INIT or (own.action is Action.CREATE and own.status is Status.IN_PROGRESS):
+        if not busy:
+            return VnfState.FAILED, in_words(stack.reason) or "Heat gave up before it was there"
+        return VnfState.COMING, f"{member.done} of {member.parts} parts of it are there"
+    return _of_server(server)
+
+
+def _leaving(stack: Standing, own: Standing) -> tuple[VnfState, str]:
+    failed = own if own.status is Status.FAILED else stack
+    if failed.status is Status.FAILED:
+        return VnfState.FAILED, f"it could not be deleted: {in_words(failed.reason)}"
+    return VnfState.LEAVING, "Heat is deleting it"
+
+
+def _of_server(server: Server | None) -> tuple[VnfState, str]:
+    if server is None:
+        return VnfState.FAILED, "its virtual machine is gone, and not by Heat"
+    if server.status in _BROKEN:
+        return VnfState.FAILED, f"its virtual machine is {server.status}{': ' + server.fault if server.fault else ''}"
+    if server.status == "BUILD":
+        return VnfState.COMING, "its virtual machine is being built"
+    return VnfState.RUNNING, "" if server.status == "ACTIVE" else f"its virtual machine is in state {server.status}"
+
+
+def _attachment(sight: Sight, member: Member, side: str) -> Side | None:
+    port = sight.ports.get(member.ports.get(side, ""))
+    return Side(f"tap{port.id[:_TAP]}", port.mac) if port is not None else None

@@ -1,0 +1,60 @@
+"""The services' configuration: the files in etc/, filled in for one place."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from string import Template
+
+from allinone.place import ADDRESS, PASSWORD, REGION, Place
+
+_HERE = Path(__file__).parent
+_DATABASES = ("keystone", "placement", "glance", "nova_api", "nova", "nova_cell0", "neutron", "heat")
+_PARTS = ("authentication", "service_user", "incoming", "common")
+_PASTE = Path("/etc/heat/api-paste.ini")
+_FILTER = "heat.api.aws.ec2token:EC2Token_filter_factory"
+
+
+def write_configs(place: Place) -> None:
+    """Write every file that a service reads, and the plug-ins that this set-up brings."""
+    words = _words(place)
+    for source in sorted((_HERE / "etc").glob("*.conf")):
+        place.config(source.stem).write_text(Template(source.read_text()).substitute(words))
+    shutil.copytree(_HERE / "plugins", place.root / "plugins", dirs_exist_ok=True)
+    known = place.root / "plugins" / "instant_bind-1.0.dist-info"
+    known.mkdir(exist_ok=True)
+    (known / "METADATA").write_text("Metadata-Version: 2.1\nName: instant_bind\nVersion: 1.0\n")
+    (known / "entry_points.txt").write_text(
+        "[neutron.ml2.mechanism_drivers]\ninstant = instant_bind:InstantBind\n",
+    )
+    pipeline = _PASTE.read_text().replace(_FILTER, "webhook_token:factory")
+    (place.root / "etc" / "heat-api-paste.ini").write_text(pipeline)
+
+
+def databases() -> tuple[str, ...]:
+    """Those that must be there."""
+    return _DATABASES
+
+
+def rabbit_url(place: Place) -> str:
+    """Where the services leave messages for each other."""
+    return f"rabbit://guest:guest@{ADDRESS}:{place.ports['rabbit']}/"
+
+
+def _words(place: Place) -> dict[str, str]:
+    words = {
+        "root": str(place.root),
+        "address": ADDRESS,
+        "region": REGION,
+        "password": PASSWORD,
+        "keystone": place.keystone,
+        "glance": place.url("glance"),
+        "heat_cfn": place.url("heat-cfn"),
+        "memcached": f"{ADDRESS}:{place.ports['memcached']}",
+        "rabbit": rabbit_url(place),
+    }
+    words |= {f"port_{name.replace('-', '_')}": str(port) for name, port in place.ports.items()}
+    words |= {f"database_{name}": place.database(name) for name in _DATABASES}
+    for part in _PARTS:  # a part may hold those before it
+        words[part] = Template((_HERE / "etc" / f"{part}.part").read_text()).substitute(words)
+    return words

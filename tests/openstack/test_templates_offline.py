@@ -1,0 +1,176 @@
+"""The Heat templates as they stand in the folder: what they refer to is there, and everything says what it is for.
+
+No Heat is asked; `test_templates.py` does that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import aclflow
+
+FOLDER = Path(__file__).resolve().parents[2] / "heat-templates"
+TEMPLATES = sorted(path.name for path in FOLDER.glob("*.yaml") if "environment" not in path.name)
+ENVIRONMENTS = {
+    "environment.yaml": ("firewall-fleet.yaml", {"service_url", "enrol_token"}),
+    "security-domain.environment.yaml": ("security-domain.yaml", {"controller_token"}),
+    "edge-pop.environment.yaml": ("edge-pop.yaml", {"controller_token", "enrol_token"}),
+}
+PSEUDO = {"OS::stack_name", "OS::stack_id", "OS::project_id"}
+FORWARDING = re.compile(r"left_port|right_port|uplink_port|tenant_port|outside_port|service_port")
+
+
+def read(name: str) -> dict[str, Any]:
+    found = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def walk(value: object) -> Iterator[tuple[str, object]]:
+    """Every function and property below a value, as it is written."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from walk(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from walk(inner)
+
+
+def used(template: dict[str, Any], function: str) -> set[str]:
+    """The first argument of each use of a function."""
+    parts = {key: template.get(key, {}) for key in ("resources", "outputs", "conditions")}
+    arguments = [inner for key, inner in walk(parts) if key == function]
+    return {each if isinstance(each, str) else each[0] for each in arguments if isinstance(each, (str, list))}
+
+
+def required(template: dict[str, Any]) -> set[str]:
+    return {name for name, each in template["parameters"].items() if "default" not in each}
+
+
+def test_there_are_templates_for_what_is_promised() -> None:
+    promised = {"security-domain.yaml", "firewall-vnf.yaml", "firewall-autoscaling.yaml", "edge-pop.yaml"}
+    assert promised | {"firewall-fleet.yaml"} <= set(TEMPLATES)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_everything_says_what_it_is_for(name: str) -> None:
+    template = read(name)
+    assert template["description"].strip()
+    for parameter, each in template["parameters"].items():
+        assert each["description"].strip().endswith((".", ")")), parameter
+        assert "default" in each or each.get("constraints"), f"{parameter} takes anything"
+        assert each.get("hidden", False) == parameter.endswith("token"), parameter
+    assert template["outputs"]
+    for output, each in template["outputs"].items():
+        assert each["description"].strip(), output
+        assert "value" in each
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_is_referred_to_is_there_and_what_is_there_is_used(name: str) -> None:
+    template = read(name)
+    parameters, resources = set(template["parameters"]), set(template["resources"])
+    assert used(template, "get_param") - PSEUDO <= parameters
+    assert parameters <= used(template, "get_param"), "a parameter that changes nothing"
+    assert used(template, "get_resource") | used(template, "get_attr") | used(template, "depends_on") <= resources
+    grouped = [each for group in template.get("parameter_groups", []) for each in group["parameters"]]
+    assert sorted(grouped) == sorted(parameters if grouped else [])
+    assert not parameters & resources, "Heat takes no name twice"
+    for file in used(template, "get_file"):
+        assert (FOLDER / file).is_file(), file
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_is_passed_to_a_nested_template_is_what_it_asks_for(name: str) -> None:
+    for _, value in walk({"all": read(name)["resources"]}):
+        if isinstance(value, dict) and str(value.get("type", "")).endswith(".yaml"):
+            nested = read(value["type"])
+            passed = set(value["properties"])
+            assert passed <= set(nested["parameters"])
+            assert required(nested) <= passed
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_ports_that_forward_have_no_port_security_and_all_others_do(name: str) -> None:
+    for port, each in read(name)["resources"].items():
+        if each["type"] == "OS::Neutron::Port":
+            forwards = FORWARDING.fullmatch(port) is not None
+            assert each["properties"].get("port_security_enabled", True) is not forwards, port
+            assert ("security_groups" in each["properties"]) is not forwards, port
+
+
+def test_a_firewall_is_in_three_networks_and_apart_from_others() -> None:
+    resources = read("firewall-vnf.yaml")["resources"]
+    server = resources["server"]["properties"]
+    assert [each["port"]["get_resource"] for each in server["networks"]] == [
+        "management_port",
+        "left_port",
+        "right_port",
+    ]
+    for name in ("firewall-fleet.yaml", "firewall-autoscaling.yaml"):
+        group = read(name)["resources"]
+        assert group["hosts"]["type"] == "OS::Nova::ServerGroup"
+        assert ("server_group", {"get_resource": "hosts"}) in list(walk(group["group"]))
+        allowed = read(name)["parameters"]["placement"]["constraints"][0]["allowed_values"]
+        assert set(allowed) == {"anti-affinity", "soft-anti-affinity"}
+
+
+@pytest.mark.parametrize("environment", sorted(ENVIRONMENTS))
+def test_an_environment_names_what_the_template_asks_for(environment: str) -> None:
+    name, added = ENVIRONMENTS[environment]
+    template, parameters = read(name), set(read(environment)["parameters"])
+    assert parameters <= set(template["parameters"])
+    assert required(template) == (required(template) & parameters) | added
+    if name == "firewall-fleet.yaml":
+        assert parameters <= set(read("firewall-autoscaling.yaml")["parameters"])
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_cloud_init_is_given_is_whole(name: str) -> None:
+    """Put together as Heat does: YAML that cloud-init takes, with nothing left to be filled in."""
+    for key, value in walk(read(name)["resources"]):
+        if key != "str_replace":
+            continue
+        assert isinstance(value, dict)
+        text = _text(value["template"])
+        assert set(re.findall(r"@\w+@", text)) == set(value["params"])
+        for placeholder in value["params"]:
+            text = text.replace(placeholder, "x")
+        assert text.startswith("#cloud-config\n")
+        config = yaml.safe_load(text)
+        assert set(config) == {"write_files", "runcmd"}
+        for file in config["write_files"]:
+            assert file["permissions"] == ("0755" if file["path"].startswith("/usr/local/sbin") else "0600")
+            assert file["content"]
+        assert all(isinstance(word, str) for command in config["runcmd"] for word in command)
+
+
+def _text(template: dict[str, Any]) -> str:
+    if "get_file" in template:
+        return (FOLDER / template["get_file"]).read_text(encoding="utf-8")
+    between, parts = template["list_join"]
+    return between.join(_text(part) for part in parts)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["firewall-vnf", "controller", "edge-pop", "acl-switch"])
+def test_machines_start_what_the_command_line_has(name: str) -> None:
+    """The options exist: `--help` comes after them, and would not be reached otherwise."""
+    text = (FOLDER / f"{name}.cloud-config").read_text(encoding="utf-8")
+    command = "agent" if name == "firewall-vnf" else "controller"
+    asked = [[command, *words.split()] for words in re.findall(r"ACLFLOW_ARGUMENTS=(.*)", text)]
+    asked += [found.split(", ") for found in re.findall(r"/opt/aclflow/bin/aclflow, (.*)\]", text)]
+    assert asked
+    for words in asked:
+        filled = [re.sub(r"@\w+@", _value, word.strip('"')) for word in words]
+        ended = aclflow(*filled, "--help")
+        assert ended.code == 0, (filled, ended.err)
+
+
+def _value(placeholder: re.Match[str]) -> str:
+    return {"@plane@": "nftables", "@report_every@": "0.5"}.get(placeholder[0], "192.0.2.1")
