@@ -1,0 +1,26 @@
+"""What every module of this collection takes."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The service that is asked."""
+
+    DOCUMENTATION = r"""
+options:
+  url:
+    description: Where the service answers, as in V(https://192.0.2.1:8420).
+    type: str
+    required: true
+  token:
+    description: A token of the service; what it may do decides what the module can.
+    type: str
+    required: true
+  authority:
+    description: The certificate (PEM) that the service's must be signed by; by default one that the machine believes.
+    type: path
+  timeout:
+    description: How long a request may take, in seconds.
+    type: int
+    default: 30
+"""

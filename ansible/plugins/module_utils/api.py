@@ -1,0 +1,163 @@
+"""The REST interface of aclflow, for modules: requests, problems as failures, and the way of every module.
+
+look ──▶ what is there ──┐
+                         ├──▶ equal: nothing; else a diff, and unless in check mode the change
+parameters ──▶ wanted ───┘
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import time
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+
+from ansible.module_utils.urls import open_url
+
+ARGUMENTS = {
+    "url": {"type": "str", "required": True},
+    "token": {"type": "str", "required": True, "no_log": True},
+    "authority": {"type": "path"},
+    "timeout": {"type": "int", "default": 30},
+}
+
+
+class Problem(Exception):
+    """An answer that is not a yes: its status (0: there was none) and what the service says."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+def path(*parts):
+    """A path of the interface; every part may hold any character."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Api:
+    """One service, asked as one caller."""
+
+    def __init__(self, module):
+        self._module = module
+        parameters = module.params
+        self._url = parameters["url"].rstrip("/")
+        self._headers = {"X-Auth-Token": parameters["token"], "Accept": "application/json"}
+        self._authority = parameters["authority"] or None
+        self._timeout = parameters["timeout"]
+
+    def ask(self, method, where, body=None, headers=None, timeout=None):
+        """What the service answers: the document and the ETag. Raises Problem."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            answer = open_url(
+                self._url + where,
+                method=method,
+                data=data,
+                headers=dict(self._headers, **{"Content-Type": "application/json"}, **(headers or {})),
+                ca_path=self._authority,
+                timeout=timeout or self._timeout,
+            )
+            raw = answer.read()
+            return (json.loads(raw) if raw else None), answer.headers.get("ETag")
+        except HTTPError as error:
+            raise Problem(error.code, _words(error.read(), error)) from None
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise Problem(
+                0, f"{self._url} does not answer as aclflow does: {reason}. Check url, authority and the way there"
+            ) from None
+
+    def find(self, where):
+        """The document and ETag at a path; None and None where there is nothing."""
+        try:
+            return self.ask("GET", where)
+        except Problem as problem:
+            if problem.status == 404:
+                return None, None
+            raise
+
+    def write(self, method, where, body=None, etag=None):
+        """A change under the ETag that was read."""
+        return self.ask(method, where, body, {"If-Match": etag} if etag else None)
+
+    def every(self, where):
+        """All items of a list that comes in pages."""
+        found, marker = [], None
+        while True:
+            page, _tag = self.ask("GET", where + (f"?marker={quote(marker, safe='')}" if marker else ""))
+            if isinstance(page, list):
+                return page
+            found += page["items"]
+            marker = page.get("next")
+            if marker is None:
+                return found
+
+    def wait_enforced(self, domain, generation, seconds):
+        """Wait until every host holds a generation. Fails, naming who lags and why."""
+        where = path("domains", domain, "generations", generation)
+        until = time.monotonic() + seconds
+        state = {"state": "pending", "laggards": []}
+        while state["state"] != "enforced" and (left := until - time.monotonic()) > 0:
+            state, _tag = self.ask("GET", f"{where}?wait=enforced&timeout={left}", timeout=left + self._timeout)
+        if state["state"] != "enforced":
+            lagging = ", ".join(map(_lagging, state["laggards"]))
+            self._module.fail_json(msg=f"generation {generation} is not enforced after {seconds} s: {lagging}")
+
+
+def _lagging(each):
+    """Who does not hold a generation, and why."""
+    why = ": ".join(filter(None, (each["state"] or "never reported", each["error"])))
+    return f"{each['host'] or 'a host'} ({why})"
+
+
+def plain(rule):
+    """A rule with nothing said that is said anyway, and one spelling for what has several: for telling rules apart."""
+    said = {key: value for key, value in rule.items() if value not in (None, "", False) and value != "any"}
+    said.setdefault("direction", "ingress")
+    for key in ("source_ports", "destination_ports"):
+        if key in said:
+            ports = said[key] if isinstance(said[key], list) else str(said[key]).split(",")
+            said[key] = sorted(str(port).strip() for port in ports)
+    for key in ("source", "destination"):
+        if key in said:
+            named = said[key] if isinstance(said[key], list) else [said[key]]
+            said[key] = (
+                sorted(_network(each) for each in named) if all(isinstance(each, str) for each in named) else named
+            )
+    return said
+
+
+def _network(text):
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        return text
+
+
+def finish(module, before, after, change, **facts):
+    """End a module: `change()` is called where the two differ, unless in check mode; what it returns is reported."""
+    differ = before != after
+    result = {"changed": differ, "diff": {"before": before or {}, "after": after or {}}}
+    result.update(facts)
+    if differ and not module.check_mode:
+        result.update(change() or {})
+    module.exit_json(**result)
+
+
+def run(module, work):
+    """Do the work of a module, its problems as failures."""
+    try:
+        work(Api(module))
+    except Problem as problem:
+        module.fail_json(msg=str(problem), status=problem.status)
+
+
+def _words(raw, error):
+    try:
+        said = json.loads(raw)
+        place = f"{said['place']}: " if said.get("place") else ""
+        return f"{place}{said.get('detail') or said.get('title') or error}"
+    except (ValueError, TypeError):
+        return str(error)

@@ -1,0 +1,148 @@
+#!/usr/bin/python
+"""Access lists of tenants, as an Ansible module."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: aclflow_acl
+short_description: Access lists of aclflow's tenants
+description:
+  - Makes rules a tenant's access list, the first that matches decides. What is not permitted does not arrive.
+  - The list is checked before it is written; what cannot be enforced is refused with the place of the rule.
+author: [aclflow (@aclflow)]
+extends_documentation_fragment: [aclflow.cloud.service]
+attributes:
+  check_mode: {support: full, description: Has the service review the list, and changes nothing.}
+  diff_mode: {support: full, description: Shows the list before and after.}
+options:
+  tenant:
+    description: The tenant.
+    type: str
+    required: true
+  rules:
+    description:
+      - The rules in order, each as in the native JSON of lists. With O(state=absent) left out; the list is emptied.
+    type: list
+    elements: dict
+    default: []
+  groups:
+    description: Address groups that rules point to, by name, as in the native JSON of lists.
+    type: dict
+    default: {}
+  ingress_default:
+    description: What becomes of packets to the tenant that no rule speaks of.
+    type: str
+    choices: [deny, permit]
+    default: deny
+  egress_default:
+    description: What becomes of packets from the tenant that no rule speaks of.
+    type: str
+    choices: [deny, permit]
+    default: permit
+  wait_s:
+    description: How long to wait until every host was read back to hold the list, in seconds; 0 does not wait.
+    type: int
+    default: 0
+  state:
+    description: V(absent) empties the list; then nothing comes in, and everything may go out.
+    type: str
+    choices: [present, absent]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: A shop that is reached on port 443, and by its office on port 22
+  aclflow.cloud.aclflow_acl:
+    url: https://192.0.2.1:8420
+    token: "{{ shop_token }}"
+    tenant: shop
+    groups:
+      office: {prefixes: [203.0.113.0/28], description: head office}
+    rules:
+      - {id: web, action: permit, protocol: tcp, destination_ports: "443"}
+      - {id: ssh, action: permit, protocol: tcp, source: "@office", destination_ports: "22"}
+    wait_s: 30
+"""
+
+RETURN = r"""
+version:
+  description: The list's version.
+  type: int
+  returned: when it was written
+generation:
+  description: The domain's generation that holds it.
+  type: int
+  returned: when it was written
+counts:
+  description: What a review found in the new list, how many of each kind.
+  type: dict
+  returned: when the list would change
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, Problem, finish, path, plain, run
+
+DEFAULTS = ("ingress_default", "egress_default")
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            ARGUMENTS,
+            tenant={"type": "str", "required": True},
+            rules={"type": "list", "elements": "dict", "default": []},
+            groups={"type": "dict", "default": {}},
+            ingress_default={"type": "str", "choices": ["deny", "permit"], "default": "deny"},
+            egress_default={"type": "str", "choices": ["deny", "permit"], "default": "permit"},
+            wait_s={"type": "int", "default": 0},
+            state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+        ),
+        supports_check_mode=True,
+    )
+    if module.params["state"] == "absent" and (module.params["rules"] or module.params["groups"]):
+        module.fail_json(msg="rules: an absent list has none; leave rules and groups out")
+    run(module, lambda api: ensure(module, api))
+
+
+def ensure(module, api):
+    """Have the tenant's list be what is asked for."""
+    tenant = module.params["tenant"]
+    where = path("tenants", tenant, "acl")
+    there, tag = api.find(where)
+    if there is None:
+        raise Problem(404, f"there is no tenant '{tenant}', or the token may not see it: make it with aclflow_prefix")
+    wanted = {key: module.params[key] for key in ("rules", *DEFAULTS)}
+    if module.params["groups"]:
+        wanted["groups"] = module.params["groups"]
+    before, after = comparable(there), comparable(wanted)
+    facts = {}
+    if before != after:
+        facts["counts"] = api.ask("POST", f"{where}/check", wanted)[0]["counts"]
+
+    def change():
+        written, _tag = api.write("PUT", where, wanted, tag)
+        if module.params["wait_s"]:
+            api.wait_enforced(domain_of(api, tenant), written["generation"], module.params["wait_s"])
+        return {key: written[key] for key in ("changed", "version", "generation")}
+
+    finish(module, before, after, change, **facts)
+
+
+def comparable(document):
+    """A list as it is compared and shown."""
+    groups = {
+        name: {"prefixes": sorted(group.get("prefixes", [])), "description": group.get("description", "")}
+        for name, group in (document.get("groups") or {}).items()
+    }
+    defaults = {key: document[key] for key in DEFAULTS}
+    return dict(defaults, rules=[plain(rule) for rule in document["rules"]], groups=groups)
+
+
+def domain_of(api, tenant):
+    """The domain that a tenant is in."""
+    return api.ask("GET", path("tenants", tenant))[0]["domain"]
+
+
+if __name__ == "__main__":
+    main()

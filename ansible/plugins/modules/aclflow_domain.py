@@ -1,0 +1,124 @@
+#!/usr/bin/python
+"""Security domains, as an Ansible module."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: aclflow_domain
+short_description: Security domains of aclflow
+description:
+  - Makes, changes and removes a security domain, and the operator's rules that stand above all its tenants.
+author: [aclflow (@aclflow)]
+extends_documentation_fragment: [aclflow.cloud.service]
+attributes:
+  check_mode: {support: full, description: Says what would be changed and changes nothing.}
+  diff_mode: {support: full, description: Shows the domain before and after.}
+options:
+  name:
+    description: The domain.
+    type: str
+    required: true
+  return_traffic:
+    description:
+      - How replies come back in. Left out, a new domain has V(established), and one that is there keeps what it
+        has.
+    type: str
+    choices: [established, explicit]
+  operator_rules:
+    description:
+      - The rules above all tenants, in order, each as in the native JSON of lists. Left out, they stay as they are.
+      - Essential services (DHCP, DNS, NTP) belong here.
+    type: list
+    elements: dict
+  state:
+    description: Whether the domain is to be there. One that has tenants or hosts is not removed.
+    type: str
+    choices: [present, absent]
+    default: present
+"""
+
+EXAMPLES = r"""
+- name: Have a domain in which hosts may ask for names and the time
+  aclflow.cloud.aclflow_domain:
+    url: https://192.0.2.1:8420
+    token: "{{ aclflow_token }}"
+    name: pop1
+    operator_rules:
+      - {id: dns, direction: egress, action: permit, protocol: udp, destination: 192.0.2.53, destination_ports: 53}
+      - {id: ntp, direction: egress, action: permit, protocol: udp, destination: 192.0.2.123, destination_ports: 123}
+"""
+
+RETURN = r"""
+generation:
+  description: The domain's generation afterwards.
+  type: int
+  returned: when the domain is there
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, finish, path, plain, run
+
+
+def rules_of(api, name):
+    """The operator's rules of a domain and their ETag."""
+    document, tag = api.ask("GET", path("domains", name, "operator-rules"))
+    return document["rules"], tag
+
+
+def main():
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=dict(
+            ARGUMENTS,
+            name={"type": "str", "required": True},
+            return_traffic={"type": "str", "choices": ["established", "explicit"]},
+            operator_rules={"type": "list", "elements": "dict"},
+            state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+        ),
+        supports_check_mode=True,
+    )
+    run(module, lambda api: absent(module, api) if module.params["state"] == "absent" else present(module, api))
+
+
+def absent(module, api):
+    """Remove the domain."""
+    where = path("domains", module.params["name"])
+    there, tag = api.find(where)
+    finish(module, there, None, lambda: api.write("DELETE", where, etag=tag) and None)
+
+
+def present(module, api):
+    """Make the domain, or change it."""
+    name, setting, rules = (module.params[key] for key in ("name", "return_traffic", "operator_rules"))
+    where = path("domains", name)
+    there, tag = api.find(where)
+    before, rules_tag = {}, None
+    if there is not None:
+        before = {"return_traffic": there["return_traffic"]}
+        if rules is not None:
+            before["operator_rules"], rules_tag = rules_of(api, name)
+    after = {"return_traffic": setting or before.get("return_traffic", "established")}
+    if rules is not None:
+        after["operator_rules"] = [plain(rule) for rule in rules]
+        if there is not None:
+            before["operator_rules"] = [plain(rule) for rule in before["operator_rules"]]
+
+    def change():
+        changed = False
+        if there is None:
+            api.write("POST", "/v1/domains", {"id": name, "return_traffic": after["return_traffic"]})
+            changed = True
+        elif after["return_traffic"] != before["return_traffic"]:
+            api.write("PATCH", where, {"return_traffic": after["return_traffic"]}, tag)
+            changed = True
+        if rules is not None and before.get("operator_rules") != after["operator_rules"]:
+            etag = rules_tag or rules_of(api, name)[1]
+            written, _tag = api.write("PUT", path("domains", name, "operator-rules"), {"rules": rules}, etag)
+            changed = changed or written["changed"]
+        return {"changed": changed, "generation": api.ask("GET", where)[0]["generation"]}
+
+    finish(module, before, after, change, **({"generation": there["generation"]} if there else {}))
+
+
+if __name__ == "__main__":
+    main()

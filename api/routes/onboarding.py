@@ -1,0 +1,100 @@
+"""Onboarding: machines that become hosts of a domain, and are given back; done step by step beside the requests."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.answers import answer, dumped, etag, reply, sent
+from api.auth import DomainOwner
+from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
+from api.limits import SmallBody
+from api.paging import page_after
+from api.schemas.common import Page
+from api.schemas.domains import WrittenHost
+from api.schemas.onboarding import NewHost, OnboardingBody
+from orchestrator.errors import BadInput
+from orchestrator.store.onboardings import OnboardingRecord
+from orchestrator.store.records import HostRecord, Principal, Reply
+from orchestrator.store.unit import Unit
+
+router = APIRouter(prefix="/v1/domains/{domain}", tags=["domains"], route_class=SmallBody)
+
+_ONLY_WITH_MACHINE = frozenset(NewHost.model_fields) - {"name", "uplink", "datapath_id"}
+
+
+@router.post("/hosts", status_code=201, response_model=WrittenHost, responses={202: {"model": OnboardingBody}})
+def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewHost, once: OnceDep) -> Response:
+    """Onboard a host. With `machine`, its switch is configured and it joins the domain step by step: 202, and where to
+    look how far it is. Asked for again, what has failed is tried again."""
+    if body.machine is None:
+        host = _configured(body)
+        return sent(services.control.write(once.of(caller, lambda unit: _added(unit, caller, domain, host))))
+    asked = body.onboarding(domain)
+
+    def work(unit: Unit) -> Reply:
+        record = unit.onboardings.ask(asked)
+        logged(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
+        return _under_way(domain, record)
+
+    done = services.control.write(once.of(caller, work))
+    services.onboarder.notice()
+    return sent(done)
+
+
+@router.get("/onboardings", response_model=Page[OnboardingBody])
+def list_onboardings(
+    _: DomainOwner, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
+) -> Response:
+    """Machines that were onboarded, or are on their way, by the name of the host."""
+    found = services.control.read(lambda unit: unit.onboardings.list(domain))
+    known = {record.asked.switch.host: record for record in found}
+    names, following = page_after(list(known), limit, marker)
+    return answer(Page[OnboardingBody](items=[OnboardingBody.of(known[name]) for name in names], next=following))
+
+
+@router.get("/onboardings/{host}", response_model=OnboardingBody)
+def get_onboarding(_: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
+    """How far a machine is."""
+    return answer(OnboardingBody.of(services.control.read(lambda unit: unit.onboardings.get(domain, host))))
+
+
+@router.delete("/onboardings/{host}", status_code=202, response_model=OnboardingBody)
+def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
+    """Give a machine back: its switch is closed, then the domain forgets it. Nothing passes unfiltered in between."""
+
+    def work(unit: Unit) -> Reply:
+        record = unit.onboardings.ask_back(domain, host)
+        logged(unit, caller, "onboarding.back", domain, {"name": host})
+        return _under_way(domain, record)
+
+    done = services.control.write(work)
+    services.onboarder.notice()
+    return sent(done)
+
+
+def _configured(body: NewHost) -> HostRecord:
+    """A host whose switch is configured already. Raises BadInput."""
+    useless = sorted(body.model_fields_set & _ONLY_WITH_MACHINE)
+    if useless:
+        raise BadInput("says something of a machine's switch: name the `machine`, too", place=useless[0])
+    if body.datapath_id is None:
+        raise BadInput("is needed of a switch that is configured already", place="datapath_id")
+    return HostRecord(body.name, int(body.datapath_id, 16), body.uplink)
+
+
+def _added(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> Reply:
+    generation = unit.domains.add_host(domain, host)
+    said = {"name": host.name, "datapath_id": f"{host.datapath_id:016x}", "uplink": host.uplink}
+    logged(unit, caller, "host.added", domain, said)
+    location = f"/v1/domains/{domain}/hosts/{host.name}"
+    return reply(
+        WrittenHost(**said, generation=generation),
+        generation=generation,
+        tag=etag(said["datapath_id"]),
+        location=location,
+    )
+
+
+def _under_way(domain: str, record: OnboardingRecord) -> Reply:
+    body = OnboardingBody.of(record)
+    return Reply(202, {"Location": f"/v1/domains/{domain}/onboardings/{body.name}"}, dumped(body))

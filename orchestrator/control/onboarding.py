@@ -1,0 +1,222 @@
+"""Machines become hosts, and are given back: one loop works on what was asked for, step by step, until it is done.
+
+    add     prepare the machine ─▶ essential services, host in the domain ─▶ wait until it was read back ─▶ done
+    remove  close the switch ─▶ host out of the domain ─▶ forgotten
+
+Every step may be repeated, and the database says what is under way: a process that is killed anywhere is followed by
+another (or by itself) that begins with the first step again. What a machine forwards is never more than before: its
+switch is default off from the step that makes it, the domain learns of it after that, and on the way back it is closed
+before the domain forgets it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from orchestrator.control.timekeeper import Units
+from orchestrator.errors import AclflowError, Busy, Conflict, TryAgain
+from orchestrator.hosts.installer import Installers
+from orchestrator.hosts.request import Onboarding, merged
+from orchestrator.store.onboardings import OnboardingRecord, OnboardingState
+from orchestrator.store.records import HostRecord
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+LEASE_S = 120.0
+"""How long a claim holds without a step: after that another process takes over."""
+LOOK_S = 2.0
+_RENEW_S = LEASE_S / 4
+_ENFORCED_S = 120.0
+_LOOK_ENFORCED_S = 0.2
+_INVITATION_S = 3600
+
+
+class _ServiceEnds(TryAgain):
+    """The service ends while something is under way."""
+
+
+class Onboarder:
+    """The loop, on a thread of its own: what it does takes minutes."""
+
+    def __init__(
+        self,
+        units: Units,
+        installers: Installers,
+        invite: Callable[[Unit, str], Mapping[str, str]],
+        look_s: float = LOOK_S,
+    ) -> None:
+        """`invite` gives what a machine is told so that its controller can join, in the transaction that it is given.
+
+        `look_s`: how often to look for what other processes were asked for, or left.
+        """
+        self._units = units
+        self._installers = installers
+        self._invite = invite
+        self._look_s = look_s
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onboarding", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step that is being done."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def notice(self) -> None:
+        """Something was asked for."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                while not self._stopping.is_set() and self.turn():
+                    pass
+            except TryAgain as error:
+                log.warning("onboarding tries again", error=str(error))
+            except Exception:
+                log.exception("onboarding failed")  # a defect must not end the loop for all other machines
+            self._wake.wait(self._look_s)
+
+    def turn(self) -> bool:
+        """Work on one machine, if there is one to work on."""
+        taken = self._units.write(lambda unit: unit.onboardings.claim(self._name, LEASE_S))
+        if taken is None:
+            return False
+        with _Lease(self._units, taken.asked, self._stopping):
+            try:
+                if taken.state is OnboardingState.ADDING:
+                    self._add(taken)
+                else:
+                    self._remove(taken)
+            except (_ServiceEnds, Busy):
+                raise  # it stays under way: whoever comes next goes on
+            except AclflowError as error:
+                self._fail(taken.asked, str(error))
+        return True
+
+    # ---------------------------------------------------------------------------------------------------- the steps
+
+    def _add(self, taken: OnboardingRecord) -> None:
+        asked = taken.asked
+        domain, host = asked.switch.domain, asked.switch.host
+        self._tell(asked, f"logging in to {asked.machine.address}")
+        secrets = self._units.write(lambda unit: self._invite(unit, domain)) if asked.controller else {}
+        self._installers.of(asked).prepare(asked, secrets, lambda text: self._tell(asked, text))
+        generation = self._units.write(lambda unit: _join(unit, asked))
+        self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
+        self._wait_enforced(domain, host, generation)
+        self._units.write(lambda unit: _done(unit, asked))
+        log.info("onboarded", domain=domain, host=host)
+
+    def _remove(self, taken: OnboardingRecord) -> None:
+        asked = taken.asked
+        self._tell(asked, f"closing the switch of {asked.machine.address}")
+        self._installers.of(asked).release(asked, lambda text: self._tell(asked, text))
+        self._units.write(lambda unit: _leave(unit, asked))
+        log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
+
+    def _wait_enforced(self, domain: str, host: str, generation: int) -> None:
+        """Raises Conflict where the host does not come to hold the policy in time, with what it says."""
+        said = ""
+        for _ in range(int(_ENFORCED_S / _LOOK_ENFORCED_S)):
+            state = self._units.read(lambda unit: unit.enforcers.enforced(domain, generation))
+            laggard = next((each for each in state.laggards if each.host == host), None)
+            if laggard is None:
+                return
+            report = laggard.point.report if laggard.point else None
+            said = "nothing" if report is None else report.error or report.state.value
+            if self._stopping.wait(_LOOK_ENFORCED_S):
+                raise _ServiceEnds("the service ends")
+        raise Conflict(
+            f"the switch is configured, but after {_ENFORCED_S:.0f} s the controller says of it: {said}. Is a "
+            "controller of the domain running where the switch looks for it (ovs-vsctl show on the machine, "
+            f"aclflow domain show {domain})?"
+        )
+
+    def _tell(self, asked: Onboarding, text: str) -> None:
+        domain, host = asked.switch.domain, asked.switch.host
+
+        def write(unit: Unit) -> None:
+            unit.onboardings.step(domain, host, text, LEASE_S)
+            unit.events.append("onboarding.step", domain, {"name": host, "step": text})
+
+        self._units.write(write)
+
+    def _fail(self, asked: Onboarding, text: str) -> None:
+        domain, host = asked.switch.domain, asked.switch.host
+
+        def write(unit: Unit) -> None:
+            unit.onboardings.finish(domain, host, OnboardingState.FAILED, text)
+            unit.events.append("onboarding.failed", domain, {"name": host, "error": text})
+
+        log.warning("onboarding failed", domain=domain, host=host, error=text)
+        self._units.write(write)
+
+
+def _join(unit: Unit, asked: Onboarding) -> int:
+    """The host in its domain, and what essential services need; the generation that it must reach."""
+    switch = asked.switch
+    before = unit.domains.operator_rules(switch.domain).rules
+    unit.domains.set_operator_rules(switch.domain, merged(before, asked.rules()))
+    wanted = HostRecord(switch.host, switch.datapath_id, switch.uplink)
+    known = next((host for host in unit.domains.hosts(switch.domain) if host.name == switch.host), None)
+    if known != wanted:
+        if known is not None:
+            unit.domains.remove_host(switch.domain, switch.host)
+        unit.domains.add_host(switch.domain, wanted)
+        detail = {"name": switch.host, "datapath_id": f"{switch.datapath_id:016x}", "uplink": switch.uplink}
+        unit.events.append("host.added", switch.domain, detail)
+    return unit.domains.get(switch.domain).generation
+
+
+def _leave(unit: Unit, asked: Onboarding) -> None:
+    domain, host = asked.switch.domain, asked.switch.host
+    if any(each.name == host for each in unit.domains.hosts(domain)):
+        unit.domains.remove_host(domain, host)
+        unit.events.append("host.removed", domain, {"name": host})
+    unit.onboardings.forget(domain, host)
+
+
+def _done(unit: Unit, asked: Onboarding) -> None:
+    domain, host = asked.switch.domain, asked.switch.host
+    unit.onboardings.finish(domain, host, OnboardingState.DONE)
+    unit.events.append("onboarding.done", domain, {"name": host})
+
+
+class _Lease:
+    """Holds a claim while a long step goes on without a word."""
+
+    def __init__(self, units: Units, asked: Onboarding, stopping: threading.Event) -> None:
+        self._units = units
+        self._asked = asked
+        self._stopping = stopping
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="onboarding-lease", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        switch = self._asked.switch
+        while not self._over.wait(_RENEW_S):
+            try:
+                self._units.write(lambda unit: unit.onboardings.hold(switch.domain, switch.host, LEASE_S))
+            except TryAgain as error:
+                log.warning("onboarding's claim was not renewed", error=str(error))

@@ -1,0 +1,215 @@
+"""Doing what an onboarding asks for on its machine: the service's own, or another one over Ansible.
+
+    Installer.prepare   the switch configured, default off; its controller installed
+    Installer.release   the switch given back, closed
+
+Both may be repeated, also after they were cut off anywhere. Both tell of every step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from orchestrator.errors import BadInput, Missing, Refused, Unreachable
+from orchestrator.hosts.ovs import LocalSwitch
+from orchestrator.hosts.request import LOCAL, Machine, Onboarding
+
+Tell = Callable[[str], None]
+"""Told what was done or is about to be."""
+
+_MACHINE, _CONTROLLER = "machine", "controller"
+_WORDS: Mapping[str, str] = {
+    "Permission denied": "the machine does not take the key: put its public half into "
+    "~{user}/.ssh/authorized_keys there, or name another key (ACLFLOW_SSH_KEY)",
+    "Host key verification failed": "the machine's host key is not the known one: compare it, and put the right "
+    "one into known_hosts of the service's user",
+    "Connection refused": "nothing listens for SSH there: check address and port",
+    "Connection timed out": "the machine does not answer: check address, routes and packet filters on the way",
+    "No route to host": "there is no way to the machine: check its address and the routes",
+    "Could not resolve hostname": "the name is not known: give an address, or put it into the DNS",
+    "No space left on device": "the machine's disk is full: make room, and ask again",
+}
+
+
+class Installer(Protocol):
+    """Who carries out what is asked for on a machine."""
+
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:
+        """Raises Refused (the machine cannot be what is asked for), Unreachable, Missing."""
+        ...
+
+    def release(self, asked: Onboarding, tell: Tell) -> None:
+        """Raises as `prepare`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalInstaller:
+    """The switch of this machine, whose sockets are in `run_dir`."""
+
+    run_dir: Path
+
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:  # noqa: ARG002
+        done = LocalSwitch(self.run_dir).configure(asked.switch)
+        tell("configured the switch, default off" if done.changed else "the switch is as it must be")
+
+    def release(self, asked: Onboarding, tell: Tell) -> None:
+        LocalSwitch(self.run_dir).release(asked.switch.bridge, asked.switch.domain)
+        tell("gave the switch back, closed")
+
+
+@dataclass(frozen=True, slots=True)
+class AnsibleInstaller:
+    """Machines over SSH: runs the collection's playbook `host`, and follows what it does line by line."""
+
+    program: str
+    key: Path | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """What every machine is told besides: where the wheel is, the service's address ..."""
+
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:
+        self._play(asked, {**secrets, "aclflow_release": False}, tell)
+
+    def release(self, asked: Onboarding, tell: Tell) -> None:
+        self._play(asked, {"aclflow_release": True}, tell)
+
+    def _play(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:
+        with self._files(asked, extra) as (inventory, variables):
+            command = [self.program, "-i", str(inventory), "-e", f"@{variables}", "aclflow.cloud.host"]
+            environment = {
+                **os.environ,
+                "ANSIBLE_STDOUT_CALLBACK": "aclflow.cloud.steps",
+                "ANSIBLE_PIPELINING": "1",
+                "ANSIBLE_NOCOLOR": "1",
+            }
+            try:
+                running = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            except FileNotFoundError:
+                raise Missing(
+                    f"'{self.program}' is not there: install ansible-core beside the service and the collection "
+                    "aclflow.cloud (ansible-galaxy collection install), or say ACLFLOW_ANSIBLE"
+                ) from None
+            with running:
+                failed, rest = _followed(running, tell)
+        if failed is not None:
+            raise _error(failed, asked.machine)
+        if running.returncode:
+            raise Refused(f"ansible-playbook ended with {running.returncode}: {' '.join(rest[-5:])}")
+
+    @contextmanager
+    def _files(self, asked: Onboarding, extra: Mapping[str, Any]) -> Iterator[tuple[Path, Path]]:
+        """The inventory and the variables, secrets among them, in a folder that only we can read."""
+        switch = asked.switch
+        machine = self._login(asked.machine) | {
+            "aclflow_host_name": switch.host,
+            "aclflow_uplink": switch.uplink,
+            "aclflow_bridge": switch.bridge,
+            "aclflow_datapath": switch.datapath.value,
+            "aclflow_max_idle_ms": switch.max_idle_ms,
+            "aclflow_adopt": switch.adopt,
+            "aclflow_controllers": list(switch.controllers),
+        }
+        groups: dict[str, Any] = {"hosts": {"hosts": {_MACHINE: machine}}}
+        if asked.controller is not None:
+            groups["controllers"] = {"hosts": {_CONTROLLER: self._login(asked.controller)}}
+        shared = {"aclflow_domain": switch.domain, "aclflow_tls": switch.tls is not None, **self.variables, **extra}
+        with tempfile.TemporaryDirectory(prefix="aclflow-onboarding-") as folder:
+            inventory, variables = Path(folder, "inventory.json"), Path(folder, "variables.json")
+            inventory.write_text(json.dumps({"all": {"children": groups}}))
+            variables.touch(mode=0o600)
+            variables.write_text(json.dumps(shared))
+            yield inventory, variables
+
+    def _login(self, machine: Machine) -> dict[str, Any]:
+        key = {"ansible_ssh_private_key_file": str(self.key)} if self.key else {}
+        named = {"ansible_host": machine.address, "ansible_user": machine.user, "ansible_port": machine.port}
+        return {**named, **key, "ansible_python_interpreter": "/usr/bin/python3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Installers:
+    """Who does it: for the service's own machine and for all others, where the service may."""
+
+    local: Installer | None
+    remote: Installer | None
+
+    def of(self, asked: Onboarding) -> Installer:
+        """Raises Missing where the service may not."""
+        is_local = asked.machine.address == LOCAL
+        found = self.local if is_local else self.remote
+        if found is not None:
+            return found
+        if is_local:
+            raise Missing(
+                "this service may not configure its own machine's switch: say where that is",
+                place="ACLFLOW_LOCAL_SWITCH",
+            )
+        raise Missing(
+            "this service logs in to no machines: say where ansible-playbook is, of an ansible-core with the "
+            "collection aclflow.cloud",
+            place="ACLFLOW_ANSIBLE",
+        )
+
+
+def variables_in(file: Path | None) -> Mapping[str, Any]:
+    """Variables of the roles, from a YAML file. Raises Missing, BadInput."""
+    if file is None:
+        return {}
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Missing(f"cannot read the machines' variables: {error.strerror}", place=str(file)) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"not YAML: {' '.join(str(error).split())}", place=str(file)) from None
+    if not isinstance(found, dict):
+        raise BadInput("holds `name: value` lines", place=str(file))
+    return found
+
+
+def _followed(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str, str] | None, list[str]]:
+    """Tell of each task; the one that failed, if one did, and what else was said."""
+    failed: dict[str, str] | None = None
+    rest: list[str] = []
+    for line in running.stdout or ():
+        step = _step(line)
+        if step is None:
+            rest.append(line.strip())
+        elif step["state"] in ("failed", "unreachable"):
+            failed = failed or step
+        elif step["state"] == "changed":
+            tell(step["task"])
+    return failed, rest
+
+
+def _step(line: str) -> dict[str, str] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and found.keys() >= {"task", "state", "message"} else None
+
+
+def _error(failed: Mapping[str, str], machine: Machine) -> Refused | Unreachable:
+    said = failed["message"]
+    advice = next((words for sign, words in _WORDS.items() if sign in said), "")
+    text = "; ".join(filter(None, (advice.format(user=machine.user), said)))
+    if failed["state"] == "unreachable":
+        return Unreachable(f"{machine.address} cannot be reached over SSH: {text}")
+    return Refused(f"'{failed['task']}' failed on {machine.address}: {text}")

@@ -1,0 +1,166 @@
+"""The Open vSwitch of this machine: looking at it, and carrying out one transaction."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from orchestrator.compile.cookies import MARK
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
+
+RUN_DIR = Path("/run/openvswitch")
+_PATIENCE_S = 15
+_INSTALL = "apt-get install openvswitch-switch"
+_EVERYTHING_ELSE = "actions=NORMAL"
+"""The only flow of a bridge that learns addresses, as every fresh one does that is not secure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was done, or would be: the transaction's commands, none where everything was as wanted."""
+
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.commands)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSwitch:
+    """One Open vSwitch, known by the directory of its sockets."""
+
+    run_dir: Path = RUN_DIR
+
+    def look(self, bridge: str, uplink: str = "") -> Seen:
+        """The switch as it is. Raises Missing (not installed), Unreachable (not running), Refused."""
+        [system] = self._rows("Open_vSwitch", "ovs_version,other_config,ssl")
+        version = self._appctl_version() or str(system["ovs_version"])
+        tls = None
+        for row in self._rows("SSL", "private_key,certificate,ca_cert"):
+            tls = Tls(row["private_key"], row["certificate"], row["ca_cert"])
+        place = self._run(["ovs-vsctl", *self._database(), "iface-to-br", uplink], may_fail=True).strip() or None
+        found = self._bridge(bridge) if bridge in self._vsctl("list-br").split() else None
+        return Seen(version, system["other_config"], tls, found, place if uplink else None)
+
+    def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
+        """Make the switch what is wanted, in one transaction; with `check` only say what would be done.
+
+        Raises Refused with what to change, Missing, Unreachable.
+        """
+        seen = self.look(wanted.bridge, wanted.uplink)
+        reason = refusal(seen, wanted)
+        if reason is not None:
+            raise Refused(reason)
+        done = self._do(steps(seen, wanted), check=check)
+        if not check:
+            self._check_uplink(wanted.uplink)
+        return done
+
+    def release(self, bridge: str, domain: str, *, check: bool = False) -> Change:
+        """Give the switch back, closed. Raises Missing, Unreachable, BadInput."""
+        return self._do(release(self.look(bridge), bridge, domain), check=check)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _do(self, commands: tuple[tuple[str, ...], ...], *, check: bool) -> Change:
+        if commands and not check:
+            words = [word for command in commands for word in ("--", *command)]
+            self._vsctl(*words[1:])
+        return Change(commands)
+
+    def _check_uplink(self, uplink: str) -> None:
+        said = self._vsctl("--if-exists", "get", "interface", uplink, "error").strip()
+        if said not in ("", "[]"):
+            raise Refused(
+                f"the switch is closed, but cannot use the uplink: {said}. Name an interface that the machine has"
+            )
+
+    def _bridge(self, name: str) -> Bridge:
+        [row] = self._rows("bridge", "datapath_type,fail_mode,protocols,other_config,external_ids,controller", name)
+        wanted = set(_listed(row["controller"]))
+        columns = "_uuid,target,connection_mode,max_backoff,inactivity_probe"
+        controllers = {
+            each["target"]: {key: str(value) for key, value in each.items()}
+            for each in self._rows("controller", columns)
+            if each["_uuid"] in wanted
+        }
+        texts = {name: ",".join(map(str, _listed(row[name]))) for name in ("datapath_type", "fail_mode", "protocols")}
+        return Bridge(
+            texts,
+            row["other_config"],
+            row["external_ids"],
+            frozenset(self._vsctl("list-ports", name).split()),
+            controllers,
+            self._strange_flows(name),
+        )
+
+    def _strange_flows(self, bridge: str) -> int:
+        """How many flows of a bridge somebody else has written, the one of a learning bridge apart."""
+        socket = self.run_dir / f"{bridge}.mgmt"
+        versions = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
+        command = ["ovs-ofctl", "--timeout=15", f"-O{versions}", "--no-names", "dump-flows", f"unix:{socket}"]
+        lines = [line.strip() for line in self._run(command).splitlines() if "cookie=" in line]
+        return sum(not _is_known(line) for line in lines)
+
+    def _appctl_version(self) -> str:
+        """What the running daemon says; the database may still hold the version before an upgrade."""
+        sockets = sorted(self.run_dir.glob("ovs-vswitchd*.ctl"))
+        if not sockets:
+            raise Unreachable(
+                f"ovs-vswitchd does not run: systemctl start openvswitch-switch (looked in {self.run_dir})"
+            )
+        words = self._run(["ovs-appctl", "--timeout=15", f"--target={sockets[-1]}", "version"]).split()
+        return next((word for word in words if word[:1].isdigit()), "")
+
+    def _rows(self, table: str, columns: str, record: str | None = None) -> list[dict[str, Any]]:
+        words = ["--format=json", f"--columns={columns}", "list", table, *([record] if record else [])]
+        document = orjson.loads(self._vsctl(*words))
+        return [dict(zip(document["headings"], map(_plain, row), strict=True)) for row in document["data"]]
+
+    def _vsctl(self, *words: str) -> str:
+        return self._run(["ovs-vsctl", *self._database(), *words])
+
+    def _database(self) -> tuple[str, str]:
+        return f"--timeout={_PATIENCE_S}", f"--db=unix:{self.run_dir / 'db.sock'}"
+
+    def _run(self, command: list[str], *, may_fail: bool = False) -> str:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * _PATIENCE_S)
+        except FileNotFoundError:
+            raise Missing(f"the program '{command[0]}' is not installed: {_INSTALL}") from None
+        except subprocess.TimeoutExpired:
+            raise Unreachable(f"{command[0]} does not answer") from None
+        if done.returncode and not may_fail:
+            said = done.stderr.strip() or f"exit status {done.returncode}"
+            if "database connection failed" in said:
+                raise Unreachable(f"Open vSwitch's database does not answer in {self.run_dir}: is it running? {said}")
+            raise Refused(f"{command[0]}: {said}")
+        return "" if done.returncode else done.stdout
+
+
+def _is_known(flow: str) -> bool:
+    cookie = int(flow.split("cookie=", 1)[1].split(",", 1)[0], 16)
+    return cookie >> 56 == MARK or ("priority=0" in flow and flow.endswith(_EVERYTHING_ELSE))
+
+
+def _plain(value: Any) -> Any:
+    """A value of OVSDB's JSON: sets as lists, maps as dicts, UUIDs as texts."""
+    match value:
+        case ["map", pairs]:
+            return dict(pairs)
+        case ["set", items]:
+            return [_plain(item) for item in items]
+        case ["uuid", text]:
+            return text
+        case _:
+            return value
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if value != "" else []

@@ -1,0 +1,216 @@
+"""What the switch of a host must be and what it is, and the `ovs-vsctl` words that lead from one to the other. Pure.
+
+    look (ovs.py) ──▶ Seen ──┐
+                             ├──▶ refusal(...)  why it must not be touched, and what to change
+    the operator ──▶ Wanted ─┘──▶ steps(...)    the words of one transaction; none where all is as wanted
+
+A bridge is made with `fail_mode=secure` in the transaction that makes it, its ports come in the same one, and nothing
+ever sets another mode: without flows such a bridge forwards nothing. Whoever releases it takes the bridge away, or the
+controllers first: with the last controller Open vSwitch forgets all flows. So there is no moment without a filter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
+from types import MappingProxyType
+
+from orchestrator.errors import BadInput
+
+OLDEST = (3, 1)
+"""The oldest Open vSwitch that programs were tried on: bundles, conjunctions and groups of OpenFlow 1.5."""
+OWNER, MADE = "aclflow-domain", "aclflow-made"
+"""External ids of a bridge of ours: its domain, and whether we made it."""
+
+_TARGET = re.compile(r"(tcp|ssl):(\[[0-9a-fA-F:]+\]|[0-9.]+):[0-9]{1,5}\Z")
+_INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
+"""What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
+_CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
+
+
+class Datapath(Enum):
+    """Where a switch forwards packets: in the kernel, or in its own process."""
+
+    SYSTEM = "system"
+    NETDEV = "netdev"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files (PEM) on the host with which its switch shows who it is, and whom it believes."""
+
+    key: str
+    certificate: str
+    authority: str
+
+
+HOST_TLS = Tls("/etc/aclflow/tls/key.pem", "/etc/aclflow/tls/certificate.pem", "/etc/aclflow/tls/authority.pem")
+"""Where the role `certificates` puts a machine's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A host's switch as it must be. Raises BadInput, naming the field."""
+
+    domain: str
+    host: str
+    uplink: str
+    controllers: tuple[str, ...]
+    bridge: str = "br-aclflow"
+    datapath_id: int = 0
+    """0 takes `datapath_of(domain, host)`."""
+    datapath: Datapath = Datapath.SYSTEM
+    max_idle_ms: int = 60_000
+    """How long the datapath keeps a cache entry that no packet meets; 60 s as in the ACLFLOW paper."""
+    tls: Tls | None = None
+    ports: tuple[str, ...] = ()
+    """Other interfaces that the bridge must hold; endpoints' come and go without anybody saying so here."""
+    adopt: bool = False
+    """Whether a bridge that carries somebody's flows may be taken over; what it forwards then ends at once."""
+
+    def __post_init__(self) -> None:
+        named = (("uplink", self.uplink), ("bridge", self.bridge), *(("ports", port) for port in self.ports))
+        for place, name in named:
+            if not _INTERFACE.match(name):
+                raise BadInput(f"'{name}' cannot be an interface's name", place=place)
+        if not self.controllers:
+            raise BadInput("name at least one controller, as in tcp:192.0.2.1:6653", place="controllers")
+        for index, target in enumerate(self.controllers):
+            if not _TARGET.match(target):
+                raise BadInput(
+                    f"'{target}' is not as tcp:ADDRESS:PORT or ssl:ADDRESS:PORT", place=f"controllers[{index}]"
+                )
+            if target.startswith("ssl:") and self.tls is None:
+                raise BadInput("a controller over TLS needs key, certificate and authority", place="tls")
+        if not 1 <= self.max_idle_ms <= 86_400_000:
+            raise BadInput(f"{self.max_idle_ms} ms is not between 1 and a day", place="max_idle_ms")
+        if not self.datapath_id:
+            object.__setattr__(self, "datapath_id", datapath_of(self.domain, self.host))
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A bridge as it is. `columns` holds its settings as texts; `strange_flows` are flows that nobody of ours wrote."""
+
+    columns: Mapping[str, str]
+    other_config: Mapping[str, str]
+    external_ids: Mapping[str, str]
+    ports: frozenset[str]
+    controllers: Mapping[str, Mapping[str, str]]
+    strange_flows: int
+
+    @property
+    def owner(self) -> str | None:
+        return self.external_ids.get(OWNER)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A machine's Open vSwitch as it is."""
+
+    version: str
+    other_config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tls: Tls | None = None
+    bridge: Bridge | None = None
+    place_of_uplink: str | None = None
+    """The bridge that holds the uplink, if one does."""
+
+
+def datapath_of(domain: str, host: str) -> int:
+    """The same datapath id for the same host always: a machine that was replaced is known again. Never zero."""
+    return int.from_bytes(blake2b(f"{domain}/{host}".encode(), digest_size=8).digest(), "big") or 1
+
+
+def refusal(seen: Seen, wanted: Wanted) -> str | None:
+    """Why the machine must not be touched, with what to change; None where nothing stands against it."""
+    numbers = re.match(r"(\d+)\.(\d+)", seen.version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
+        return (
+            f"Open vSwitch {seen.version} is too old: {OLDEST[0]}.{OLDEST[1]} or later is needed (Debian 12 has it); "
+            "upgrade it, restart ovs-vswitchd, and repeat"
+        )
+    if seen.place_of_uplink not in (None, wanted.bridge):
+        return (
+            f"the uplink {wanted.uplink} is a port of the bridge '{seen.place_of_uplink}': take it out there "
+            f"(ovs-vsctl del-port {wanted.uplink}), or name that bridge"
+        )
+    bridge = seen.bridge
+    if bridge is None or bridge.owner == wanted.domain:
+        return None
+    if bridge.owner is not None:
+        return f"the bridge '{wanted.bridge}' belongs to the domain '{bridge.owner}': remove the host there first"
+    if not wanted.adopt and (bridge.strange_flows or bridge.ports or bridge.controllers):
+        return (
+            f"the bridge '{wanted.bridge}' is in use: {bridge.strange_flows} flows of somebody, "
+            f"{len(bridge.ports)} ports, {len(bridge.controllers)} controllers. Name another bridge, or say that it "
+            "may be taken over (adopt): what it forwards then ends at once"
+        )
+    return None
+
+
+def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
+    """The commands of one `ovs-vsctl` transaction; empty where everything is as wanted."""
+    bridge = seen.bridge
+    known = bridge or Bridge({}, {}, {}, frozenset(), {}, 0)
+    commands: list[tuple[str, ...]] = []
+    if bridge is None:
+        commands.append(("add-br", wanted.bridge))
+    changes = [*_columns(known, wanted), *_maps(bridge, known, wanted)]
+    if changes:
+        commands.append(("set", "bridge", wanted.bridge, *changes))
+    if wanted.tls is not None and seen.tls != wanted.tls:
+        commands.append(("set-ssl", wanted.tls.key, wanted.tls.certificate, wanted.tls.authority))
+    commands += _controllers(known, wanted)
+    lacking = (port for port in (wanted.uplink, *wanted.ports) if port not in known.ports)
+    commands += (("add-port", wanted.bridge, port) for port in lacking)
+    idle = str(wanted.max_idle_ms)
+    if seen.other_config.get("max-idle") != idle:
+        commands.append(("set", "Open_vSwitch", ".", f"other_config:max-idle={idle}"))
+    return tuple(commands)
+
+
+def _columns(known: Bridge, wanted: Wanted) -> Iterator[str]:
+    columns = {"datapath_type": wanted.datapath.value, "fail_mode": "secure", "protocols": "OpenFlow15"}
+    if wanted.datapath is Datapath.SYSTEM and not known.columns.get("datapath_type"):
+        columns.pop("datapath_type")  # an empty one means the kernel's
+    yield from (f"{name}={value}" for name, value in columns.items() if known.columns.get(name) != value)
+
+
+def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]:
+    config = {"datapath-id": f"{wanted.datapath_id:016x}", "disable-in-band": "true"}
+    yield from (f"other_config:{key}={value}" for key, value in config.items() if known.other_config.get(key) != value)
+    if known.owner != wanted.domain:
+        yield f"external_ids:{OWNER}={wanted.domain}"
+        yield f"external_ids:{MADE}={'true' if bridge is None else 'false'}"
+
+
+def _controllers(known: Bridge, wanted: Wanted) -> Iterator[tuple[str, ...]]:
+    """All rows anew, in one transaction, where any is not as wanted: from some to some Open vSwitch keeps its flows."""
+    same = known.controllers.keys() == set(wanted.controllers)
+    if same and all(
+        row.get(name) == value for row in known.controllers.values() for name, value in _CONTROLLER.items()
+    ):
+        return
+    words = [f"{name}={value}" for name, value in _CONTROLLER.items()]
+    for index, target in enumerate(wanted.controllers):
+        yield (f"--id=@c{index}", "create", "controller", f'target="{target}"', *words)
+    rows = ",".join(f"@c{index}" for index in range(len(wanted.controllers)))
+    yield ("set", "bridge", wanted.bridge, f"controller=[{rows}]")
+
+
+def release(seen: Seen, bridge: str, domain: str) -> tuple[tuple[str, ...], ...]:
+    """The commands that give a host's switch back, closed: a bridge that we made goes; one that was there before keeps
+    its ports and `fail_mode=secure`, and loses its controllers and with them every flow. Raises BadInput for a bridge
+    of somebody else."""
+    known = seen.bridge
+    if known is None or known.owner is None:
+        return ()
+    if known.owner != domain:
+        raise BadInput(f"the bridge '{bridge}' belongs to the domain '{known.owner}'", place="bridge")
+    if known.external_ids.get(MADE) == "true":
+        return (("del-br", bridge),)
+    forget = [("remove", "bridge", bridge, "external_ids", key) for key in (OWNER, MADE)]
+    return (("set", "bridge", bridge, "fail_mode=secure"), ("del-controller", bridge), *forget)

@@ -1,0 +1,115 @@
+"""Onboarding over REST: what is asked for is kept and worked on; what cannot be is refused with its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from served import Served, served
+
+from orchestrator.client import Client, Host
+from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.settings import load
+
+ASKED = {"name": "host1", "machine": {"address": "local"}, "uplink": "eth1", "controllers": ["tcp:192.0.2.1:6653"]}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One whose machine has no Open vSwitch where it looks for it, and no Ansible."""
+    folder = tmp_path_factory.mktemp("service")
+    with served(folder, local_switch=folder / "nothing", ansible=str(folder / "no-such-program")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def domain(admin: Client) -> str:
+    return admin.create_domain("machines").id
+
+
+def ended(admin: Client, domain: str, host: str) -> str:
+    for _ in range(400):
+        seen = admin.onboarding(domain, host)
+        if not seen.under_way:
+            return seen.error or ""
+        time.sleep(0.05)
+    raise AssertionError(seen)
+
+
+def test_what_is_asked_for_is_under_way_and_fails_with_what_to_change(admin: Client, domain: str) -> None:
+    seen = admin.onboard(domain, ASKED)
+    assert (seen.name, seen.machine, seen.uplink, seen.state) == ("host1", "local", "eth1", "adding")
+    assert "does not run" in ended(admin, domain, "host1") or "does not answer" in ended(admin, domain, "host1")
+    assert [each.name for each in admin.onboardings(domain)] == ["host1"]
+    assert admin.hosts(domain) == (), "the domain does not wait for a machine that is not ready"
+    kinds = [event.kind for event in admin.events().items if event.subject == domain]
+    assert {"onboarding.asked", "onboarding.step", "onboarding.failed"} <= set(kinds)
+
+
+def test_another_machine_needs_ansible(admin: Client, domain: str) -> None:
+    admin.onboard(domain, {**ASKED, "name": "host2", "machine": {"address": "192.0.2.12", "user": "debian"}})
+    assert "ansible-core" in ended(admin, domain, "host2")
+
+
+def test_a_host_without_a_machine_is_as_it_always_was(admin: Client, domain: str) -> None:
+    admin.add_host(domain, Host("plain", 0xABC, "up"))
+    assert [host.name for host in admin.hosts(domain)] == ["plain"]
+    with pytest.raises(Conflict, match="already has a host"):
+        admin.onboard(domain, {**ASKED, "name": "plain"})
+    with pytest.raises(NotFound):
+        admin.give_back(domain, "plain")
+    admin.remove_host(domain, "plain")
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"controllers": ["6653"]}, r"controllers\[0\]"),
+        ({"controllers": []}, "controllers"),
+        ({"uplink": "an uplink"}, "uplink"),
+        ({"machine": {"address": "-oProxyCommand=x"}}, "address"),
+        ({"essential_services": {"dns": ["nobody"]}}, r"essential_services\.dns\[0\]"),
+        ({"controllers": ["ssl:192.0.2.1:6653"]}, "tls"),
+        ({"controller": {"address": "192.0.2.2"}}, "controller"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(
+    admin: Client, domain: str, change: dict[str, object], place: str
+) -> None:
+    with pytest.raises(BadInput, match=place):
+        admin.onboard(domain, {**ASKED, "name": "wrong", **change})
+    with pytest.raises(NotFound):
+        admin.onboarding(domain, "wrong")
+
+
+def test_words_about_a_switch_without_its_machine_are_refused(http: httpx.Client, domain: str) -> None:
+    path = f"/v1/domains/{domain}/hosts"
+    answer = http.post(path, json={"name": "x", "uplink": "up", "datapath_id": "0" * 15 + "1", "adopt": True})
+    assert (answer.status_code, answer.json()["place"]) == (400, "adopt")
+    answer = http.post(path, json={"name": "x", "uplink": "up"})
+    assert (answer.status_code, answer.json()["place"]) == (400, "datapath_id")
+
+
+def test_asked_for_twice_with_a_key_it_is_asked_for_once(http: httpx.Client, domain: str) -> None:
+    asked = {**ASKED, "name": "keyed"}
+    first, again = (
+        http.post(f"/v1/domains/{domain}/hosts", json=asked, headers={"Idempotency-Key": "k1"}) for _ in range(2)
+    )
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.headers["Location"] == f"/v1/domains/{domain}/onboardings/keyed"
+    assert first.json() == again.json()
+
+
+def test_tenants_may_not_ask(service: Served, admin: Client, domain: str) -> None:
+    admin.create_tenant("curious", domain=domain)
+    _, token = admin.create_token("member", tenant="curious")
+    with service.client(token) as tenant, pytest.raises(NotFound):
+        tenant.onboard(domain, ASKED)
+
+
+def test_the_folder_of_a_switch_is_a_setting(tmp_path: Path) -> None:
+    assert load({"ACLFLOW_LOCAL_SWITCH": str(tmp_path)}).local_switch == tmp_path
+    assert load({}).local_switch is None

@@ -1,0 +1,108 @@
+"""What test machines are made of: a minimal Debian, with what they may install lying beside (they have no way out).
+
+    debootstrap ──▶ systemd, sshd, Python; .deb files in apt's cache; wheels in /srv/wheels
+
+It is made once and kept, for it takes a minute; a machine is an overlay over it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KEPT = Path(os.environ.get("ACLFLOW_MACHINES", "/var/tmp/aclflow-machines"))
+MIRROR = "http://deb.debian.org/debian"
+SUITE = "bookworm"
+HAS = (
+    "ca-certificates", "dbus", "iproute2", "iputils-ping", "kmod", "netcat-openbsd", "openssh-server", "openssl",
+    "procps", "python3", "python3-apt", "sudo", "systemd", "systemd-sysv",
+)  # fmt: skip
+MAY_INSTALL = ("nftables", "openvswitch-switch", "postgresql", "python3-venv")
+SOURCES = ("api", "orchestrator", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")
+MASKED = (
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "getty@.service",
+    "serial-getty@.service",
+    "systemd-udevd.service",
+)
+
+
+def base() -> Path:
+    """The folder that machines are overlays of, made where it is not there yet."""
+    known = hashlib.sha256(repr((HAS, MAY_INSTALL, SUITE, (ROOT / "requirements.txt").read_text(), _asked())).encode())
+    made = KEPT / known.hexdigest()[:16]
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with _alone(KEPT / "lock"):
+        if not (made / "whole").exists():
+            shutil.rmtree(made, ignore_errors=True)
+            _make(made / "root")
+            (made / "whole").touch()
+    return made / "root"
+
+
+def _asked() -> str:
+    """What the program asks for, as setup.cfg says it."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    return settings["options"]["install_requires"] + settings["options.extras_require"]["console"]
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(root: Path) -> None:
+    root.parent.mkdir(parents=True)
+    run("debootstrap", "--variant=minbase", f"--include={','.join(HAS)}", SUITE, str(root), MIRROR)
+    run("chroot", str(root), "apt-get", "-q", "update")
+    install = ["apt-get", "-qy", "--no-install-recommends", "--download-only", "install", *MAY_INSTALL]
+    run("chroot", str(root), *install)
+    for unit in MASKED:
+        (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    wheels = root / "srv/wheels"
+    wheels.mkdir(parents=True)
+    # what the wheel asks for, at the versions that are pinned
+    run(
+        sys.executable, "-m", "pip", "--quiet", "wheel", "--wheel-dir", str(wheels),
+        "--constraint", str(ROOT / "requirements.txt"), f"{wheel('0.0.0', root.parent)}[console]",
+    )  # fmt: skip
+    next(wheels.glob("aclflow-*.whl")).unlink()
+
+
+def wheel(version: str, folder: Path) -> Path:
+    """This tree as a wheel that says it is of a version."""
+    tree = folder / f"tree-{version}"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.bpf.o"))
+        else:
+            shutil.copy(ROOT / name, tree / name)
+    settings = (tree / "setup.cfg").read_text()
+    line = next(line for line in settings.splitlines() if line.startswith("version = "))
+    (tree / "setup.cfg").write_text(settings.replace(line, f"version = {version}", 1))
+    words = ["--quiet", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    run(sys.executable, "-m", "pip", *words, str(tree))
+    shutil.rmtree(tree)
+    return next(folder.glob(f"aclflow-{version}-*.whl"))
+
+
+def run(*command: str, text: str | None = None) -> str:
+    """What a program prints. Raises AssertionError with all it said."""
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout

@@ -1,0 +1,109 @@
+"""A domain's machines and their inventory, and running the collection's playbooks on them as an operator would."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+from deployment.image import ROOT, base
+from deployment.machines import Machines
+
+ANSIBLE = ROOT / ".venv-ansible"
+DOMAIN = "pop1"
+SERVICE, HOSTS, FIREWALLS, EDGE = "service", ("host1", "host2"), ("fw1", "fw2"), "edge1"
+_CALM = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "ANSIBLE_DEPRECATION_WARNINGS": "0"}
+
+
+class Ops:
+    """The machine that playbooks are run on: a namespace with a key, a collection, and an inventory."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+        self._directory = machines.directory / "ops"
+        self._directory.mkdir()
+        host_key = (base() / "etc/ssh/ssh_host_ed25519_key.pub").read_text().split()[:2]
+        self._known = self._directory / "known_hosts"
+        self._known.write_text(f"10.77.0.* {' '.join(host_key)}\n")
+        self.inventory = self._directory / "pop.yml"
+
+    def describe(self, wheel: Path, **everywhere: object) -> None:
+        """Write the inventory: every machine that there is, and what it is for."""
+        groups = {
+            "database": [SERVICE], "service": [SERVICE], "controllers": [SERVICE], "console": [SERVICE],
+            "hosts": HOSTS, "firewalls": FIREWALLS, "edges": [EDGE],
+        }  # fmt: skip
+        mine = {
+            "hosts": {"aclflow_uplink": "uplink", "aclflow_datapath": "netdev"},
+            "firewalls": {"aclflow_firewall_interfaces": ["left", "right"]},
+            "edges": {
+                "aclflow_edge_uplink": "wan",
+                "aclflow_edge_outside": ["outside"],
+                "aclflow_edge_datapath": "netdev",
+            },
+        }
+        common = {
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self._machines.key_file),
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "aclflow_wheel": str(wheel),
+            "aclflow_pip_arguments": "--no-index --find-links /srv/wheels",
+            "aclflow_domain": DOMAIN,
+            **everywhere,
+        }
+        children = {
+            group: {
+                "hosts": {name: {"ansible_host": self._machines[name].address} for name in names},
+                "vars": mine.get(group, {}),
+            }
+            for group, names in groups.items()
+        }
+        self.inventory.write_text(yaml.safe_dump({"all": {"vars": common, "children": children}}))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What Ansible runs with."""
+        own = {
+            "PATH": f"{ANSIBLE}/bin:{os.environ['PATH']}",
+            "HOME": str(self._directory),
+            "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
+            "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=60s -o UserKnownHostsFile={self._known}",
+            "ANSIBLE_PIPELINING": "1",
+        }
+        return {**own, **_CALM, **more}
+
+    def hang_up(self) -> None:
+        """Forget connections that are kept, one of which may lead to a machine that is no more."""
+        shutil.rmtree(self._directory / ".ansible/cp", ignore_errors=True)
+
+    def start(self, playbook: str, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """Run a playbook of the collection, and do not wait."""
+        command = [
+            "nsenter", f"--net=/run/netns/{self._machines.prefix}ops",
+            "ansible-playbook", "-i", str(self.inventory), f"aclflow.cloud.{playbook}", *words,
+        ]  # fmt: skip
+        return subprocess.Popen(
+            command, env=self.environment(**environment), cwd=self._directory, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def play(self, playbook: str, *words: str) -> str:
+        """Run a playbook of the collection to its end; what it said. Raises AssertionError where it failed."""
+        running = self.start(playbook, *words)
+        said, _ = running.communicate(timeout=1800)
+        assert running.returncode == 0, said[-12000:]
+        return said
+
+    def follow(self, playbook: str, *words: str) -> list[dict[str, str]]:
+        """Run a playbook with the collection's own callback; every task that was done."""
+        running = self.start(playbook, *words, ANSIBLE_STDOUT_CALLBACK="aclflow.cloud.steps")
+        said, _ = running.communicate(timeout=1800)
+        return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def changes(said: str) -> dict[str, int]:
+    """How many tasks changed something, by machine, from the end of what a playbook said."""
+    recap = said.rpartition("PLAY RECAP")[2].splitlines()[1:]
+    return {line.split()[0]: int(line.partition("changed=")[2].split()[0]) for line in recap if "changed=" in line}

@@ -1,0 +1,239 @@
+"""The collection's modules and inventory plugin against a real service: check mode, diff, and nothing done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from deployment.image import ROOT
+from deployment.site import ANSIBLE
+from served import Served, served
+
+from orchestrator.client import Client, Host
+from orchestrator.errors import NotFound
+
+pytestmark = pytest.mark.skipif(not (ANSIBLE / ".ready").exists(), reason="needs Ansible: `make ansible` installs it")
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": "443"}
+SSH = {"id": "ssh", "action": "permit", "protocol": "tcp", "source": "@office", "destination_ports": 22}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(service: Served) -> Iterator[Client]:
+    with service.client() as client:
+        yield client
+
+
+def ansible(program: str, *words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        "PATH": f"{ANSIBLE}/bin:{os.environ['PATH']}",
+        "HOME": str(home),
+        "ANSIBLE_COLLECTIONS_PATH": str(ANSIBLE / "collections"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_LOCALHOST_WARNING": "0",
+    }
+    return subprocess.run([program, *words], env=environment, cwd=home, capture_output=True, text=True, check=False)
+
+
+class Modules:
+    """Runs tasks of one playbook after the other, and remembers what each task came to."""
+
+    def __init__(self, service: Served, home: Path) -> None:
+        self._home = home
+        self._service = {"url": service.url, "token": service.token}
+
+    def run(self, *tasks: tuple[str, dict[str, object]], check: bool = False) -> list[dict[str, object]]:
+        """What each task came to: modules by name with their arguments, in one play."""
+        written = [
+            {f"aclflow.cloud.{name}": {**self._service, **given}, "ignore_errors": True} for name, given in tasks
+        ]
+        play = [{"hosts": "localhost", "gather_facts": False, "tasks": written}]
+        book = self._home / "play.yml"
+        book.write_text(yaml.safe_dump(play))
+        callback = self._home / "callback_plugins"
+        callback.mkdir(exist_ok=True)
+        (callback / "whole.py").write_text(_WHOLE)
+        (self._home / "ansible.cfg").write_text(
+            "[defaults]\nstdout_callback = whole\ncallback_plugins = callback_plugins\n"
+        )
+        words = (str(book), "--diff", *(["--check"] if check else []))
+        done = ansible("ansible-playbook", *words, home=self._home)
+        results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert len(results) == len(tasks), done.stdout + done.stderr
+        return results
+
+
+_WHOLE = """
+import json
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "stdout", "whole"
+
+    def v2_runner_on_ok(self, result):
+        self._display.display(json.dumps(result.result))
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._display.display(json.dumps(result.result))
+"""
+
+
+@pytest.fixture
+def modules(service: Served, tmp_path: Path) -> Modules:
+    return Modules(service, tmp_path)
+
+
+def test_domain_prefixes_and_list_are_checked_written_and_left_alone(modules: Modules, admin: Client) -> None:
+    dns = {"id": "dns", "action": "permit", "protocol": "udp", "destination": "192.0.2.53", "destination_ports": 53}
+    story = (
+        ("aclflow_domain", {"name": "one", "operator_rules": [dns]}),
+        ("aclflow_prefix", {"tenant": "shop", "domain": "one", "prefixes": ["198.51.100.0/24", "2001:db8:1::/48"]}),
+        (
+            "aclflow_acl",
+            {"tenant": "shop", "rules": [WEB, SSH], "groups": {"office": {"prefixes": ["203.0.113.0/28"]}}},
+        ),
+    )
+    tried = modules.run(*story[:2], check=True)
+    assert [each["changed"] for each in tried] == [True, True]
+    assert tried[0]["diff"]["after"]["return_traffic"] == "established"
+    with pytest.raises(NotFound):
+        admin.domain("one")
+    done = modules.run(*story)
+    assert [each["changed"] for each in done] == [True, True, True], done
+    assert [rule.id for rule in admin.operator_rules("one")] == ["dns"]
+    assert [rule.id for rule in admin.rules("shop")] == ["web", "ssh"]
+    assert done[2]["generation"] == admin.domain("one").generation
+    again = modules.run(*story)
+    assert [each["changed"] for each in again] == [False, False, False], again
+    assert [each["changed"] for each in modules.run(*story, check=True)] == [False, False, False]
+
+
+def test_a_dry_run_of_a_list_is_reviewed_and_changes_nothing(modules: Modules, admin: Client) -> None:
+    admin.create_domain("dry")
+    admin.create_tenant("careful", domain="dry")
+    shadowed = {"id": "again", "action": "deny", "protocol": "tcp", "destination_ports": "443"}
+    (seen,) = modules.run(("aclflow_acl", {"tenant": "careful", "rules": [WEB, shadowed]}), check=True)
+    assert seen["changed"]
+    assert sum(seen["counts"].values()) > 0, "a rule that never decides is found before it is written"
+    assert [rule["id"] for rule in seen["diff"]["after"]["rules"]] == ["web", "again"]
+    assert list(admin.rules("careful")) == []
+    wide, absent = modules.run(
+        ("aclflow_acl", {"tenant": "careful", "rules": [WEB]}),
+        ("aclflow_acl", {"tenant": "careful", "state": "absent"}),
+    )
+    assert wide["changed"]
+    assert absent["changed"]
+    assert list(admin.rules("careful")) == []
+
+
+def test_prefixes_come_and_go(modules: Modules, admin: Client) -> None:
+    admin.create_domain("addresses")
+    mine = {"tenant": "mover", "domain": "addresses"}
+    first, same, more, only, gone = modules.run(
+        ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.0/28"]}),
+        ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.0/28"]}),
+        ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.16/28"]}),
+        ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.32/28"], "exclusive": True}),
+        ("aclflow_prefix", {**mine, "prefixes": ["203.0.113.32/28"], "state": "absent"}),
+    )
+    assert [each["changed"] for each in (first, same, more, only, gone)] == [True, False, True, True, True]
+    assert more["prefixes"] == ["203.0.113.0/28", "203.0.113.16/28"]
+    assert only["prefixes"] == ["203.0.113.32/28"]
+    assert gone["prefixes"] == []
+
+
+def test_hosts_and_firewalls_come_and_go(modules: Modules, admin: Client) -> None:
+    admin.create_domain("members")
+    host = {"domain": "members", "name": "host1", "datapath_id": "00000000000000c1", "uplink": "eth1"}
+    wall = {"domain": "members", "name": "fw1"}
+    results = modules.run(
+        ("aclflow_host", host), ("aclflow_host", host), ("aclflow_host", {**host, "uplink": "eth2"}),
+        ("aclflow_firewall", wall), ("aclflow_firewall", wall),
+        ("aclflow_host", {"domain": "members", "name": "host1", "state": "absent"}),
+        ("aclflow_firewall", {**wall, "state": "absent"}), ("aclflow_firewall", {**wall, "state": "absent"}),
+    )  # fmt: skip
+    assert [each["changed"] for each in results] == [True, False, True, True, False, True, True, False]
+    assert admin.hosts("members") == ()
+
+
+def test_what_is_wrong_is_said_with_its_place(modules: Modules, admin: Client) -> None:
+    admin.create_domain("wrong")
+    admin.create_tenant("clumsy", domain="wrong")
+    admin.add_host("wrong", Host("silent", 0xC9, "up"))
+    rule, nobody, prefix, waits = modules.run(
+        ("aclflow_acl", {"tenant": "clumsy", "rules": [{**WEB, "source": "10.0.0.0/33"}]}),
+        ("aclflow_acl", {"tenant": "nobody", "rules": []}),
+        ("aclflow_prefix", {"tenant": "clumsy", "prefixes": ["10.0.0.1/8"]}),
+        ("aclflow_acl", {"tenant": "clumsy", "rules": [WEB], "wait_s": 1}),
+    )
+    assert "rules[0].source" in rule["msg"]
+    assert "no tenant 'nobody'" in nobody["msg"]
+    assert "has host bits set" in prefix["msg"]
+    assert "silent" in waits["msg"]
+    assert "never reported" in waits["msg"]
+
+
+def test_the_inventory_knows_every_machine(service: Served, admin: Client, tmp_path: Path) -> None:
+    admin.create_domain("pop-2")
+    admin.add_host("pop-2", Host("node1", 0xC5, "eth7"))
+    admin.add_firewall("pop-2", "wall1", "iptables")
+    said = {
+        "plugin": "aclflow.cloud.aclflow", "url": service.url, "token": service.token, "domains": ["pop-2"],
+        "addresses": {"node1": "192.0.2.77"},
+    }  # fmt: skip
+    file = tmp_path / "pop.aclflow.yml"
+    file.write_text(yaml.safe_dump(said))
+    done = ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["hosts"]["hosts"] == ["node1"]
+    assert found["firewalls"]["hosts"] == ["wall1"]
+    assert sorted(found["domain_pop_2"]["hosts"]) == ["node1", "wall1"]
+    node, wall = (found["_meta"]["hostvars"][name] for name in ("node1", "wall1"))
+    assert (_text(node["ansible_host"]), _text(node["aclflow_uplink"])) == ("192.0.2.77", "eth7")
+    assert (_text(wall["ansible_host"]), _text(wall["aclflow_firewall_plane"])) == ("wall1", "iptables")
+    file.write_text(yaml.safe_dump({**said, "token": "wrong"}))
+    assert "401" in ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path).stderr
+
+
+def _text(value: object) -> object:
+    """What comes from a service is marked as such, and no template is looked for in it."""
+    return value["__ansible_unsafe"] if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize("module", ["acl", "domain", "firewall", "host", "prefix"])
+def test_the_documentation_is_complete(module: str, tmp_path: Path) -> None:
+    done = ansible("ansible-doc", "--json", "-t", "module", f"aclflow.cloud.aclflow_{module}", home=tmp_path)
+    (page,) = json.loads(done.stdout).values()
+    assert page["doc"]["attributes"]["check_mode"]["support"] == "full"
+    assert {"url", "token", "state"} <= page["doc"]["options"].keys()
+    assert page["examples"].strip()
+
+
+def test_the_reference_page_says_what_the_collection_says() -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / "ansible/reference.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert (ROOT / "docs/ansible.md").read_text() == made, "make docs"
+
+
+def test_the_collection_holds_all_that_it_needs(tmp_path: Path) -> None:
+    """Built as a whole: the units, which are linked to from it, come along as files."""
+    built = ansible("ansible-galaxy", "collection", "build", str(ROOT / "ansible"), home=tmp_path)
+    assert built.returncode == 0, built.stderr
+    with tarfile.open(next(tmp_path.glob("aclflow-cloud-*.tar.gz"))) as archive:
+        unit = archive.extractfile("roles/unit/files/aclflow.service")
+        assert unit is not None
+        assert unit.read() == (ROOT / "packaging/systemd/aclflow.service").read_bytes()

@@ -1,0 +1,212 @@
+"""What a host's switch must be: one transaction leads there from anything, and a second one has nothing to do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import BadInput
+from orchestrator.hosts.request import Machine, Onboarding, merged
+from orchestrator.hosts.switch import (
+    MADE,
+    OWNER,
+    Bridge,
+    Datapath,
+    Seen,
+    Tls,
+    Wanted,
+    datapath_of,
+    refusal,
+    release,
+    steps,
+)
+
+TLS = Tls("/k", "/c", "/a")
+TARGETS = ("tcp:192.0.2.1:6653", "ssl:[2001:db8::1]:6653", "tcp:192.0.2.2:6653")
+
+wanted = st.builds(
+    Wanted,
+    domain=st.sampled_from(["pop1", "pop2"]),
+    host=st.sampled_from(["host1", "host2"]),
+    uplink=st.sampled_from(["eth1", "eth2"]),
+    controllers=st.lists(st.sampled_from(TARGETS), min_size=1, max_size=3, unique=True).map(tuple),
+    bridge=st.just("br"),
+    datapath=st.sampled_from(Datapath),
+    max_idle_ms=st.sampled_from([1, 60_000]),
+    tls=st.just(TLS),
+    adopt=st.booleans(),
+)
+
+
+class Database:
+    """Open vSwitch's database as the commands of `steps` and `release` change it."""
+
+    def __init__(self, seen: Seen) -> None:
+        bridge = seen.bridge
+        self.version, self.config, self.tls = seen.version, dict(seen.other_config), seen.tls
+        self.bridge: dict[str, object] | None = None
+        self.secure_always = bridge is None or bridge.columns.get("fail_mode") == "secure"
+        if bridge is not None:
+            self.bridge = {
+                "columns": dict(bridge.columns),
+                "other_config": dict(bridge.other_config),
+                "external_ids": dict(bridge.external_ids),
+                "ports": set(bridge.ports),
+                "controllers": {key: dict(value) for key, value in bridge.controllers.items()},
+            }
+
+    def run(self, commands: tuple[tuple[str, ...], ...]) -> None:
+        rows: dict[str, dict[str, str]] = {}
+        for words in commands:
+            match words:
+                case ("add-br", _):
+                    self.bridge = {
+                        "columns": {}, "other_config": {}, "external_ids": {}, "ports": set(), "controllers": {},
+                    }  # fmt: skip
+                case ("set", "bridge", _, *changes):
+                    for change in changes:
+                        self._set(change, rows)
+                case ("set", "Open_vSwitch", ".", change):
+                    key, value = change.removeprefix("other_config:").split("=")
+                    self.config[key] = value
+                case ("set-ssl", key, certificate, authority):
+                    self.tls = Tls(key, certificate, authority)
+                case ("add-port", _, port):
+                    self.bridge["ports"].add(port)
+                case (name, "create", "controller", *columns):
+                    rows[name.removeprefix("--id=")] = dict(each.split("=", 1) for each in columns)
+                case ("del-br", _):
+                    self.bridge = None
+                case ("del-controller", _):
+                    self.bridge["controllers"] = {}
+                case ("remove", "bridge", _, "external_ids", key):
+                    del self.bridge["external_ids"][key]
+                case _:
+                    raise AssertionError(words)
+
+    def _set(self, change: str, rows: dict[str, dict[str, str]]) -> None:
+        name, value = change.split("=", 1)
+        if name == "controller":
+            chosen = [rows[each] for each in value.strip("[]").split(",")]
+            self.bridge["controllers"] = {row["target"].strip('"'): row for row in chosen}
+        elif ":" in name:
+            column, key = name.split(":")
+            self.bridge[column][key] = value
+        else:
+            self.bridge["columns"][name] = value
+
+    def seen(self) -> Seen:
+        bridge = None
+        if self.bridge is not None:
+            bridge = Bridge(
+                self.bridge["columns"], self.bridge["other_config"], self.bridge["external_ids"],
+                frozenset(self.bridge["ports"]), self.bridge["controllers"], 0,
+            )  # fmt: skip
+        return Seen(self.version, self.config, self.tls, bridge, None)
+
+
+@given(st.lists(wanted, min_size=1, max_size=3))
+def test_from_anything_one_transaction_leads_there_and_the_next_does_nothing(story: list[Wanted]) -> None:
+    database = Database(Seen("3.1.0"))
+    for each in story:
+        database.run(steps(database.seen(), each))
+        after = database.seen()
+        assert steps(after, each) == ()
+        assert after.bridge is not None
+        assert after.bridge.owner == each.domain
+        assert after.bridge.columns["fail_mode"] == "secure"
+        assert after.bridge.columns["protocols"] == "OpenFlow15"
+        assert set(after.bridge.controllers) == set(each.controllers)
+        assert int(after.bridge.other_config["datapath-id"], 16) == datapath_of(each.domain, each.host)
+        assert each.uplink in after.bridge.ports
+        assert after.other_config["max-idle"] == str(each.max_idle_ms)
+
+
+@given(wanted, st.booleans())
+def test_given_back_nothing_is_left_that_could_forward(each: Wanted, was_there: bool) -> None:
+    before = Bridge({"fail_mode": "standalone"}, {}, {}, frozenset({"vm1"}), {}, 3) if was_there else None
+    database = Database(Seen("3.1.0", bridge=before))
+    database.run(steps(database.seen(), each))
+    database.run(release(database.seen(), "br", each.domain))
+    after = database.seen().bridge
+    if not was_there:
+        assert after is None
+    else:
+        assert after is not None
+        assert after.columns["fail_mode"] == "secure"
+        assert not after.controllers
+        assert OWNER not in after.external_ids
+        assert MADE not in after.external_ids
+        assert "vm1" in after.ports
+    assert release(database.seen(), "br", each.domain) == ()
+
+
+ONE = Wanted("pop1", "host1", "eth1", TARGETS[:1], bridge="br")
+
+
+def a_bridge(owner: str | None = None, flows: int = 0, ports: frozenset[str] = frozenset()) -> Bridge:
+    return Bridge({}, {}, {OWNER: owner} if owner else {}, ports, {}, flows)
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (Seen("2.13.3"), "too old"),
+        (Seen("unknown"), "too old"),
+        (Seen("3.1.0", place_of_uplink="br-ex"), "del-port eth1"),
+        (Seen("3.1.0", bridge=a_bridge(flows=2)), "2 flows of somebody"),
+        (Seen("3.1.0", bridge=a_bridge(ports=frozenset({"vm1"}))), "1 ports"),
+        (Seen("3.1.0", bridge=a_bridge(owner="pop2")), "remove the host there first"),
+    ],
+)
+def test_what_must_not_be_touched_is_refused_with_what_to_change(seen: Seen, says: str) -> None:
+    assert says in (refusal(seen, ONE) or "")
+
+
+def test_somebodys_bridge_is_taken_over_only_where_that_is_said_and_another_domains_never() -> None:
+    adopting = Wanted("pop1", "host1", "eth1", TARGETS[:1], bridge="br", adopt=True)
+    assert refusal(Seen("3.1.0", bridge=a_bridge(flows=2)), adopting) is None
+    assert refusal(Seen("3.1.0", bridge=a_bridge(owner="pop2")), adopting) is not None
+    assert refusal(Seen("3.1.0", bridge=a_bridge(owner="pop1", flows=2)), ONE) is None
+    for version in ("3.1.0", "3.10.1", "10.0.0"):
+        assert refusal(Seen(version), ONE) is None
+    with pytest.raises(BadInput, match="pop2"):
+        release(Seen("3.1.0", bridge=a_bridge(owner="pop2")), "br", "pop1")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"uplink": "an interface"},
+        {"uplink": "{{7}}"},
+        {"uplink": "--if-exists"},
+        {"ports": ("eth1", "a=b")},
+        {"bridge": ""},
+        {"controllers": ()},
+        {"controllers": ("tcp:192.0.2.1",)},
+        {"controllers": ("ssl:192.0.2.1:6653",)},
+        {"max_idle_ms": 0},
+    ],
+)
+def test_what_cannot_be_wanted_is_refused_with_its_place(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput) as caught:
+        Wanted(**{"domain": "pop1", "host": "h", "uplink": "eth1", "controllers": TARGETS[:1], **wrong})
+    assert (caught.value.place or "").startswith((*wrong, "tls"))
+
+
+def test_essential_services_become_rules_once() -> None:
+    asked = Onboarding(Machine("192.0.2.11"), ONE, None, {"dns": ("192.0.2.53",), "dhcp": ("192.0.2.67",)})
+    rules = tuple(asked.rules())
+    assert len(rules) == 2 * (2 + 1)
+    assert merged(merged((), rules), rules) == rules
+    with pytest.raises(BadInput, match=r"essential_services\.dns\[0\]"):
+        Onboarding(Machine("192.0.2.11"), ONE, None, {"dns": ("nonsense",)})
+    with pytest.raises(BadInput, match="none of dhcp, dns, ntp"):
+        Onboarding(Machine("192.0.2.11"), ONE, None, {"smtp": ("192.0.2.25",)})
+
+
+@pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "{{ 7 }}", ""])
+def test_an_address_is_nothing_that_a_program_would_take_for_something_else(address: str) -> None:
+    with pytest.raises(BadInput):
+        Machine(address)
