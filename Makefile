@@ -11,9 +11,14 @@ SUITE  ?= control-plane
 DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev nftables openssl openvswitch-switch \
           postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
-TRAFFIC := httperf iperf3 lighttpd netcat-openbsd
+TRAFFIC := httperf iperf3 lighttpd netcat-openbsd qperf
+# The tunnel that a firewall server is compared with.
+TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrongswan-standard-plugins
+# A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
+CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
+         python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
 
-.PHONY: help demo test test-long test-ryu search lint format bench docs pictures packages clean
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible search lint format bench docs pictures packages clean
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -21,16 +26,28 @@ help:  ## what each target does
 demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
 
-test: DEBIAN += $(TRAFFIC) chromium fonts-dejavu-core
-test: packages $(VENV)/.ready  ## every test: laws, contracts, real switches, real database
+test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 	$(BIN)/pytest -m "system and not long"
 
-test-long: packages $(VENV)/.ready  ## the tests that take minutes each
+ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
+
+test-long: DEBIAN += debootstrap openssh-client
+test-long: packages $(VENV)/.ready .venv-ansible/.ready  ## the tests that take minutes each
 	$(BIN)/pytest -m long
 
 search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each run on others
 	HYPOTHESIS_PROFILE=search $(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
+
+test-ansible: DEBIAN += debootstrap openssh-client
+test-ansible: packages $(VENV)/.ready .venv-ansible/.ready  ## the collection: linted, its modules, and a whole site for real
+	cd ansible && ANSIBLE_COLLECTIONS_PATH=../.venv-ansible/collections PATH=$(CURDIR)/.venv-ansible/bin:$$PATH ansible-lint --offline
+	$(BIN)/pytest tests/deployment
+
+test-openstack: DEBIAN += $(CLOUD)
+test-openstack: packages $(VENV)/.ready  ## fleets in a real Keystone..Heat on loopback; part of `test` with OPENSTACK=1
+	OPENSTACK=1 $(BIN)/pytest tests/openstack
 
 test-ryu: packages .venv-ryu/.ready  ## the same OpenFlow app under real ryu, in an environment of its own
 	.venv-ryu/bin/python -m pytest -p no:cacheprovider -c tests/ryu/pytest.ini tests/ryu
@@ -45,24 +62,32 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: DEBIAN += $(TRAFFIC) ovn-central ovn-host
+bench: DEBIAN += $(TRAFFIC) $(TUNNEL) ovn-central ovn-host
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)
 
 docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import pipeline_page; print(pipeline_page(), end="")' \
 	    > docs/pipeline.md
+	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import edge_page; print(edge_page(), end="")' \
+	    > docs/edge-pipeline.md
+	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import spread_page; print(spread_page(), end="")' \
+	    > docs/spread-pipeline.md
+	$(BIN)/python ansible/reference.py > docs/ansible.md
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
 
 pictures: DEBIAN += chromium fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
-	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console/test_browser.py
+	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console/test_browser.py tests/console/test_operator_pages.py
 
+# Whatever these packages bring as services is not started: the lab, suites and tests run their own.
 packages:
 	@missing=$$(for name in $(DEBIAN); do \
 	    dpkg-query -W -f='$${Status}' $$name 2>/dev/null | grep -q '^install ok installed' || echo $$name; done); \
 	if [ -n "$$missing" ]; then \
 	    echo "installing Debian packages:" $$missing; \
+	    policy=/usr/sbin/policy-rc.d; \
+	    test -e $$policy || { printf '#!/bin/sh\nexit 101\n' > $$policy; chmod 755 $$policy; trap "rm -f $$policy" EXIT; }; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
 	fi
 
@@ -78,5 +103,12 @@ $(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard or
 	.venv-ryu/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --requirement tests/ryu/requirements.txt
 	touch $@
 
+.venv-ansible/.ready: ansible/requirements.txt | packages
+	test -x .venv-ansible/bin/python || $(PYTHON) -m venv .venv-ansible
+	.venv-ansible/bin/pip install --quiet --disable-pip-version-check --requirement ansible/requirements.txt
+	mkdir -p .venv-ansible/collections/ansible_collections/aclflow
+	ln -sfn $(CURDIR)/ansible .venv-ansible/collections/ansible_collections/aclflow/cloud
+	touch $@
+
 clean:  ## forget the environments and caches
-	rm -rf $(VENV) .venv-ryu .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) .venv-ryu .venv-ansible .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info

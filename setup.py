@@ -1,5 +1,5 @@
 """Only what setup.cfg cannot say: the extension modules, compiled from our own C where NumPy is not fast enough, and
-the program of the flow cache, which runs in the kernel."""
+the programs of firewalls that run in the kernel."""
 
 import shutil
 import subprocess
@@ -9,26 +9,28 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FLOW_CACHE = Path("orchestrator/enforce/drivers/bpf")
+IN_KERNEL = Path("orchestrator/enforce/drivers/bpf")
+PROGRAMS = ("flowcache", "classifier")
 
 
 class BuildAll(build_ext):
-    """The extension modules, and the kernel's program where there is a compiler for it: only firewalls need that."""
+    """The extension modules, and the kernel's programs where there is a compiler for them: firewalls need those."""
 
     def run(self) -> None:
         super().run()
         if shutil.which("clang") is None:
-            self.warn("there is no clang: the flow cache of firewalls is left out")
+            self.warn("there is no clang: the flow cache and the classifier of firewalls are left out")
             return
-        built = (Path() if self.inplace else Path(self.build_lib)) / FLOW_CACHE / "flowcache.bpf.o"
-        source = FLOW_CACHE / "_native" / "flowcache.bpf.c"
+        folder = (Path() if self.inplace else Path(self.build_lib)) / IN_KERNEL
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
         options = ["-O2", "-g", "-Wall", "-target", "bpf", headers]
-        done = subprocess.run(
-            ["clang", *options, "-c", source, "-o", built], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            self.warn(f"the flow cache of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")
+        for name in PROGRAMS:
+            source, built = IN_KERNEL / "_native" / f"{name}.bpf.c", folder / f"{name}.bpf.o"
+            done = subprocess.run(
+                ["clang", *options, "-c", source, "-o", built], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                self.warn(f"the {name} of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")
 
 
 setup(
@@ -49,7 +51,10 @@ setup(
             depends=["orchestrator/policy/_native/rules/rules.h"],
             extra_compile_args=["-O3"],
         ),
-        Extension("orchestrator.edge._matches", ["orchestrator/edge/_native/matches.c"], extra_compile_args=["-O3"]),
+        *(
+            Extension(f"orchestrator.edge._{name}", [f"orchestrator/edge/_native/{name}.c"], extra_compile_args=["-O3"])
+            for name in ("matches", "sampling")
+        ),
         Extension(
             "orchestrator.enforce._flowstats",
             ["orchestrator/enforce/_native/flowstats.c"],

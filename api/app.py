@@ -18,15 +18,21 @@ from api.routes import (
     counts,
     domains,
     enforcers,
+    enrolment,
     events,
     firewalls,
+    fleet,
     groups,
     history,
     hits,
+    onboarding,
     operations,
     operator,
+    packetlog,
     placement,
+    pops,
     rules,
+    spread,
     tenants,
     tokens,
 )
@@ -35,6 +41,7 @@ from api.schemas.common import problem_responses
 from api.schemas.domains import OperatorRulesDocument
 from api.schemas.enforcers import ReportBody
 from api.schemas.groups import MembersChange
+from api.schemas.packetlog import SightingsBody
 
 _ROUTERS = (
     rules.router,
@@ -45,11 +52,20 @@ _ROUTERS = (
     hits.router,
     history.router,
     domains.router,
+    onboarding.router,
     operator.router,
     enforcers.router,
+    enrolment.router,
     counts.router,
+    packetlog.reports,
+    packetlog.router,
     firewalls.router,
+    fleet.router,
+    fleet.capacities,
+    spread.router,
     placement.router,
+    pops.router,
+    pops.edges,
     tokens.router,
     events.router,
     operations.router,
@@ -59,7 +75,7 @@ _ROUTERS = (
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-RAW_BODIES = (AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody)
+RAW_BODIES = (AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody, SightingsBody)
 """What is read as it comes, after the caller is known and off the event loop; so FastAPI does not see the models."""
 
 

@@ -19,8 +19,12 @@ from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
 from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.onboarding import Onboarder
+from orchestrator.control.packetlog import PacketDesk
+from orchestrator.control.spreading import Spreading
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import AclflowError, BadInput, Conflict, Stale
 from orchestrator.store.records import Principal, Reply
@@ -37,7 +41,12 @@ class Services:
 
     control: Control
     enforcement: Enforcement
+    desk: EnrolmentDesk
     counts: CountDesk
+    packets: PacketDesk
+    spreading: Spreading
+    cloud_kind: str | None
+    onboarder: Onboarder
     metrics: Metrics
     clock: Callable[[], dt.datetime]
     workbench: Workbench

@@ -36,6 +36,7 @@ STATUS: Mapping[type[AclflowError], HTTPStatus] = MappingProxyType(
         errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
         errors.Forbidden: HTTPStatus.FORBIDDEN,
         errors.NotFound: HTTPStatus.NOT_FOUND,
+        errors.TooOften: HTTPStatus.TOO_MANY_REQUESTS,
         errors.TryAgain: HTTPStatus.SERVICE_UNAVAILABLE,
         errors.DeviceError: HTTPStatus.BAD_GATEWAY,
         AclflowError: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -56,6 +57,7 @@ _HEADERS: Mapping[HTTPStatus, Mapping[str, str]] = MappingProxyType(
     {
         HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "X-Auth-Token"},
         HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+        HTTPStatus.TOO_MANY_REQUESTS: {"Retry-After": "60"},
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE: {"Connection": "close"},
     }
 )

@@ -10,33 +10,49 @@ import fcntl
 import gc
 import os
 import sys
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
-import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
 from api.context import Services
+from orchestrator.clouds import open_cloud
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
+from orchestrator.control.edgemetrics import EdgeMetrics
 from orchestrator.control.enforcement import Enforcement
+from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
-from orchestrator.control.firewalls import FirewallTier
+from orchestrator.control.fleet.effects import CloudHand
+from orchestrator.control.fleet.gauges import FleetGauges
+from orchestrator.control.fleet.keeper import FleetKeeper
+from orchestrator.control.manager import ServerManager
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.onboarding import Onboarder
+from orchestrator.control.packetlog import PacketDesk, PacketSink
+from orchestrator.control.packetsinks import Collector, JsonLines
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.spreading import Spreading
+from orchestrator.control.tiers import Tiers
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.workbench import Workbench
-from orchestrator.errors import Conflict, Missing
+from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
+from orchestrator.identity.files import AuthorityDir
 from orchestrator.logs import configure_logging
+from orchestrator.serving import Server
 from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.clock import utc_now
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.transaction import HistorySettings, StoreSettings
+from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
@@ -48,6 +64,8 @@ what was published must not wait for the thread that published it."""
 COLLECT_EVERY = 10_000
 """How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
 run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
+_INVITED = dt.timedelta(hours=1)
+_ALONE = "the one service on SQLite"
 _SHARED_RECHECK_S = 1.0
 """How often a wait looks for reports that another replica took. SQLite has exactly one process, and nobody looks."""
 
@@ -59,6 +77,9 @@ class Parts:
     control: Control
     publishers: tuple[Publisher, ...]
     enforcement: Enforcement
+    spreading: Spreading
+    onboarder: Onboarder
+    keeper: FleetKeeper | None
     workbench: Workbench
     feed: Feed
     store: Store
@@ -73,6 +94,9 @@ class Parts:
     def close(self) -> None:
         """Stop the loops and give the database back."""
         self.release()
+        self.onboarder.stop()
+        if self.keeper is not None:
+            self.keeper.close()
         self.workbench.close()
         self.control.stop()
         self.store.close()
@@ -81,6 +105,9 @@ class Parts:
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """From the application's start to its end."""
         self.control.start()
+        self.onboarder.start()
+        if self.keeper is not None:
+            self.keeper.start()
         yield
         self.close()
 
@@ -102,16 +129,32 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     timekeeper = Timekeeper(
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
     )
-    firewalls = FirewallTier(Publisher())
-    control = Control(store, Compiler(metrics), publisher, timekeeper, firewalls)
+    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store), settings.server_window_s))
+    metrics.registry.register(EdgeMetrics(tiers.edges.reports))
+    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers)
+    spreading = Spreading(store, Publisher())
     feed = Feed(store)
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
     enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported)
+    authority = AuthorityDir(settings.authority_dir).load() if settings.tls else None
+    cloud = None if settings.cloud is None else open_cloud(settings.cloud)
+    desk = EnrolmentDesk(control, clock, authority, pinned=settings.tls_certificate is None, cloud_of=lambda _: cloud)
+    onboarder = Onboarder(control, _installers(settings), partial(_invitation, desk))
+    keeper = None
+    if cloud is not None:
+        hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
+        keeper = FleetKeeper(control, hand, spreading, holder=str(uuid.uuid4()) if is_shared else _ALONE)
+    metrics.registry.register(FleetGauges(control))
     services = Services(
         control=control,
         enforcement=enforcement,
+        desk=desk,
+        onboarder=onboarder,
         counts=CountDesk(store),
+        packets=PacketDesk(store, tuple(_packet_sinks(settings))),
+        spreading=spreading,
+        cloud_kind=None if cloud is None else cloud.kind,
         metrics=metrics,
         clock=clock,
         workbench=workbench,
@@ -122,8 +165,45 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         heartbeat_s=settings.heartbeat_s,
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s),
     )
-    parts = Parts(control, (publisher, firewalls.publisher), enforcement, workbench, feed, store)
+    parts = Parts(
+        control,
+        (publisher, *tiers.publishers, spreading.publisher),
+        enforcement,
+        spreading,
+        onboarder,
+        keeper,
+        workbench,
+        feed,
+        store,
+    )
     return Service(create_app(services, parts.lifespan), parts)
+
+
+def _is_enforced(store: Store, domain: str, generation: int) -> bool:
+    """Whether everybody in a domain was read back to hold a generation."""
+    with store.read() as unit:
+        return unit.enforcers.enforced(domain, generation).done
+
+
+def _installers(settings: Settings) -> Installers:
+    local = None if settings.local_switch is None else LocalInstaller(settings.local_switch)
+    remote = None
+    if settings.ansible:
+        remote = AnsibleInstaller(settings.ansible, settings.ssh_key, variables_in(settings.machine_variables))
+    return Installers(local, remote)
+
+
+def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
+    if settings.packet_log_file is not None:
+        yield JsonLines(settings.packet_log_file)
+    if settings.ipfix_collector:
+        yield Collector(settings.ipfix_collector)
+
+
+def _invitation(desk: EnrolmentDesk, unit: Unit, domain: str) -> dict[str, str]:
+    """With what the controller of a machine that is onboarded joins its domain."""
+    secret = unit.enforcers.invite(domain, expires=unit.now + _INVITED, author="onboarding")
+    return {"aclflow_invitation_token": desk.token_text(secret)}
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:
@@ -134,7 +214,9 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
         hours_s=settings.history_hours_s,
         limit_bytes=int(settings.history_limit_mb * (1 << 20)),
     )
-    limits = StoreSettings(busy_timeout_s=settings.busy_timeout_s, history=history)
+    limits = StoreSettings(
+        busy_timeout_s=settings.busy_timeout_s, packets_kept=settings.packet_log_kept, history=history
+    )
     return open_store(settings.database_url, settings=limits, clock=clock)
 
 
@@ -171,39 +253,31 @@ def create_token(
 # ---------------------------------------------------------------------------------------------------- serving
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that first answers those who wait, for it stops only when all connections have ended."""
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started:
-            address = self.servers[0].sockets[0].getsockname()
-            log.info("listening", host=address[0], port=address[1])
-
-    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        self._service.parts.release()
-        await super().shutdown(sockets)  # type: ignore[arg-type]
-
-
 def serve(settings: Settings) -> None:
     """Run a service until SIGTERM or SIGINT.
 
-    Raises what wiring raises, Missing when the address cannot be had, Conflict when another service has the database.
+    Raises what wiring raises, Missing when the address cannot be had, Conflict when another service has the database,
+    and BadInput where it would speak HTTP in clear over a network and nobody has asked for that.
     """
+    if settings.tells_secrets:
+        raise BadInput(
+            f"at '{settings.listen_host}' tokens could be read on the way: speak TLS (`aclflow serve --tls`), or say "
+            "--plain-http (ACLFLOW_PLAIN_HTTP=yes)",
+            place="listen_host",
+        )
     configure_logging(settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(COLLECT_EVERY)
-    with _alone(settings):
+    with alone(settings):
         _serve(settings)
 
 
 @contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Keep a second service away from a SQLite file: each would serve programs that the other has replaced."""
+def alone(settings: Settings) -> Iterator[None]:
+    """Keep a second service away from a SQLite file: each would serve programs that the other has replaced.
+
+    Raises Conflict while a service has it.
+    """
     if not settings.database_url.startswith(_SQLITE_FILE):
         yield
         return
@@ -217,7 +291,7 @@ def _alone(settings: Settings) -> Iterator[None]:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Conflict("another service has this database: one at a time on SQLite", place=database) from None
+            raise Conflict("another service has this database: stop it first", place=database) from None
         yield
     finally:
         os.close(mark)
@@ -225,26 +299,18 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 def _serve(settings: Settings) -> None:
     service = build_service(settings)
-    config = uvicorn.Config(
-        service.app,
-        host=settings.listen_host,
-        port=settings.listen_port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here depends on a caller's address or scheme
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
-    )
     try:
-        config.load()
+        server = build_server(service, settings)
         gc.freeze()  # modules, routes and schemas stay for good: the collector need not look at them again
-        _Server(config, service).run()
+        server.run()
     except SystemExit as error:  # how uvicorn says that it could not listen; it has logged why
         raise Missing(f"cannot listen on {settings.listen_host} port {settings.listen_port}") from error
     except OSError as error:
         raise Missing(f"the certificate or its key cannot be used: {error}", place="tls_certificate") from error
     finally:
         service.parts.close()
+
+
+def build_server(service: Service, settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Server:
+    """What listens for a service. Raises Missing and BadInput where TLS lacks something, OSError for files of it."""
+    return Server(service.app, settings, service.parts.store, service.parts.release, clock)

@@ -7,6 +7,7 @@ is not one of them is refused in the file, so that a misspelt setting does not s
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -32,8 +33,10 @@ _ABOVE_ZERO = (
     "history_minutes_s",
     "history_hours_s",
     "history_limit_mb",
+    "packet_log_kept",
     "busy_timeout_s",
 )
+_WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -49,8 +52,15 @@ class Settings:
     listen_host: str = "127.0.0.1"
     listen_port: int = 8420
     """0 lets the kernel choose; the chosen port is in the event ``listening``."""
+    tls: bool = False
+    """Speak TLS and know machines by certificates: `aclflow certificates init` makes the authority that signs them."""
+    tls_names: str = ""
+    """Names and addresses that clients reach the service by, with commas between: what its own certificate bears."""
     tls_certificate: Path | None = None
+    """A certificate of somebody else's authority, for the service to show instead of one of its own; with its key."""
     tls_key: Path | None = None
+    plain_http: bool = False
+    """Speak HTTP without TLS although the address is not of the loopback: tokens can then be read on the way."""
     body_limit_bytes: int = 64 << 20
     """The largest request body that is read."""
     watch_limit_s: float = 60.0
@@ -63,6 +73,8 @@ class Settings:
     """After how long without a report an enforcement point counts as down; they report every 20 s at least."""
     heartbeat_s: float = 15.0
     """How often a stream of events without events says that it is alive."""
+    server_window_s: float = 0.005
+    """How long changes are gathered for a firewall server that was sent a program just before."""
     history_moments_s: float = 900.0
     """How long every report of what rules decided is kept."""
     history_minutes_s: float = 2 * 86400.0
@@ -71,12 +83,29 @@ class Settings:
     """How long its sums an hour are kept."""
     history_limit_mb: float = 256.0
     """What a domain's history may take up in all; the oldest of the finest goes first."""
+    packet_log_kept: int = 10_000
+    """How many packets that rules with `log` decided are kept of each tenant: the newest."""
+    packet_log_file: Path | None = None
+    """A file to which such packets are written too, a line of JSON each; none: nowhere."""
+    ipfix_collector: str = ""
+    """HOST:PORT (UDP) to which they are sent as IPFIX; empty: nowhere."""
     busy_timeout_s: float = 5.0
     """How long a writer waits for another one before the answer is 503."""
     url: str = "http://127.0.0.1:8420"
     """Where clients (command line, console, enforcers) find the service."""
     authority: Path | None = None
     """The certificate (PEM) of the authority that the service's must be signed by; none: those the machine believes."""
+    cloud: Path | None = None
+    """A YAML file about the cloud in which fleets of firewall VNFs are made; none: this service makes no VNFs."""
+    local_switch: Path | None = None
+    """The run directory of this machine's Open vSwitch, where the service may configure it (`aclflow host add`)."""
+    ansible: str = ""
+    """The program `ansible-playbook`, with the collection aclflow.cloud where it looks for one: with it the service
+    makes hosts of other machines. Empty: it logs in nowhere."""
+    ssh_key: Path | None = None
+    """With which it logs in to machines; none: what the service's user has."""
+    machine_variables: Path | None = None
+    """A YAML file with variables of the roles for every machine (`aclflow_wheel` is needed)."""
     token: str = field(default="", repr=False)
     """What clients show as X-Auth-Token."""
     log_format: str = "console"
@@ -96,6 +125,34 @@ class Settings:
             if getattr(self, name) not in words:
                 raise BadInput(f"'{getattr(self, name)}' is none of {', '.join(words)}", place=name)
 
+    @property
+    def authority_dir(self) -> Path:
+        """Where the service's certificate authority is kept."""
+        return self.state_dir / "authority"
+
+    @property
+    def speaks_tls(self) -> bool:
+        return self.tls or self.tls_certificate is not None
+
+    @property
+    def tells_secrets(self) -> bool:
+        """Whether the service would speak HTTP over a network, in clear, without that being asked for."""
+        return not (self.speaks_tls or self.plain_http or _is_loopback(self.listen_host))
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether what is sent to an address stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _yes_or_no(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise BadInput(f"'{text}' is neither yes nor no")
+    return _WORDS[text.lower()]
+
 
 def _optional_path(text: str) -> Path | None:
     return Path(text) if text else None
@@ -105,9 +162,15 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {
         "state_dir": Path,
         "listen_port": int,
+        "tls": _yes_or_no,
+        "plain_http": _yes_or_no,
         "tls_certificate": _optional_path,
         "tls_key": _optional_path,
         "authority": _optional_path,
+        "cloud": _optional_path,
+        "local_switch": _optional_path,
+        "ssh_key": _optional_path,
+        "machine_variables": _optional_path,
         "body_limit_bytes": int,
         "watch_limit_s": float,
         "review_limit_s": float,
@@ -118,6 +181,8 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "history_minutes_s": float,
         "history_hours_s": float,
         "history_limit_mb": float,
+        "packet_log_kept": int,
+        "packet_log_file": _optional_path,
         "busy_timeout_s": float,
     }
 )
@@ -160,10 +225,12 @@ def _from_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
     if unknown is not None:
         raise BadInput(f"'{unknown}' is no setting; they are {', '.join(known)}", place=path)
     places = {name: f"{path}: {name}" for name in document}
-    return {name: _scalar(value, places[name]) for name, value in document.items()}, places
+    return {name: _scalar(name, value, places[name]) for name, value in document.items()}, places
 
 
-def _scalar(value: object, place: str) -> str:
+def _scalar(name: str, value: object, place: str) -> str:
+    if isinstance(value, bool) and _READERS.get(name) is _yes_or_no:
+        return "yes" if value else "no"
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise BadInput("a setting is one text or number", place=place)
     return str(value)
@@ -172,5 +239,7 @@ def _scalar(value: object, place: str) -> str:
 def _read(name: str, text: str, place: str) -> object:
     try:
         return _READERS.get(name, str)(text)
+    except BadInput as error:
+        raise BadInput(error.reason, place=place) from None
     except ValueError:
         raise BadInput(f"'{text}' is not a number", place=place) from None

@@ -31,7 +31,6 @@ from api.schemas.domains import (
     GenerationBody,
     Host,
     NewDomain,
-    WrittenHost,
 )
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import ReturnTraffic
@@ -99,7 +98,9 @@ def delete_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, 
         logged(unit, caller, "domain.deleted", domain, {})
         return reply(Gone(generation=record.generation))
 
-    return sent(services.control.delete_domain(domain, work))
+    done = services.control.delete_domain(domain, work)
+    services.spreading.drop(domain)
+    return sent(done)
 
 
 # ---------------------------------------------------------------------------------------------------- hosts
@@ -110,20 +111,6 @@ def list_hosts(_: DomainReader, services: ServicesDep, domain: NamePath) -> Resp
     """The domain's hosts, by name: all of them, for enforcers need all."""
     hosts = services.control.read(lambda unit: unit.domains.hosts(domain))
     return answer([Host.of(record).model_dump() for record in hosts])
-
-
-@router.post("/{domain}/hosts", status_code=201, response_model=WrittenHost)
-def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Host, once: OnceDep) -> Response:
-    """Onboard a host."""
-
-    def work(unit: Unit) -> Reply:
-        generation = unit.domains.add_host(domain, body.record())
-        logged(unit, caller, "host.added", domain, body.model_dump())
-        written = WrittenHost(**body.model_dump(), generation=generation)
-        location = f"/v1/domains/{domain}/hosts/{body.name}"
-        return reply(written, generation=generation, tag=etag(body.datapath_id), location=location)
-
-    return sent(services.control.write(once.of(caller, work)))
 
 
 @router.get("/{domain}/hosts/{host}", response_model=Host)

@@ -1,8 +1,8 @@
-"""Enforcement points: they enrol with a one-time token, watch their domain's program, and report what they hold."""
+"""Enforcement points: they watch their domain's program and report what they hold. How they enrol is in
+`enrolment.py`."""
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -16,12 +16,10 @@ from api.context import (
     NameMarker,
     NamePath,
     NumberPath,
-    OnceDep,
     RawBody,
     Seconds,
     Services,
     ServicesDep,
-    author,
     logged,
     read_body,
     takes,
@@ -32,11 +30,7 @@ from api.paging import page_after
 from api.schemas.common import BIGGEST, Gone, Page
 from api.schemas.enforcers import (
     EnforcerBody,
-    Enrol,
-    Enrolment,
     Epoch,
-    Invitation,
-    NewInvitation,
     ReportBody,
 )
 from api.streams import stream
@@ -59,42 +53,15 @@ _PROGRAMS = {
 _STREAM = {200: {"description": "programs and deltas, each behind its length", "content": {STREAM_MEDIA_TYPE: {}}}}
 
 Digest = Annotated[str | None, Query(pattern=r"^[0-9a-f]{32}$", description="of the program that is held")]
+OfServer = Annotated[
+    str | None, Query(max_length=64, description="a firewall server of the PoP: its own program, whatever `tier` says")
+]
 OfEpoch = Annotated[
     int | None,
     Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller; who took over from it has a higher"),
 ]
-ProgramTier = Annotated[Literal["host", "server"], Query(description="switches, or firewall VNFs")]
+ProgramTier = Annotated[Literal["host", "server", "edge"], Query(description="switches, firewall VNFs, edges")]
 HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
-
-
-@router.post("/domains/{domain}/enrolment-tokens", status_code=201, response_model=Invitation)
-def invite(
-    caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewInvitation, once: OnceDep
-) -> Response:
-    """A one-time token for an enforcement point that is to join the domain, seen only now: see `POST /v1/tokens`."""
-
-    def work(unit: Unit) -> Reply:
-        expires = unit.now + dt.timedelta(seconds=body.lasts_s)
-        token = unit.enforcers.invite(domain, expires=expires, author=author(caller))
-        logged(unit, caller, "enforcer.invited", domain, {"expires": expires.isoformat()})
-        location = f"/v1/domains/{domain}/enforcers"
-        return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
-
-    return sent(services.control.write(once.of(caller, work, secret=True)))
-
-
-@router.post("/enrol", status_code=201, response_model=Enrolment)
-def enrol(services: ServicesDep, body: Enrol) -> Response:
-    """Use up an enrolment token. An enforcer of the same name is replaced, and its token is valid no more."""
-
-    def work(unit: Unit) -> Reply:
-        new = unit.enforcers.enrol(body.token, name=body.name, kind=body.kind)
-        record = new.enforcer
-        unit.events.append("enforcer.enrolled", record.domain, {"name": record.name, "id": record.id})
-        enrolment = Enrolment(enforcer=record.id, domain=record.domain, token=new.secret, epoch=record.epoch)
-        return reply(enrolment, location=f"/v1/domains/{record.domain}/enforcers/{record.id}")
-
-    return sent(services.control.write(work))
 
 
 @router.get("/domains/{domain}/enforcers", response_model=Page[EnforcerBody])
@@ -118,7 +85,7 @@ def get_enforcer(_: DomainReader, services: ServicesDep, domain: NamePath, enfor
 def remove_enforcer(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, enforcer: NumberPath, condition: ConditionDep
 ) -> Response:
-    """Forget an enforcement point and revoke its token."""
+    """Forget an enforcement point; its token or its certificate is valid no more."""
 
     def work(unit: Unit) -> Reply:
         record = _enforcer(unit, domain, enforcer)
@@ -142,6 +109,7 @@ async def watch_program(
     services: ServicesDep,
     domain: NamePath,
     tier: ProgramTier = "host",
+    server: OfServer = None,
     have: Digest = None,
     generation: HeldGeneration = None,
     wait: Seconds = 30.0,
@@ -155,7 +123,7 @@ async def watch_program(
     stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     wait_s = min(wait, services.watch_limit_s)
-    found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier))
+    found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier), server=server)
     if found is None:
         return Response(status_code=204)
     return Response(found.body, 200, {GENERATION: str(found.generation)}, _CONTENT_TYPES[found.kind])
@@ -167,6 +135,7 @@ async def follow_program(
     services: ServicesDep,
     domain: NamePath,
     tier: ProgramTier = "host",
+    server: OfServer = None,
     have: Digest = None,
     generation: HeldGeneration = None,
     wait: Seconds = 60.0,
@@ -181,7 +150,13 @@ async def follow_program(
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
-        domain, held, lasts_s, heartbeat_s=services.heartbeat_s, stored_generation=stored, tier=Tier(tier)
+        domain,
+        held,
+        lasts_s,
+        heartbeat_s=services.heartbeat_s,
+        stored_generation=stored,
+        tier=Tier(tier),
+        server=server,
     )
     return stream((framed(each.body if each is not None else b"") async for each in found), STREAM_MEDIA_TYPE)
 

@@ -1,4 +1,4 @@
-"""Enforcement points: enrolment and reports."""
+"""Enforcement points and their reports."""
 
 from __future__ import annotations
 
@@ -17,37 +17,6 @@ Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
 
 _LONGEST_ERROR = 1024
-
-
-class NewInvitation(Incoming):
-    """For how long an enrolment token may be used."""
-
-    lasts_s: int = Field(default=3600, ge=1, le=30 * 86400)
-
-
-class Invitation(Outgoing):
-    """A one-time enrolment token, seen only now."""
-
-    token: str
-    domain: str
-    expires: dt.datetime
-
-
-class Enrol(Incoming):
-    """Using up an enrolment token."""
-
-    token: str = Field(max_length=200)
-    name: Name
-    kind: Name
-
-
-class Enrolment(Outgoing):
-    """Who the enforcer is from now on, and its bearer token, seen only now. The one of the highest epoch is master."""
-
-    enforcer: int
-    domain: str
-    token: str
-    epoch: int
 
 
 class Epoch(Outgoing):

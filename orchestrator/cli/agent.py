@@ -5,33 +5,42 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.controller import membership
+from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
+from orchestrator.compile.cacherows import CLASSIFIER
 from orchestrator.compile.filterrows import Plane
 from orchestrator.enforce.agent import AgentSettings, run_agent
+from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.front import BpfFront
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.filters.front import Fronted
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
+from orchestrator.enforce.drivers.nftables.served import served_driver
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.enforce.standing import Device, Timing
 from orchestrator.errors import BadInput, Missing
 from orchestrator.logs import configure_logging
 from orchestrator.settings import load
 
+_INSTANCE_FILE = Path("/var/lib/cloud/data/instance-id")
+
 
 class FilterName(enum.Enum):
-    """What can be driven. A machine may have two kinds of iptables."""
+    """What can be driven. A machine may have two kinds of iptables. A firewall server of a PoP has a share of the
+    tenants, all others the whole policy."""
 
     NFTABLES = "nftables"
     IPTABLES = "iptables"
     IPTABLES_LEGACY = "iptables-legacy"
     IPTABLES_NFT = "iptables-nft"
+    FIREWALL_SERVER = "firewall-server"
 
 
 DRIVERS: Mapping[FilterName, tuple[Plane, Callable[[], Device]]] = {
@@ -39,52 +48,107 @@ DRIVERS: Mapping[FilterName, tuple[Plane, Callable[[], Device]]] = {
     FilterName.IPTABLES: (Plane.IPTABLES, iptables_driver),
     FilterName.IPTABLES_LEGACY: (Plane.IPTABLES, partial(iptables_driver, "legacy")),
     FilterName.IPTABLES_NFT: (Plane.IPTABLES, partial(iptables_driver, "nft")),
+    FilterName.FIREWALL_SERVER: (Plane.NFTABLES, served_driver),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolling:
+    """What the first start says of this machine."""
+
+    enrol_file: EnrolFile = None
+    instance: Annotated[
+        str | None, typer.Option("--instance", help="This machine's id in its cloud; what cloud-init noted by default.")
+    ] = None
+
+    def instance_id(self) -> str | None:
+        """What this machine is called by the cloud that it runs in, if that is known."""
+        if self.instance is not None:
+            return self.instance
+        try:
+            return _INSTANCE_FILE.read_text().strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class InFront:
+    """What decides packets before the kernel's IP stack."""
+
+    flow_cache: Annotated[
+        bool, typer.Option("--flow-cache", help="Decide popular packets before the kernel's IP stack (tc-BPF).")
+    ] = False
+    classifier: Annotated[
+        bool,
+        typer.Option(
+            "--classifier", help="Decide whole lists there, on a firewall server; with --flow-cache, by flow."
+        ),
+    ] = False
+
+    def device(self, driver: FilterName, interfaces: Sequence[str]) -> Callable[[], Device]:
+        """What makes the driver, with what is to be in front. Raises BadInput."""
+        plane, make = DRIVERS[driver]
+        if (self.flow_cache or self.classifier) and not interfaces:
+            raise BadInput(
+                "a flow cache is at interfaces: name those that packets are forwarded between", place="--interface"
+            )
+        if self.classifier and driver is not FilterName.FIREWALL_SERVER:
+            raise BadInput("only a firewall server has one: --driver firewall-server", place="--classifier")
+        if self.classifier:
+            return partial(_classified, make, interfaces, remembers=self.flow_cache)
+        return partial(_fronted, make, plane, interfaces) if self.flow_cache else partial(_alone, make)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What the service learns of this machine beside what it enforces."""
+
+    load_every: Annotated[float, typer.Option("--load-every", min=0.1, help="Tell the load so often, in seconds.")] = (
+        10.0
+    )
+    trial: Annotated[
+        bool, typer.Option("--trial", help="One of a fleet: the service has it tried before it gets traffic.")
+    ] = False
 
 
 @taking
 def agent(
+    enrolling: Enrolling,
+    telling: Telling,
+    in_front: InFront,
     driver: Annotated[FilterName, typer.Option("--driver", help="What filters here.")] = FilterName.NFTABLES,
     name: Annotated[str | None, typer.Option("--name", help="The firewall's; by default this machine's.")] = None,
     interface: Annotated[
         list[str] | None, typer.Option("--interface", help="Packets are forwarded between these; default: all.")
     ] = None,
-    flow_cache: Annotated[
-        bool, typer.Option("--flow-cache", help="Decide popular packets before the kernel's IP stack (tc-BPF).")
-    ] = False,
     observe_every: Annotated[
         float, typer.Option("--observe-every", min=0.1, help="Look for foreign changes so often, in seconds.")
     ] = Timing().observe_every_s,
     count_every: Annotated[
         float, typer.Option("--count-every", min=0.1, help="Read the counters so often, in seconds.")
     ] = Timing().count_every_s,
-    load_every: Annotated[
-        float, typer.Option("--load-every", min=0.1, help="Tell the load so often, in seconds.")
-    ] = 10.0,
     url: Url = None,
 ) -> None:
     """Run the agent of a firewall VNF, inside its network namespace. Needs root.
 
-    The first start enrols with the one-time token in ACLFLOW_TOKEN (`aclflow domain invite` makes one) under the name
-    with which the firewall was brought into its domain (`aclflow firewall add`). What it needs later is kept in
+    The first start enrols with the token in ACLFLOW_TOKEN (`aclflow domain invite` makes one for a single machine,
+    `aclflow domain invite-group` for a group) under the name with which the firewall was brought into its domain
+    (`aclflow firewall add`). What it needs later is kept in
     ACLFLOW_STATE_DIR: it enforces the last program when it starts while the service is away, and forwards nothing
     while it has none.
     """
     settings = load()
     configure_logging(settings)
-    plane, make = DRIVERS[driver]
-    if flow_cache and not interface:
-        raise BadInput(
-            "a flow cache is at interfaces: name those that packets are forwarded between", place="--interface"
-        )
     run_agent(
         AgentSettings(
-            membership(settings, name, url),
-            plane.value,
-            partial(_fronted, make, plane, interface or ()) if flow_cache else partial(_alone, make),
+            replace(membership(settings, name, url, enrolling.enrol_file), instance=enrolling.instance_id()),
+            DRIVERS[driver][0].value,
+            in_front.device(driver, interface or ()),
             tuple(interface or ()),
             Timing(observe_every_s=observe_every, count_every_s=count_every),
-            load_every,
+            telling.load_every,
+            telling.trial,
+            driver is FilterName.FIREWALL_SERVER,
         )
     )
 
@@ -93,8 +157,14 @@ def _fronted(make: Callable[[], Device], plane: Plane, interfaces: Sequence[str]
     return Fronted(make(), BpfFront(interfaces, plane))
 
 
+def _classified(make: Callable[[], Device], interfaces: Sequence[str], *, remembers: bool) -> Device:
+    kernel = KernelClassifier(interfaces, remembers=remembers)
+    return Fronted(make(), BpfFront(interfaces, Plane.NFTABLES, kernel, table=CLASSIFIER))
+
+
 def _alone(make: Callable[[], Device]) -> Device:
-    """Without the flow cache that an agent before this one may have left, which would stay at its policy."""
+    """Without what an agent before this one may have left in front, which would stay at its policy."""
     with suppress(Missing):  # a machine that cannot run one has none
         KernelCache(()).detach()
+        KernelClassifier(()).detach()
     return make()

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-import socket
+import enum
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
+from orchestrator.client import Host
+from orchestrator.compile.spreadpipeline import INSIDE_PORT
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
-from orchestrator.enforce.enrolment import Membership
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
 from orchestrator.logs import configure_logging
-from orchestrator.settings import Settings, load
+from orchestrator.settings import load
+
+
+class SwitchTier(enum.Enum):
+    """Whose switches a controller controls."""
+
+    HOST = "host"
+    EDGE = "edge"
+
+
+_DATAPATH = re.compile(r"[0-9a-fA-F]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +38,12 @@ class Listening:
     """Where and how switches connect."""
 
     listen: Annotated[str, typer.Option("--listen", help="An ADDRESS:PORT.")] = "127.0.0.1:6653"
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Speak TLS: our key (PEM).")] = None
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS with switches, by the certificate that we enrolled with.")
+    ] = False
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Speak TLS by files of another authority: our key (PEM).")
+    ] = None
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="Our certificate.")] = None
     tls_authority: Annotated[Path | None, typer.Option("--tls-authority", help="Who must have signed theirs.")] = None
 
@@ -42,18 +60,16 @@ class Listening:
             if (key, certificate, authority) != (None, None, None):
                 raise BadInput("a key, a certificate and an authority go together: give all or none", place="--tls-key")
             return None
+        if self.tls:
+            raise BadInput("speak TLS by our own certificate or by these files, not by both", place="--tls")
         return Tls(key, certificate, authority)
 
 
-def membership(settings: Settings, name: str | None, url: str | None) -> Membership:
-    """Where an enforcement point of this machine belongs."""
-    return Membership(
-        url=url or settings.url,
-        state_dir=settings.state_dir,
-        name=name or socket.gethostname(),
-        token=settings.token,
-        authority=settings.authority,
-    )
+def spreading_switch(datapath_id: str) -> Host:
+    """The switch that spreads traffic, by its datapath id. Raises BadInput."""
+    if not _DATAPATH.fullmatch(datapath_id):
+        raise BadInput(f"'{datapath_id}' is no datapath id of 16 hexadecimal digits", place="--spreads")
+    return Host("spread", int(datapath_id, 16), INSIDE_PORT)
 
 
 @taking
@@ -63,6 +79,19 @@ def controller(
     count_every: Annotated[
         float, typer.Option("--count-every", min=0.1, help="Read the switches' counters so often, in seconds.")
     ] = Timing().count_every_s,
+    spreads: Annotated[
+        str | None,
+        typer.Option(
+            "--spreads",
+            metavar="DATAPATH",
+            help="Control the switch of this datapath id, which spreads the domain's traffic over firewalls, "
+            "instead of hosts' switches.",
+        ),
+    ] = None,
+    tier: Annotated[
+        SwitchTier, typer.Option("--tier", help="Which switches to control: hosts', or the edge switches of a PoP.")
+    ] = SwitchTier.HOST,
+    enrol_file: EnrolFile = None,
     url: Url = None,
 ) -> None:
     """Run the OpenFlow controller of a domain.
@@ -74,8 +103,11 @@ def controller(
     configure_logging(settings)
     run_controller(
         ControllerSettings(
-            membership(settings, name, url),
+            membership(settings, name, url, enrol_file),
             listening.address(),
             timing=Timing(count_every_s=count_every),
+            own_tls=listening.tls,
+            spreads=None if spreads is None else spreading_switch(spreads),
+            edges=tier is SwitchTier.EDGE,
         )
     )

@@ -139,22 +139,6 @@ def remove_endpoint(domain: DomainName, endpoint: EndpointName, url: Url = None)
 
 
 @taking
-def invite(
-    domain: DomainName,
-    lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make a one-time token for an enforcer to enrol with. It is shown only now."""
-    with service(url) as client:
-        token = client.invite_enforcer(domain, lasts_s=lasts)
-    if as_json:
-        say_json({"domain": domain, "token": token})
-    else:
-        say(token)
-
-
-@taking
 def wait(
     domain: DomainName,
     generation: Annotated[

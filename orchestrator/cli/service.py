@@ -23,6 +23,15 @@ def serve(
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="0 takes a free one; ACLFLOW_LISTEN_PORT by default.")
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS and know machines by certificates; see `aclflow certificates`.")
+    ] = False,
+    tls_name: Annotated[
+        list[str] | None, typer.Option("--tls-name", help="A name or address that it is reached by; may be repeated.")
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Speak HTTP in clear although others could read it on the way.")
+    ] = False,
 ) -> None:
     """Run the service: REST interface and control loops.
 
@@ -34,6 +43,12 @@ def serve(
         settings = replace(settings, listen_host=host)
     if port is not None:
         settings = replace(settings, listen_port=port)
+    settings = replace(
+        settings,
+        tls=settings.tls or tls,
+        tls_names=",".join(tls_name) if tls_name else settings.tls_names,
+        plain_http=settings.plain_http or plain_http,
+    )
     bootstrap.serve(settings)
 
 

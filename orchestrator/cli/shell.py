@@ -70,7 +70,7 @@ def _described(parameter: inspect.Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "names": [*([info.default] if isinstance(info.default, str) else []), *(info.param_decls or ())],
         "is_argument": isinstance(info, typer.models.ArgumentInfo),
-        "is_flag": kind is bool,
+        "is_flag": bool in kinds,
         "many": any(get_origin(each) is list for each in kinds),
         "help": info.help or "",
         "choices": words,

@@ -52,6 +52,7 @@ ACL = Branch(
         Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl_service:versions"),
         Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl_cost:cost"),
         Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_hits:hits"),
+        Leaf("log", "Show packets that rules with `log` decided.", f"{_CLI}.acl_log:packet_log"),
         Leaf("unused", "Show which rules decided nothing, and how sure that is.", f"{_CLI}.acl_hits:unused"),
     ),
 )
@@ -99,7 +100,10 @@ DOMAIN = Branch(
         Leaf("remove-host", "Take a host out of a domain.", f"{_CLI}.domains:remove_host"),
         Leaf("add-endpoint", "Say where a tenant's network port is.", f"{_CLI}.domains:add_endpoint"),
         Leaf("remove-endpoint", "Forget a tenant's network port.", f"{_CLI}.domains:remove_endpoint"),
-        Leaf("invite", "Make a one-time token for an enforcer to enrol with.", f"{_CLI}.domains:invite"),
+        Leaf("invite", "Make a one-time token for an enforcer to enrol with.", f"{_CLI}.enrolment:invite"),
+        Leaf("invite-group", "Make a token for the machines of a cloud's group.", f"{_CLI}.enrolment:invite_group"),
+        Leaf("groups", "List the tokens of groups.", f"{_CLI}.enrolment:list_groups"),
+        Leaf("remove-group", "Make the token of a group invalid.", f"{_CLI}.enrolment:remove_group"),
         Branch(
             "placement",
             "Rules that are decided ahead of their lists.",
@@ -111,6 +115,9 @@ DOMAIN = Branch(
                 Leaf("forbid", "Never lift a rule.", f"{_CLI}.placement:forbid"),
                 Leaf("release", "Leave a rule to the chooser again.", f"{_CLI}.placement:release"),
             ),
+        ),
+        Leaf(
+            "log-limit", "Show or set how many packets of rules with `log` are reported.", f"{_CLI}.acl_log:log_limit"
         ),
         Leaf("wait", "Wait until every host holds a generation.", f"{_CLI}.domains:wait"),
     ),
@@ -126,16 +133,122 @@ FIREWALL = Branch(
     ),
 )
 
+FLEET = Branch(
+    "fleet",
+    "Firewall VNFs that aclflow makes and takes away by itself, as many as the traffic needs.",
+    (
+        Leaf("show", "Show a domain's VNFs, and why there are so many.", f"{_CLI}.fleet:show"),
+        Leaf("set", "Say how a fleet is to be: its size, its limits.", f"{_CLI}.fleet:set_up"),
+        Leaf("grow", "Have more VNFs, whatever the load is.", f"{_CLI}.fleet:grow"),
+        Leaf("shrink", "Have fewer VNFs, whatever the load is.", f"{_CLI}.fleet:shrink"),
+        Leaf("drain", "Take one VNF's traffic away and remove it.", f"{_CLI}.fleet:drain"),
+        Leaf("history", "Show when it grew and shrank, and why.", f"{_CLI}.fleet:history"),
+        Leaf("simulate", "Replay a load: size, what is carried, what is lost.", f"{_CLI}.fleet_simulate:run"),
+        Leaf("capacity", "Show or set what one VNF carries.", f"{_CLI}.fleet:capacity"),
+        Leaf("remove", "Forget a fleet that has no VNFs any more.", f"{_CLI}.fleet:remove"),
+    ),
+)
+
+OPENSTACK = Branch(
+    "openstack",
+    "What OpenStack offers to fleets, and groups of firewall VNFs that its alarms move.",
+    (
+        Leaf("check", "Sign in, validate the templates, show the quotas.", f"{_CLI}.openstack:check"),
+        Branch(
+            "alarms",
+            "Groups that grow and shrink by the cloud's alarms, or by whoever posts to a webhook.",
+            (
+                Leaf("create", "Create a domain's group.", f"{_CLI}.openstack:alarms_create"),
+                Leaf("show", "Show how large it is.", f"{_CLI}.openstack:alarms_show"),
+                Leaf("webhooks", "Show the URLs that alarms post to.", f"{_CLI}.openstack:alarms_webhooks"),
+                Leaf("grow", "Signal it to grow by one.", f"{_CLI}.openstack:alarms_grow"),
+                Leaf("shrink", "Signal it to shrink by one.", f"{_CLI}.openstack:alarms_shrink"),
+                Leaf("delete", "Delete it with its VNFs.", f"{_CLI}.openstack:alarms_delete"),
+            ),
+        ),
+    ),
+)
+
+SPREAD = Branch(
+    "spread",
+    "How a domain's traffic is spread over its firewalls.",
+    (
+        Leaf("show", "Show which firewall carries which share.", f"{_CLI}.spread:show"),
+        Leaf("set", "Say which firewalls carry the traffic.", f"{_CLI}.spread:set_up"),
+    ),
+)
+
+POP = Branch(
+    "pop",
+    "Points of presence: edge switches, the firewall servers behind them, and where packets went.",
+    (
+        Leaf("add", "Give a domain its PoP.", f"{_CLI}.pops:add"),
+        Leaf("list", "List the PoPs.", f"{_CLI}.pops:list_all"),
+        Leaf("show", "Show a PoP and what stands at its edge.", f"{_CLI}.pops:show"),
+        Leaf("set", "Lay a PoP out differently.", f"{_CLI}.pops:set_up"),
+        Leaf("remove", "Take a PoP away.", f"{_CLI}.pops:remove"),
+        Leaf("add-edge", "Bring an edge switch into a PoP.", f"{_CLI}.pops:add_edge"),
+        Leaf("remove-edge", "Take an edge switch out of a PoP.", f"{_CLI}.pops:remove_edge"),
+        Leaf("add-server", "Bring a firewall server into a PoP.", f"{_CLI}.pops:add_server"),
+        Leaf("set-server", "Say what a firewall server is good for.", f"{_CLI}.pops:set_server"),
+        Leaf("remove-server", "Take a firewall server out of a PoP.", f"{_CLI}.pops:remove_server"),
+        Leaf("place", "Have a tenant served by a server of your choice.", f"{_CLI}.pops:place"),
+        Leaf("rebuild", "Have the lines built anew.", f"{_CLI}.pops:rebuild"),
+        Leaf("choose", "Choose heavy hitters now.", f"{_CLI}.pops:choose"),
+        Leaf("traffic", "Show where packets from outside went.", f"{_CLI}.pops:traffic"),
+    ),
+)
+
+HOST = Branch(
+    "host",
+    "Machines that run Open vSwitch, as hosts of domains.",
+    (
+        Leaf("add", "Make a machine a host, over SSH or on the service's own.", f"{_CLI}.hosts:add"),
+        Leaf("show", "Show how far a machine is.", f"{_CLI}.hosts:show"),
+        Leaf("list", "List the machines that were onboarded.", f"{_CLI}.hosts:list_all"),
+        Leaf("remove", "Give a machine back, closed, and forget the host.", f"{_CLI}.hosts:remove"),
+        Leaf("configure", "Make the switch of this machine that of a host.", f"{_CLI}.hostsetup:configure"),
+        Leaf("release", "Give the switch of this machine back, closed.", f"{_CLI}.hostsetup:release"),
+    ),
+)
+
+PLAN = Branch(
+    "plan",
+    "What things would cost, by calculation.",
+    (
+        Leaf("edge", "Show what a cloud of any size costs at its edge.", f"{_CLI}.plan:edge"),
+        Leaf("sample", "Hold the edge's formulas against real lines.", f"{_CLI}.plan:sample_lines"),
+    ),
+)
+
 TOKEN = Branch(
     "token",
     "Tokens that requests are made with.",
     (Leaf("create", "Make a token, straight in the database.", f"{_CLI}.service:create_token"),),
 )
 
+CERTIFICATES = Branch(
+    "certificates",
+    "Who machines are: the service's certificate authority, and what it signed.",
+    (
+        Leaf("init", "Make the service's certificate authority.", f"{_CLI}.certificates:init"),
+        Leaf("show", "Show the authority of the service on this machine.", f"{_CLI}.certificates:show"),
+        Leaf("authority", "Get the authority's certificate from the service.", f"{_CLI}.certificates:authority"),
+        Leaf("request", "Make a key and a certificate request on this machine.", f"{_CLI}.certificates:request"),
+        Leaf("issue", "Have a switch's request signed.", f"{_CLI}.certificates:issue"),
+        Leaf("list", "List what was issued.", f"{_CLI}.certificates:list_all"),
+        Leaf("revoke", "Make a certificate invalid, at once.", f"{_CLI}.certificates:revoke"),
+    ),
+)
+
 DATABASE = Branch(
     "db",
     "The service's database.",
-    (Leaf("upgrade", "Bring the database to this program's schema.", f"{_CLI}.service:upgrade"),),
+    (
+        Leaf("upgrade", "Bring the database to this program's schema.", f"{_CLI}.service:upgrade"),
+        Leaf("backup", "Write all that the service knows to a file, while it runs.", f"{_CLI}.backup:backup"),
+        Leaf("restore", "Put a backup back, also into the other kind of database.", f"{_CLI}.backup:restore"),
+    ),
 )
 
 TREE = Branch(
@@ -146,8 +259,15 @@ TREE = Branch(
         TENANT,
         GROUP,
         DOMAIN,
+        HOST,
         FIREWALL,
+        FLEET,
+        OPENSTACK,
+        SPREAD,
+        POP,
+        PLAN,
         TOKEN,
+        CERTIFICATES,
         Leaf("top", "Show the rules that decide most, live.", f"{_CLI}.top:top"),
         Leaf("events", "Show what happened, and what happens.", f"{_CLI}.events:events"),
         Leaf("serve", "Run the service: REST interface and control loops.", f"{_CLI}.service:serve"),

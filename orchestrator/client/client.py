@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -14,17 +15,21 @@ import orjson
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
+from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.firewalls import FirewallCalls
+from orchestrator.client.fleet import FleetCalls
 from orchestrator.client.hits import HitCalls
+from orchestrator.client.onboarding import OnboardingCalls
+from orchestrator.client.packetlog import PacketLogCalls
 from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted, rule_path, tenant_path
 from orchestrator.client.placement import PlacementCalls
+from orchestrator.client.pops import PopCalls
 from orchestrator.client.records import (
     AclSeen,
     AclVersion,
     Domain,
     Enforced,
     Enforcer,
-    Enrolment,
     Event,
     Held,
     Host,
@@ -37,10 +42,11 @@ from orchestrator.client.records import (
     endpoint_of,
     packet_to_json,
 )
+from orchestrator.client.spread import SpreadCalls
 from orchestrator.client.stream import followed
 from orchestrator.client.tenants import Tenant
 from orchestrator.client.tokens import TokenCalls
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of, trust_of, written
 from orchestrator.errors import AclflowError, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, rule_from_json, rule_to_json
@@ -58,11 +64,27 @@ from orchestrator.program.wire import (
 )
 
 
-class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, PlacementCalls, CountCalls, HitCalls):
+class Client(
+    GroupCalls,
+    OnboardingCalls,
+    HistoryCalls,
+    QuotaCalls,
+    TokenCalls,
+    FirewallCalls,
+    FleetCalls,
+    PlacementCalls,
+    CountCalls,
+    HitCalls,
+    EnrolmentCalls,
+    SpreadCalls,
+    PopCalls,
+    PacketLogCalls,
+):
     """A caller of the service. Safe to share between threads.
 
     `authority` is the certificate (PEM) that a service speaking TLS must be signed by, if not by one that the machine
-    believes anyhow; `connections` replaces the network in tests.
+    believes anyhow; `trust` says instead whom to believe and what certificate to show; `connections` replaces the
+    network in tests.
     """
 
     def __init__(
@@ -72,9 +94,10 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, Pl
         *,
         timeout_s: float = 30.0,
         authority: Path | None = None,
+        trust: ssl.SSLContext | None = None,
         connections: Connections | None = None,
     ) -> None:
-        self._service = Transport(url, token, timeout_s, connections, authority)
+        self._service = Transport(url, token, timeout_s, connections, trust or trust_of(authority))
 
     def __enter__(self) -> Self:
         return self
@@ -306,11 +329,6 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, Pl
 
     # ------------------------------------------------------------------------------------------------------- enforcers
 
-    def invite_enforcer(self, domain: str, *, lasts_s: int = 3600) -> str:
-        """A one-time enrolment token, seen only now."""
-        body = {"lasts_s": lasts_s}
-        return str(json_of(self._service.write("POST", f"{domain_path(domain)}/enrolment-tokens", body=body))["token"])
-
     def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
         """The enforcement points of a domain, by name."""
         return tuple(map(Enforcer.of, self._service.pages(f"{domain_path(domain)}/enforcers")))
@@ -318,11 +336,6 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, Pl
     def remove_enforcer(self, domain: str, enforcer: int) -> None:
         """Forget an enforcement point and revoke its token. Raises NotFound."""
         self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
-
-    def enrol(self, token: str, *, name: str, kind: str) -> Enrolment:
-        """Use up an enrolment token. Raises Unauthenticated when it is wrong, expired or used up."""
-        body = {"token": token, "name": name, "kind": kind}
-        return Enrolment(**json_of(self._service.ask("POST", "/v1/enrol", body=body)))
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
         """A higher epoch than any in the domain, for an enforcer that starts anew and takes over.
@@ -360,9 +373,16 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, Pl
         raise Unreachable(f"the service answered with {content_type}, which is no program")
 
     def follow_program(
-        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, lasts_s: float = 60.0
+        self,
+        domain: str,
+        held: Held | None = None,
+        *,
+        tier: Tier = Tier.HOST,
+        lasts_s: float = 60.0,
+        server: str | None = None,
     ) -> Iterator[Program | Delta | None]:
-        """What a domain's enforcement points must hold, as it comes, each following on the one before.
+        """What a domain's enforcement points must hold, as it comes, each following on the one before; or what one
+        firewall server of its PoP must.
 
         None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
         `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
@@ -372,6 +392,7 @@ class Client(GroupCalls, HistoryCalls, QuotaCalls, TokenCalls, FirewallCalls, Pl
             "wait": lasts_s,
             "have": held.digest.hex() if held else None,
             "generation": held.generation if held else None,
+            "server": server,
         }
         with self._service.stream(
             f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}

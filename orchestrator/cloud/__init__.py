@@ -1,4 +1,5 @@
-"""Where VNFs run: network namespaces here, OpenStack elsewhere.
+"""Where VNFs run, behind one small interface: `base.py` says what a cloud must do.
 
-Nothing lives here yet: the package keeps its place in the import order.
+fake.py   one in memory, with the real ones' semantics
+heat/     OpenStack, through Heat; the lab's namespaces are in `orchestrator/lab`, where their switches are
 """

@@ -13,6 +13,8 @@ Read in this order:
     grouped.py       lists in which rules over large groups are conjunctions: conjunctive.py says which, clauses.py
                      makes their entries
     host.py          all of it together: `compile_host`
+    edge.py          what an edge switch holds, in the tables of edgepipeline.py; edgeheavy.py popular rules that go
+                     past the firewall servers
     equivalence/     proof that a compiled program is its policy, before it is published
     cost.py          what a list will cost, before it is committed
     filterlists.py   a policy as ordered lists for packet filters; comments.py whom a line counts for

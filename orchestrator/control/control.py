@@ -24,15 +24,18 @@ import structlog
 
 from orchestrator import stages
 from orchestrator.control.compiler import Compiled, Compiler
-from orchestrator.control.firewalls import FirewallTier
+from orchestrator.control.edges import EdgeReport
+from orchestrator.control.heavy import HeavyChooser
+from orchestrator.control.manager import key_of, require_server
 from orchestrator.control.moved import note
 from orchestrator.control.promote import Promoter, settled
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.quota import Usage
 from orchestrator.control.staging import Staging
+from orchestrator.control.tiers import Programs, Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.errors import Busy, NotFound, TryAgain
-from orchestrator.program.program import Program, Tier
+from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.records import Committed, PolicySnapshot, Principal
 from orchestrator.store.unit import Unit
@@ -54,8 +57,8 @@ class _Step:
     target: int
     snapshot: PolicySnapshot
     compiled: Compiled
-    filters: Program | None
-    """The target's program for the domain's firewall VNFs, if it has any."""
+    others: Programs
+    """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
 
 
 class _TwoSteps(Exception):
@@ -71,15 +74,16 @@ class Control:
         compiler: Compiler,
         publisher: Publisher,
         timekeeper: Timekeeper | None = None,
-        firewalls: FirewallTier | None = None,
+        tiers: Tiers | None = None,
         promoter: Promoter | None = None,
     ) -> None:
         self._store = store
         self._compiler = compiler
         self._publisher = publisher
-        self._firewalls = firewalls or FirewallTier(Publisher())
+        self._tiers = tiers or Tiers()
         self._timekeeper = timekeeper or Timekeeper()
         self._promoter = promoter or Promoter()
+        self._chooser = HeavyChooser()
         self._usage = Usage()
         self._staging = Staging()
         self._mine = threading.local()
@@ -106,6 +110,14 @@ class Control:
         """Who bears a token. Raises Unauthenticated."""
         return self._store.bearer(secret)
 
+    def known_certified(self, fingerprint: bytes) -> Principal | None:
+        """Who shows a certificate, if that is known without waiting for the database."""
+        return self._store.known_certified(fingerprint)
+
+    def certified(self, fingerprint: bytes) -> Principal:
+        """Who shows a certificate. Raises Unauthenticated."""
+        return self._store.certified(fingerprint)
+
     def write(self, work: Callable[[Unit], T]) -> T:
         """Do `work` in a transaction, compile what it changed, commit, publish.
 
@@ -131,11 +143,11 @@ class Control:
                     stages.lap("database")
                     compiled = self._compiler.compile(domain, snapshot)
                     snapshot = settled(unit, domain, snapshot, compiled.lifts)
-                    filters = self._firewalls.compile(unit, domain, snapshot)
+                    others = self._tiers.compile(unit, domain, snapshot)
                     stages.lap("compile")
                     self._usage.hold(unit, compiled, self._publisher.program(domain))
                     flows = len(compiled.program.blocks)
-                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, filters, stride)
+                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, others, stride)
                     unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
                     stages.lap("database")
         except TryAgain:  # if it was the commit that failed, the change may be there all the same
@@ -155,7 +167,7 @@ class Control:
         domain: str,
         newest: PolicySnapshot,
         compiled: Compiled,
-        filters: Program | None,
+        others: Programs,
         stride: int,
     ) -> _Step:
         """What is published when this is committed. Raises _TwoSteps if that takes a generation that is not free."""
@@ -164,7 +176,7 @@ class Control:
             if stride == 1:
                 raise _TwoSteps
             compiled = self._compiler.compile(domain, first)
-        return _Step(newest.generation, first, compiled, filters)
+        return _Step(newest.generation, first, compiled, others)
 
     def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> T:
         """A write that removes a domain."""
@@ -176,28 +188,42 @@ class Control:
         self._publisher.drop(domain)
         self._compiler.forget(domain)
         self._staging.forget(domain)
-        self._firewalls.forget(domain)
+        self._tiers.forget(domain)
 
     async def watch(
-        self, domain: str, held: Held | None, wait_s: float, *, stored_generation: int, tier: Tier = Tier.HOST
+        self,
+        domain: str,
+        held: Held | None,
+        wait_s: float,
+        *,
+        stored_generation: int,
+        tier: Tier = Tier.HOST,
+        server: str | None = None,
     ) -> Answer | None:
-        """What is newer than `held` and not older than the store; see `Publisher.watch`.
+        """What is newer than `held` and not older than the store; see `Publisher.watch`. `server` names a firewall
+        server of the domain's PoP, which has a program of its own.
 
-        Raises NotFound for the tier of firewalls where the domain has none.
+        Raises NotFound for the tier of firewalls where the domain has none, and for that of edges without a PoP.
         """
-        if tier is Tier.SERVER:
-            await asyncio.to_thread(self._check_firewalls, domain, stored_generation)
-            return await self._firewalls.publisher.watch(domain, held, wait_s, at_least=stored_generation)
+        if server is not None:
+            await asyncio.to_thread(self.read, lambda unit: require_server(unit, domain, server))
+            publisher, key = self._tiers.servers.publisher, key_of(domain, server)
+            if publisher.program(key) is None:
+                self._catch_up(domain)
+            return await publisher.watch(key, held, wait_s)
+        if tier is not Tier.HOST:
+            await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
+            return await self._tiers.publisher(tier).watch(domain, held, wait_s, at_least=stored_generation)
         program, due = self._publisher.program(domain), self._staging.due(domain, stored_generation)
         if program is None or program.generation < due:
             self._catch_up(domain)
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 
-    def _check_firewalls(self, domain: str, stored_generation: int) -> None:
-        """Have the firewalls' program made where it is behind. Raises NotFound where there are no firewalls."""
-        program = self._firewalls.publisher.program(domain)
-        if program is None and not self.read(lambda unit: unit.firewalls.planes(domain)):
-            raise NotFound(f"the domain '{domain}' has no firewall VNFs")
+    def _check_tier(self, tier: Tier, domain: str, stored_generation: int) -> None:
+        """Have a tier's program made where it is behind. Raises NotFound where the domain does not have the tier."""
+        program = self._tiers.publisher(tier).program(domain)
+        if program is None:
+            self.read(lambda unit: require(unit, tier, domain))
         if program is None or program.generation < stored_generation:
             self._catch_up(domain)
 
@@ -210,12 +236,20 @@ class Control:
         heartbeat_s: float,
         stored_generation: int,
         tier: Tier = Tier.HOST,
+        server: str | None = None,
     ) -> AsyncIterator[Answer | None]:
         """What is newer than `held`, as it comes; see `Publisher.follow`. Raises as `watch`, Busy while there is no
         program yet."""
-        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier)
-        publisher = self._publisher if tier is Tier.HOST else self._firewalls.publisher
+        first = await self.watch(domain, held, 0.0, stored_generation=stored_generation, tier=tier, server=server)
+        if server is not None:
+            servers = self._tiers.servers.publisher
+            return servers.follow(key_of(domain, server), first, held, lasts_s, heartbeat_s=heartbeat_s)
+        publisher = self._publisher if tier is Tier.HOST else self._tiers.publisher(tier)
         return publisher.follow(domain, first, held, lasts_s, heartbeat_s=heartbeat_s)
+
+    def edge_report(self, domain: str) -> EdgeReport | None:
+        """What the program of a domain's edge came out as; None while there is none."""
+        return self._tiers.edges.report(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
         """How many flow entries of a domain's program a tenant has; None while there is no program."""
@@ -237,6 +271,7 @@ class Control:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        self._tiers.servers.stop()
 
     def check_ready(self) -> None:
         """Raise Busy or Unreachable unless the database answers and the domains found at the start are published."""
@@ -284,7 +319,7 @@ class Control:
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=len(self._publisher.programs()))
-                sleep_s = min(self._timekeeper.tick(self), self._promoter.tick(self))
+                sleep_s = min(each.tick(self) for each in (self._timekeeper, self._promoter, self._chooser))
                 self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
                 self._go_on()
             except TryAgain as error:
@@ -331,13 +366,13 @@ class Control:
             return
         now = self.read(lambda unit: self._staging.next(unit, domain, snapshot))
         if program is None or program.generation < now.generation:
-            filters = self.read(lambda unit: self._firewalls.compile(unit, domain, snapshot))
-            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now), filters))
+            others = self.read(lambda unit: self._tiers.compile(unit, domain, snapshot))
+            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
 
     def _publish(self, step: _Step) -> None:
         started, program = time.perf_counter(), step.compiled.program
         self._staging.published(step.target, step.snapshot, program)
-        self._firewalls.publish(program.domain, step.filters)
+        self._tiers.publish(program.domain, step.target, step.others)
         if self._publisher.publish(program, step.compiled.change):
             log.info(
                 "published",

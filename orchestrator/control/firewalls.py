@@ -46,7 +46,7 @@ class FirewallTier:
 
         Raises TooLarge, BadPolicy and NotExpressible with the place of the rule that the firewalls cannot carry.
         """
-        planes = unit.firewalls.planes(domain)
+        planes = _planes(unit, domain)
         if not planes:
             return None
         with self._lock:
@@ -71,3 +71,12 @@ class FirewallTier:
         with self._lock:
             self._last.pop(domain, None)
         self.publisher.drop(domain)
+
+
+def _planes(unit: Unit, domain: str) -> frozenset[Plane]:
+    """What those of a domain's firewalls filter with that hold the whole policy: servers of a PoP have a share each."""
+    pop = unit.pops.of_domain(domain)
+    if pop is None or not pop.servers:
+        return unit.firewalls.planes(domain)
+    servers = {each.name for each in pop.servers}
+    return frozenset(each.firewall.plane for each in unit.firewalls.list(domain) if each.firewall.name not in servers)

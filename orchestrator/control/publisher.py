@@ -145,14 +145,15 @@ class Publisher:
         """Every domain's current program."""
         return tuple(edition.program for edition in tuple(self._editions.values()))
 
-    def publish(self, program: Program, change: Delta | None = None) -> bool:
+    def publish(self, program: Program, change: Delta | None = None, *, again: bool = False) -> bool:
         """Make a program current and wake who waits. False when the current one is as new already.
 
-        `change` is how the program came about, if the caller knows: it spares comparing with the one before.
+        `change` is how the program came about, if the caller knows: it spares comparing with the one before. `again`:
+        a generation may come to another program than before, for what else it is made of has changed.
         """
         with self._lock:
             before = self._editions.get(program.domain)
-            if before is not None and before.program.generation >= program.generation:
+            if before is not None and before.program.generation >= program.generation + again:
                 return False
             self._editions[program.domain] = before.succeeded_by(program, change) if before else Edition(program)
         self._changed.fire()

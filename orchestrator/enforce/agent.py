@@ -20,26 +20,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
-from orchestrator.client import Client
 from orchestrator.client.firewalls import Load
 from orchestrator.client.records import Held
 from orchestrator.enforce import load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
-from orchestrator.enforce.enrolment import Membership, Office, enrolled
+from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
-from orchestrator.enforce.standing import Device, Goal, Point, Timing
+from orchestrator.enforce.standing import Device, Goal, Point, PointState, Timing
 from orchestrator.enforce.state import Credentials, StateDir
+from orchestrator.enforce.trial import TrialOffice, Trier
 from orchestrator.enforce.watch import Copy, Watch
 from orchestrator.errors import Drifted, Missing, TryAgain
 from orchestrator.program.delta import Delta
@@ -50,14 +49,22 @@ log = structlog.get_logger()
 
 NOTHING_YET = "there is no program yet: everything that is forwarded is dropped"
 DAMAGED = "the program on the disk is damaged"
+TRY_EVERY_S = 0.2
+"""How often a VNF that is to be tried asks whether it is time."""
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
-class Service(Office, ReportSink, CountSink, Protocol):
+class Service(ReportSink, CountSink, TrialOffice, Protocol):
     """What the agent asks of the service: `orchestrator.client.Client` has it."""
 
     def follow_program(
-        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, lasts_s: float = 60.0
+        self,
+        domain: str,
+        held: Held | None = None,
+        *,
+        tier: Tier = Tier.HOST,
+        lasts_s: float = 60.0,
+        server: str | None = None,
     ) -> Iterator[Program | Delta | None]:
         """What is newer than what is held, as it comes."""
         ...
@@ -75,6 +82,15 @@ class Service(Office, ReportSink, CountSink, Protocol):
         ...
 
 
+@runtime_checkable
+class Troubled(Protocol):
+    """A device that sees of itself when something is wrong."""
+
+    def trouble(self) -> str | None:
+        """In words; None: nothing is."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """How an agent is started. `kind` is what it enrols as; `device` makes the driver of this network namespace."""
@@ -86,18 +102,24 @@ class AgentSettings:
     """Between which packets are forwarded; none: all but the loopback."""
     timing: Timing = field(default_factory=Timing)
     load_every_s: float = 10.0
+    is_tried: bool = False
+    """Whether it is one of a fleet, which is tried before it gets traffic."""
+    is_server: bool = False
+    """Whether it is a firewall server of a PoP, which has a share of the tenants and a program of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """The programs of firewall VNFs, from a service that has those of every tier."""
+    """The programs of firewall VNFs, from a service that has those of every tier. A firewall server's is its own, and
+    its name stands behind the domain's."""
 
     service: Service
 
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
     ) -> Iterator[Program | Delta | None]:
-        return self.service.follow_program(domain, held, tier=Tier.SERVER, lasts_s=lasts_s)
+        named, _, server = domain.partition("/")
+        return self.service.follow_program(named, held, tier=Tier.SERVER, lasts_s=lasts_s, server=server or None)
 
 
 class Agent:
@@ -112,17 +134,21 @@ class Agent:
         self._leads = False
         self._trouble: dict[str, str] = {}
         self._device = settings.device()
+        domain, name = credentials.domain, credentials.name or settings.membership.name
+        self._of = f"{domain}/{name}" if settings.is_server else domain
         kept = self._remembered()
         self._keeper = Keeper(state, kept)
-        domain, name = credentials.domain, settings.membership.name
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._loop = Loop(name, self._point, self._counts, timing=settings.timing)
-        self._watch = Watch(_Programs(service), domain, self._aim, known=kept, patience=settings.membership.patience)
-        self._first = kept or Program.of(domain, Tier.SERVER, 0, FlowTable.of(()), ())
+        self._watch = Watch(_Programs(service), self._of, self._aim, known=kept, patience=settings.membership.patience)
+        self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)
         self._reading = load.read(time.monotonic(), settings.interfaces)
+        self._held: int | None = None
+        trier = Trier(service, domain, credentials.enforcer, lambda: self._held)
+        self._trying = Chore("trial", trier.look, TRY_EVERY_S) if settings.is_tried else None
 
     def start(self) -> None:
         """Begin, alone if the service is away. Raises NotFound or Unauthenticated if it does not know us any more,
@@ -139,6 +165,8 @@ class Agent:
             log.warning("agent.alone", error=str(error), generation=self._first.generation)
         for part in (self._reporter, self._counts, self._watch, self._keeping, self._telling):
             part.start()
+        if self._trying is not None:
+            self._trying.start()
         log.info("agent.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
     def stop(self) -> None:
@@ -146,6 +174,8 @@ class Agent:
         self._watch.stop()
         self._loop.stop()
         self._telling.stop()
+        if self._trying is not None:
+            self._trying.stop()
         self._reporter.stop()
         self._counts.stop()
         self._keeping.stop()
@@ -165,7 +195,7 @@ class Agent:
             self._trouble["program"] = DAMAGED if self._state.has_program else NOTHING_YET
             return None
         try:
-            if program.domain == self._credentials.domain:
+            if program.domain == self._of:
                 return Copy.of(program).program
             self._trouble["program"] = NOTHING_YET
         except Drifted as error:
@@ -194,6 +224,7 @@ class Agent:
 
     def _point(self, point: Point) -> None:
         self._say("filter", point.error)
+        self._held = point.generation if point.state is PointState.ENFORCED else None
         self._reporter.point(point)
 
     def _keep(self) -> None:
@@ -216,6 +247,7 @@ class Agent:
     def _tell_load(self) -> None:
         before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
         self._reading = now
+        self._say("packets", self._device.trouble() if isinstance(self._device, Troubled) else None)
         trouble = "; ".join(self._trouble.copy().values()) or None
         known = self._credentials
         self._service.report_load(known.domain, known.enforcer, load.load_between(before, now, trouble))
@@ -245,7 +277,7 @@ def switch_forwarding_on() -> None:
 def run_agent(settings: AgentSettings) -> None:
     """The whole life of an agent process, until SIGTERM or SIGINT. To be called in the main thread.
 
-    Raises what `enrolled` and `Agent.start` raise, and Missing for a directory that cannot be used.
+    Raises what `admitted` and `Agent.start` raise, and Missing for a directory that cannot be used.
     """
     stopping = threading.Event()
 
@@ -256,11 +288,11 @@ def run_agent(settings: AgentSettings) -> None:
         signal.signal(number, on_signal)
     membership = settings.membership
     state = StateDir(membership.state_dir)
-    credentials = enrolled(membership, settings.kind, state, partial(Client, authority=membership.authority), stopping)
-    if credentials is None:
+    admission = admitted(membership, settings.kind, state, stopping)
+    if admission is None:
         return
-    service = Client(membership.url, credentials.token, authority=membership.authority)
-    agent = Agent(settings, state, credentials, service)
+    agent = Agent(settings, state, admission.credentials, admission.service)
     agent.start()
-    stopping.wait()
+    with kept_fresh(admission.renewal()):
+        stopping.wait()
     agent.stop()

@@ -27,24 +27,32 @@ from orchestrator.client import Client, Host
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
-from orchestrator.enforce.enrolment import Membership, Office, enrolled
+from orchestrator.enforce.drivers.openflow.stream import Tls
+from orchestrator.enforce.edging import EdgeService
+from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.fleet import Fleet
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.report import Reporter, ReportSink
+from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
+from orchestrator.enforce.spreading import SpreadService
 from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import ProgramSource, Watch
 from orchestrator.errors import Missing, TryAgain
+from orchestrator.program.program import Tier
 
 log = structlog.get_logger()
 
 KIND = "openflow"
 
+REFUSE_EVERY_S = 2.0
+"""How often it is asked whose certificate was revoked."""
+
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes."""
 
 
-class Service(Office, ProgramSource, ReportSink, CountSink, Protocol):
+class Service(ProgramSource, ReportSink, CountSink, SightingSink, Protocol):
     """What the controller asks of the service: `orchestrator.client.Client` has it."""
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
@@ -69,6 +77,19 @@ class ControllerSettings:
     timing: Timing = field(default_factory=Timing)
     hosts_every_s: float = 10.0
     """How often the list of hosts is read again; also at once when a switch comes that belongs to none."""
+    own_tls: bool = False
+    """Whether switches are spoken to over TLS, by the certificate that we enrolled with."""
+    spreads: Host | None = None
+    """The domain's spreading switch, where that is what is to be controlled."""
+    edges: bool = False
+    """Whether the edge switches of the domain's PoP are to be controlled."""
+
+    @property
+    def tier(self) -> Tier:
+        """What kind of switches are controlled."""
+        if self.spreads is not None:
+            return Tier.SPREAD
+        return Tier.EDGE if self.edges else Tier.HOST
 
 
 class Controller:
@@ -88,9 +109,17 @@ class Controller:
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over, self._is_busy)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._hosts = Chore("hosts", self._read_hosts, settings.hosts_every_s)
+        self._lookout = Lookout(service, domain, credentials.enforcer)
+        self._telling = Chore("packets", self._lookout.tell, EVERY_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(
-            self._reporter.point, self._counts, self._hosts.poke, settings.timing, self._reporter.together
+            self._reporter.point,
+            self._counts,
+            self._hosts.poke,
+            settings.timing,
+            self._reporter.together,
+            settings.tier,
+            self._lookout.seen,
         )
         self._watch = Watch(service, domain, self._aim, known=kept, patience=settings.membership.patience)
         self._launcher = Launcher(settings.listen, self._fleet)
@@ -99,6 +128,17 @@ class Controller:
     def port(self) -> int:
         """The TCP port that switches reach us on."""
         return self._launcher.port
+
+    def refuse(self, serials: frozenset[str]) -> None:
+        """Take no switch with one of these certificates."""
+        self._launcher.refuse(serials)
+
+    def show_certificate(self) -> None:
+        """Show switches our new certificate from now on. Raises Missing."""
+        try:
+            self._launcher.show_certificate()
+        except OSError as error:
+            raise Missing(f"our certificate cannot be used: {error}") from None
 
     def start(self) -> None:
         """Begin, with what is remembered if the service is away. Raises NotFound or Unauthenticated if it is there and
@@ -109,7 +149,8 @@ class Controller:
         except TryAgain as error:
             log.warning("controller.alone", error=str(error), epoch=self._credentials.epoch)
         self._fleet.set_hosts(self._state.hosts())
-        for part in (self._reporter, self._counts, self._watch, self._launcher, self._hosts, self._keeping):
+        parts = (self._reporter, self._counts, self._watch, self._launcher, self._hosts, self._telling, self._keeping)
+        for part in parts:
             part.start()
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
@@ -124,6 +165,7 @@ class Controller:
         self._launcher.stop()
         self._reporter.stop()
         self._counts.stop()
+        self._telling.stop()
         self._keeping.stop()
         _grudgingly(self._keeper.keep)
         self._service.close()
@@ -169,7 +211,7 @@ def _grudgingly(keep: Callable[[], None]) -> None:
 def run_controller(settings: ControllerSettings) -> None:
     """The whole life of a controller process, until SIGTERM or SIGINT. To be called in the main thread.
 
-    Raises what `enrolled` and `Controller.start` raise, and Missing for a directory or an address that cannot be used.
+    Raises what `admitted` and `Controller.start` raise, and Missing for a directory or an address that cannot be used.
     """
     stopping = threading.Event()
 
@@ -181,12 +223,44 @@ def run_controller(settings: ControllerSettings) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     membership = settings.membership
     state = StateDir(membership.state_dir)
-    credentials = enrolled(membership, KIND, state, partial(Client, authority=membership.authority), stopping)
-    if credentials is None:
+    admission = admitted(membership, KIND, state, stopping)
+    if admission is None:
         return
-    service = Client(membership.url, credentials.token, authority=membership.authority)
-    controller = Controller(settings, state, credentials, service)
+    service, credentials = admission.service, admission.credentials
+    settings = _listening(settings, state, credentials)
+    controller = Controller(settings, state, credentials, _asked(settings, service))
     gc.freeze()  # what was imported stays; looking through it would hold a change up for tens of milliseconds
     controller.start()
-    stopping.wait()
+    refuse = partial(_refuse, controller, state, service, credentials.domain)
+    refusing = Chore("revoked-switches", refuse, REFUSE_EVERY_S) if settings.own_tls else None
+    with kept_fresh(admission.renewal(controller.show_certificate)), kept_fresh(refusing):
+        stopping.wait()
     controller.stop()
+
+
+def _asked(settings: ControllerSettings, service: Client) -> Service:
+    """The service as a controller of these switches asks it."""
+    if settings.spreads is not None:
+        return SpreadService(service, settings.spreads)
+    return EdgeService(service) if settings.edges else service
+
+
+def _refuse(controller: Controller, state: StateDir, service: Client, domain: str) -> None:
+    """Refuse the switches whose certificates were revoked: as the disk says until the service has said it."""
+    controller.refuse(state.refused())
+    refused = service.revoked_switches(domain)
+    if refused != state.refused():
+        state.keep_refused(refused)
+    controller.refuse(refused)
+
+
+def _listening(settings: ControllerSettings, state: StateDir, credentials: Credentials) -> ControllerSettings:
+    """With TLS by the certificate that we enrolled with, where that is asked for. Raises Missing without one."""
+    if not settings.own_tls:
+        return settings
+    own, authority = state.identity_file, state.authority_file
+    for path in (own, authority):
+        if not path.exists():
+            raise Missing("there is none: the service does not know machines by certificates", place=str(path))
+    tls = Tls(own, own, authority, credentials.domain)
+    return replace(settings, listen=replace(settings.listen, tls=tls))

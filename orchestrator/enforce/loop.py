@@ -239,6 +239,8 @@ class Loop:
         else:
             change = gap.step(held, goal.program, goal.trail, device.resolve)
             clock.lap("plan")
+            if device.counter_keys(change.removed) is None:  # some counters begin anew, and nobody knows which
+                self._poll(standing, device)
             self._write(change, goal.program, device, clock)
             self._reached(standing, goal.program, clock)
 

@@ -20,10 +20,16 @@ from orchestrator.program.flows import U64
 HIGHEST_COUNT = 1 << 62
 """A counter above this is no count: devices give all ones for what they do not know."""
 
-_COUNTED = np.array(
-    [Kind.RULE, Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN],
-    np.uint64,
+_OF_LISTS = (
+    Kind.RULE,
+    Kind.INGRESS_DEFAULT,
+    Kind.EGRESS_DEFAULT,
+    Kind.OPERATOR_RULE,
+    Kind.INGRESS_RETURN,
+    Kind.EGRESS_RETURN,
 )
+_OF_EDGES = (Kind.EXCEPTION, Kind.LINE, Kind.NOBODY, Kind.SPOOFED)
+_COUNTED = np.array([*_OF_LISTS, *_OF_EDGES], np.uint64)
 
 Rows = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.intp]
@@ -33,9 +39,9 @@ Places = npt.NDArray[np.intp]
 class Arrangement:
     """How the rows of a listing are brought into order, for listings of the same keys and cookies.
 
-    `rows` are those that count for a rule or for a list's end, ascending by key; where a key comes several times, they
-    are one counter that begins at `starts`. `by_cookie` are the counters in the order of their cookies, of which each
-    begins at one of `cookie_starts`.
+    `rows` are those that count for a rule, for a list's end or for a part of an edge, ascending by key; where a key
+    comes several times, they are one counter that begins at `starts`. `by_cookie` are the counters in the order of
+    their cookies, of which each begins at one of `cookie_starts`.
     """
 
     listed_key: U64

@@ -21,9 +21,11 @@ from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, 
 from orchestrator.store import aclrows
 from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
+from orchestrator.store.packetlog import limit_of
 from orchestrator.store.placements import with_placements
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
 from orchestrator.store.schema import domains, hosts, operator_rules, prefixes, tenants
+from orchestrator.store.schema_fleet import fleets
 from orchestrator.store.sites import Sites
 from orchestrator.store.transaction import expect
 
@@ -67,10 +69,10 @@ class Domains(Sites):
         return tuple(_domain_record(row) for row in self._tx.read(statement))
 
     def delete(self, domain: str, *, expected_version: int | None = None) -> None:
-        """Raises NotFound, Stale, and Conflict while it has tenants or hosts."""
+        """Raises NotFound, Stale, and Conflict while it has tenants, hosts or a fleet."""
         row = self._tx.domain(domain)
         expect(expected_version, row.version)
-        for what, table in (("tenants", tenants), ("hosts", hosts)):
+        for what, table in (("tenants", tenants), ("hosts", hosts), ("a fleet", fleets)):
             if self._tx.read(select(table).where(table.c.domain == domain).limit(1)).first() is not None:
                 raise Conflict(f"the domain still has {what}: remove them first")
         self._tx.raise_highest("generation", row.generation)
@@ -144,6 +146,7 @@ class Domains(Sites):
             operator_numbers=operator.numbers,
             return_traffic=ReturnTraffic(row.return_traffic),
             endpoints=tuple(record.endpoint for record in self.endpoints(domain)),
+            log_limit=limit_of(self._tx, domain),
         )
 
     def _policy_tenants(self, domain: str) -> tuple[Tenant, ...]:

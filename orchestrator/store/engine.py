@@ -22,7 +22,7 @@ from orchestrator.store.aclcache import AclCache
 from orchestrator.store.clock import SteadyClock, utc_now
 from orchestrator.store.database import begin_reading, begin_writing, connect_pool
 from orchestrator.store.faults import translated
-from orchestrator.store.keys import digest_of, to_micros
+from orchestrator.store.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.migrate import prepare
 from orchestrator.store.notices import Listener, Notices
 from orchestrator.store.policycache import PolicyCache
@@ -76,16 +76,24 @@ class Store:
 
     def known_bearer(self, secret: str) -> Principal | None:
         """Who bears a token, if that needs no look into the database: for callers that must not wait."""
-        bearer = self._principals.get(digest_of(secret)) if self._is_alone else None
-        return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
+        return self._known(digest_of(secret))
 
     def bearer(self, secret: str) -> Principal:
         """Who bears a token. Raises Unauthenticated: unknown, revoked and expired look the same."""
-        cleared = self._principals.cleared
-        with self.read() as unit:
-            bearer = unit.tokens.bearer(secret)
-        self._principals.put(digest_of(secret), bearer, cleared)
-        return bearer.principal
+        return self._borne(digest_of(secret))
+
+    def known_certified(self, fingerprint: bytes) -> Principal | None:
+        """Who shows a certificate with this fingerprint (SHA-256), if that needs no look into the database."""
+        return self._known(certificate_digest(fingerprint))
+
+    def certified(self, fingerprint: bytes) -> Principal:
+        """Who shows a certificate. Raises Unauthenticated: unknown, revoked and expired look the same."""
+        return self._borne(certificate_digest(fingerprint))
+
+    @property
+    def bearers_gone(self) -> int | None:
+        """Grows whenever somebody may have stopped being known; None where other processes see to that too."""
+        return self._principals.cleared if self._is_alone else None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every commit that moved a generation or logged an event; returns how to stop it.
@@ -109,6 +117,17 @@ class Store:
                 self._writer.close()
             self._writer = None
             self.engine.dispose()
+
+    def _known(self, digest: bytes) -> Principal | None:
+        bearer = self._principals.get(digest) if self._is_alone else None
+        return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
+
+    def _borne(self, digest: bytes) -> Principal:
+        cleared = self._principals.cleared
+        with self.read() as unit:
+            bearer = unit.tokens.bearer(digest)
+        self._principals.put(digest, bearer, cleared)
+        return bearer.principal
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Transaction]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.eventkinds import About, about
@@ -75,6 +75,15 @@ class Events:
         if tenant is not None:
             statement = statement.where(events.c.tenant == tenant)
         return EventPage(tuple(_event(row) for row in self._tx.read(statement)), missed=False)
+
+    def renumber(self, ahead: int, last: int) -> None:
+        """Give every event an id `ahead` of its own; `last` is the last that was given out.
+
+        Readers of the old ids are told that they missed something, and none of those comes again.
+        """
+        first = self._tx.read(select(func.min(events.c.id))).scalar_one()
+        self._tx.write(update(events).values(id=events.c.id + ahead))
+        self._tx.raise_highest(_FORGOTTEN, (last + 1 if first is None else first) + ahead - 1)
 
     def forgotten(self) -> int:
         """The highest id of which the event may be forgotten; 0 while none is."""

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, insert, select
+from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select
 
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import Conflict, NotFound
+from orchestrator.store.events import Events
 from orchestrator.store.keys import from_micros
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import FirewallLoad, FirewallRecord, FirewallSeen
 from orchestrator.store.schema import enforcers, firewall_loads, hosts
+from orchestrator.store.schema_pops import EDGE
 from orchestrator.store.transaction import Transaction
 
 _LONGEST_TROUBLE = 1024
 
-_OF_DOMAIN = (hosts.c.domain == bindparam("of_domain")) & hosts.c.plane.is_not(None)
+_FILTERS = hosts.c.plane.is_not(None) & (hosts.c.plane != literal_column(f"'{EDGE}'"))
+_OF_DOMAIN = (hosts.c.domain == bindparam("of_domain")) & _FILTERS
 _PLANES = Prepared(select(hosts.c.plane).where(_OF_DOMAIN).distinct())
 _NAMES = Prepared(select(hosts.c.name).where(_OF_DOMAIN))
 
@@ -39,7 +42,7 @@ class Firewalls:
         statement = (
             select(hosts.c.name, hosts.c.plane, *[column for column in firewall_loads.c if column.name != "domain"])
             .select_from(with_load)
-            .where(hosts.c.domain == domain, hosts.c.plane.is_not(None))
+            .where(hosts.c.domain == domain, _FILTERS)
             .order_by(hosts.c.name)
         )
         return tuple(map(_seen, self._tx.read(statement)))
@@ -54,6 +57,24 @@ class Firewalls:
 
     def add(self, domain: str, firewall: FirewallRecord) -> int:
         """Onboard a firewall; returns the generation it must reach, a new one. Raises NotFound, Conflict."""
+        self._insert(domain, firewall)
+        return self._tx.bump(domain)
+
+    def join(self, domain: str, firewall: FirewallRecord) -> int:
+        """The same for one of many: the generation moves only where the domain's policy was not compiled for what this
+        one filters with, for its program is that of all others."""
+        is_known = firewall.plane in self.planes(domain)
+        self._insert(domain, firewall)
+        return int(self._tx.domain(domain).generation) if is_known else self._tx.bump(domain)
+
+    def leave(self, domain: str, name: str) -> None:
+        """Take one of many out; it may be out already. The generation moves only with the last of its kind."""
+        before = self.planes(domain)
+        self._tx.write(delete(hosts).where(_named(domain, name)))
+        if self.planes(domain) != before:
+            self._tx.bump(domain)
+
+    def _insert(self, domain: str, firewall: FirewallRecord) -> None:
         self._tx.domain(domain)
         same_name = select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == firewall.name)
         if self._tx.read(same_name).first() is not None:
@@ -67,13 +88,11 @@ class Firewalls:
                 plane=firewall.plane.value,
             )
         )
-        return self._tx.bump(domain)
 
     def remove(self, domain: str, name: str) -> int:
         """Returns the new generation. Raises NotFound."""
         self._tx.domain(domain)
-        mine = (hosts.c.domain == domain) & (hosts.c.name == name) & hosts.c.plane.is_not(None)
-        if not self._tx.write(delete(hosts).where(mine)).rowcount:
+        if not self._tx.write(delete(hosts).where(_named(domain, name))).rowcount:
             raise NotFound(f"the domain has no firewall '{name}'")
         return self._tx.bump(domain)
 
@@ -83,7 +102,12 @@ class Firewalls:
         if row.name not in self.names(row.domain):
             raise NotFound(f"the domain has no firewall '{row.name}'")
         columns = firewall_loads.c
-        self._tx.write(delete(firewall_loads).where(columns.domain == row.domain, columns.host == row.name))
+        mine = (columns.domain == row.domain) & (columns.host == row.name)
+        before = self._tx.read(select(columns.trouble).where(mine)).scalar_one_or_none()
+        if load.trouble and load.trouble[:_LONGEST_TROUBLE] != before:
+            said = {"firewall": row.name, "trouble": load.trouble[:_LONGEST_TROUBLE]}
+            Events(self._tx).append("firewall.trouble", row.domain, said)
+        self._tx.write(delete(firewall_loads).where(mine))
         self._tx.write(
             insert(firewall_loads).values(
                 domain=row.domain,
@@ -96,6 +120,10 @@ class Firewalls:
                 trouble=load.trouble and load.trouble[:_LONGEST_TROUBLE],
             )
         )
+
+
+def _named(domain: str, name: str) -> ColumnElement[bool]:
+    return (hosts.c.domain == domain) & (hosts.c.name == name) & _FILTERS
 
 
 def _seen(row: Row[Any]) -> FirewallSeen:

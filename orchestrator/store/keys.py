@@ -104,6 +104,11 @@ def digest_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
+def certificate_digest(fingerprint: bytes) -> bytes:
+    """What stands in the place of a secret's digest for who is known by a certificate: no secret has this digest."""
+    return b"x509:" + fingerprint
+
+
 def to_micros(time: dt.datetime) -> int:
     """A time as microseconds since 1970, UTC."""
     return (time - _EPOCH) // _MICROSECOND

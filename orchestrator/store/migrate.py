@@ -20,7 +20,7 @@ from orchestrator.store.faults import translated
 from orchestrator.store.schema import HEAD
 
 _SCRIPTS = Path(__file__).with_name("migrations")
-_VERSION_TABLE = "alembic_version"
+VERSION_TABLE = "alembic_version"
 _BUSY_TIMEOUT_S = 30.0
 
 
@@ -64,8 +64,8 @@ def prepare(engine: Engine) -> None:
 def revision(connection: Connection) -> str | None:
     """The revision of a database's schema; None for one without tables of ours. Raises Missing for a foreign one."""
     tables = inspect(connection).get_table_names()
-    if _VERSION_TABLE in tables:
-        found = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalar_one_or_none()  # noqa: S608
+    if VERSION_TABLE in tables:
+        found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()  # noqa: S608
         return None if found is None else str(found)
     if tables:
         raise Missing(f"the database holds tables of something else ('{tables[0]}'): give the store one of its own")

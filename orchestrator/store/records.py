@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput
+from orchestrator.identity.names import Subject
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import (
@@ -279,11 +280,28 @@ class EnforcerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CertificateRecord:
+    """A certificate as it was issued. `revoked` tells since when it is not valid any more; `enforcer` whose it is, and
+    `token` by which row that one is known."""
+
+    serial: str
+    subject: Subject
+    pem: str
+    issued: dt.datetime
+    ends: dt.datetime
+    revoked: dt.datetime | None
+    is_valid: bool
+    enforcer: int | None
+    token: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Enrolled:
-    """The answer to an enrolment: the record, and the bearer token, seen only now."""
+    """The answer to an enrolment: the record, and a certificate or the bearer token, which is seen only now."""
 
     enforcer: EnforcerRecord
     secret: str
+    certificate: CertificateRecord | None = None
 
 
 class PointState(enum.Enum):

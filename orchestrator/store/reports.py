@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, null, select, update
+from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null, or_, select, update
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import Conflict, NotFound
@@ -22,16 +22,21 @@ from orchestrator.store.keys import from_micros
 from orchestrator.store.prepared import Insertion, Prepared
 from orchestrator.store.records import UNWRITTEN, EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.schema import acl_versions, domains, enforcers, hosts, points, tenants
+from orchestrator.store.schema_fleet import fleet_members
 from orchestrator.store.transaction import Transaction
 
 _LONGEST_ERROR = 1024
 _BAD = frozenset({PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED})
 
 
+_MEMBER = and_(fleet_members.c.domain == hosts.c.domain, fleet_members.c.name == hosts.c.name)
+_COUNTS = or_(fleet_members.c.name.is_(None), fleet_members.c.served.is_not(None))
+"""Nobody waits for a VNF of a fleet before it has served."""
 _STANDING = Prepared(
     select(hosts.c.name, *points.c)
     .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
-    .where(hosts.c.domain == bindparam("of_domain"))
+    .outerjoin(fleet_members, _MEMBER)
+    .where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
     .order_by(hosts.c.name)
 )
 _ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
@@ -202,10 +207,12 @@ def _hosts_of_a_domain() -> Select[Any]:
             reporter.c.epoch,
             domains.c.enforced,
             domains.c.generation.label("generation_now"),
+            case((_COUNTS, literal_column("1")), else_=literal_column("0")).label("counts"),
         )
         .join(domains, domains.c.id == hosts.c.domain)
         .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
         .outerjoin(reporter, reporter.c.id == points.c.enforcer)
+        .outerjoin(fleet_members, _MEMBER)
         .where(hosts.c.domain == bindparam("of_domain"))
     )
 
@@ -229,9 +236,11 @@ def _unless_replaced(
 
 
 def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:
-    """The generation that every host enforces; None while one of them enforces none."""
+    """The generation that every host that counts enforces; None while one of them enforces none."""
     reached: list[int] = []
     for name, row in known.items():
+        if not row.counts:
+            continue
         report = fresh.get(name)
         state = report.state.value if report is not None else row.state
         if state != PointState.ENFORCED.value:

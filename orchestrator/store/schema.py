@@ -2,6 +2,9 @@
 
     domains ──┬── hosts ── points (latest report)          counters   the next number to give out
               │     └──── firewall_loads (latest)
+              ├── spreads (how traffic is spread over firewalls)
+              ├── pops (edges, firewall servers, lines: `schema_pops.py`)
+              ├── log_limits, packet_log (what rules with `log` saw: `schema_packetlog.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
               ├── enforcers ── tokens                      hit_* (what rules decided)
@@ -22,7 +25,8 @@ An event bears the number of the tenant that it is about, if it is about one, an
 by these, never by its words, so that a tenant made later under an old name does not inherit a past.
 
 A firewall VNF is a host too: its `plane` says what it filters with (NULL: the host is an Open vSwitch). It has neither
-a datapath nor an uplink; in the place of its datapath id stands ``domain/name``, which no datapath id is.
+a datapath nor an uplink; in the place of its datapath id stands ``domain/name``, which no datapath id is. An edge
+switch has both, and the plane `edge`.
 
 Times are microseconds since 1970 in UTC. Tenants are joined by their number, which is never reused. Texts that are
 sorted compare byte by byte on both databases.
@@ -51,7 +55,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0005"
+HEAD = "0011"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -68,6 +72,8 @@ _NAME = Text().with_variant(Text(collation="C"), "postgresql")
 _COUNT = BigInteger()
 _SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts rows up only under the name INTEGER
 _TIME = BigInteger()
+NAME, COUNT, SERIAL, TIME = _NAME, _COUNT, _SERIAL, _TIME
+"""The same, for the modules beside this one: `schema_*.py`."""
 
 counters = Table(
     "counters",
@@ -311,6 +317,8 @@ invitations = Table(
     Column("created", _TIME, nullable=False),
     Column("expires", _TIME, nullable=False),
     Column("used", _TIME),
+    Column("name", _NAME),
+    Column("kind", _NAME),
     sqlite_with_rowid=False,
 )
 

@@ -59,13 +59,13 @@ class Tokens:
 
     def check(self, secret: str) -> Principal:
         """Who bears this token. Raises Unauthenticated: unknown, revoked and expired look the same."""
-        return self.bearer(secret).principal
+        return self.bearer(digest_of(secret)).principal
 
-    def bearer(self, secret: str) -> Bearer:
-        """Who bears this token, and until when. Raises Unauthenticated."""
-        row = self._tx.row(_BEARER, of_secret=digest_of(secret), at=self._tx.micros)
+    def bearer(self, digest: bytes) -> Bearer:
+        """Who bears the token with this digest, or shows that certificate, and until when. Raises Unauthenticated."""
+        row = self._tx.row(_BEARER, of_secret=digest, at=self._tx.micros)
         if row is None:
-            raise Unauthenticated("the token is not valid, or not any more")
+            raise Unauthenticated("the token or the certificate is not valid, or not any more")
         return Bearer(_principal(row), row.expires)
 
     def list(self, *, tenant: str | None = None) -> tuple[TokenRecord, ...]:

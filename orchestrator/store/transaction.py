@@ -62,6 +62,8 @@ class StoreSettings:
 
     busy_timeout_s: float = 5.0
     events_kept: int = 10_000
+    packets_kept: int = 10_000
+    """Records of the packet log, of every tenant."""
     versions_kept: int = 1_000
     cached_rules: int = 100_000
     replies_kept_h: float = 24.0

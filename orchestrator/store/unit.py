@@ -7,15 +7,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from orchestrator.store.acls import Acls
+from orchestrator.store.capacities import Capacities
+from orchestrator.store.certificates import Certificates
 from orchestrator.store.counting import Counting
 from orchestrator.store.domains import Domains
 from orchestrator.store.enforcers import Enforcers
 from orchestrator.store.events import Events
 from orchestrator.store.firewalls import Firewalls
+from orchestrator.store.fleet import Fleets
 from orchestrator.store.groups import Groups
 from orchestrator.store.hits import Hits
+from orchestrator.store.onboardings import Onboardings
+from orchestrator.store.packetlog import PacketLog
 from orchestrator.store.placements import Placements
+from orchestrator.store.pops import Pops
 from orchestrator.store.replies import Replies
+from orchestrator.store.spreads import Spreads
 from orchestrator.store.tenants import Tenants
 from orchestrator.store.tokens import Tokens
 from orchestrator.store.transaction import Transaction
@@ -29,12 +36,19 @@ class Unit:
         self.acls = Acls(tx)
         self.groups = Groups(tx)
         self.domains = Domains(tx)
+        self.onboardings = Onboardings(tx)
         self.placements = Placements(tx)
         self.enforcers = Enforcers(tx)
+        self.certificates = Certificates(tx)
         self.firewalls = Firewalls(tx)
+        self.fleets = Fleets(tx)
+        self.capacities = Capacities(tx)
+        self.spreads = Spreads(tx)
+        self.pops = Pops(tx)
         self.tokens = Tokens(tx)
         self.hits = Hits(tx)
         self.counting = Counting(tx)
+        self.packet_log = PacketLog(tx)
         self.events = Events(tx)
         self.replies = Replies(tx)
         self._tx = tx

@@ -195,7 +195,9 @@ def test_what_keeps_a_service_from_starting_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wrong: list[tuple[dict[str, object], type[AclflowError]]] = [
             ({"listen_port": taken.getsockname()[1]}, Missing),
-            ({"listen_host": "203.0.113.1"}, Missing),
+            ({"listen_host": "203.0.113.1", "plain_http": True}, Missing),
+            ({"listen_host": "203.0.113.1"}, BadInput),
+            ({"tls": True}, Missing),
             ({"tls_key": tmp_path / "none", "tls_certificate": tmp_path / "none"}, Missing),
             ({"tls_key": Path("/etc/hostname"), "tls_certificate": Path("/etc/hostname")}, Missing),
             ({"database_url": "sqlite:////nowhere/aclflow.db"}, Missing),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx
 import pytest
 from served import Served
@@ -112,7 +114,10 @@ def test_a_generation_is_enforced_when_the_firewall_holds_it(admin: Client, serv
         )
         assert admin.generation(domain, generation).done
         told = Load(120_000, 960_000_000, 730, 15, "the disk is full")
-        agent.report_load(domain, joined.enforcer, told)
+        for said in (None, "the disk is full", "the disk is full", None, "the disk is full"):
+            agent.report_load(domain, joined.enforcer, replace(told, trouble=said))
+    events = [each for each in admin.events(limit=1000).items if each.kind == "firewall.trouble"]
+    assert [dict(each.detail) for each in events] == [{"firewall": "fw1", "trouble": "the disk is full"}] * 2
     (seen,) = admin.firewalls(domain)
     assert seen.load == told
     assert seen.reported is not None

@@ -15,7 +15,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 
-OPEN = {"/healthz", "/readyz", "/metrics"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/v1/authority"}
 """What asks for no token; enrolment has one of its own in its body."""
 
 PACKET = {"source": "192.0.2.9", "destination": "10.2.0.1", "protocol": "tcp"}
@@ -44,13 +44,31 @@ BODIES: dict[tuple[str, str], object] = {
     },
     ("PUT", "/v1/domains/{domain}/operator-rules"): {"rules": []},
     ("POST", "/v1/domains/{domain}/enrolment-tokens"): {},
+    ("POST", "/v1/domains/{domain}/enrolment-groups"): {"group": "fleet", "kind": "nftables"},
+    ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/certificate"): {"csr": ""},
+    ("POST", "/v1/domains/{domain}/hosts/{host}/certificate"): {"csr": ""},
     ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/report"): {},
     ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/counts"): {},
+    ("POST", "/v1/domains/{domain}/enforcers/{enforcer}/log"): {"number": 1, "seen": []},
     ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/load"): {},
+    ("PUT", "/v1/domains/{domain}/spread"): {"firewalls": []},
+    ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/spread"): {"generation": 1},
     ("POST", "/v1/domains/{domain}/firewalls"): {"name": "fw9", "plane": "nftables"},
+    ("PATCH", "/v1/domains/{domain}/fleet"): {"size": 1},
+    ("PUT", "/v1/domains/{domain}/enforcers/{enforcer}/trial"): {"generation": 1, "came": [], "held": 1},
+    ("POST", "/v1/capacities"): {
+        "plane": "nftables", "source": "a bench", "measured": [{"rules": 1, "octets": 64, "pps": 1e5}]
+    },
+    ("PUT", "/v1/domains/{domain}/log/limit"): {"rate": 1, "burst": 1},
     ("PUT", "/v1/domains/{domain}/placement"): {},
     ("POST", "/v1/domains/{domain}/placement/try"): {},
     ("PUT", "/v1/domains/{domain}/placement/rules/{tenant}/{rule}"): {"wish": "pinned"},
+    ("POST", "/v1/pops"): {"name": "p9", "domain": "pop", "outside": ["up0"]},
+    ("PUT", "/v1/pops/{pop}"): {"outside": ["up0"]},
+    ("POST", "/v1/pops/{pop}/edges"): {"name": "e9", "datapath_id": "00000000000000fe", "uplink": "up0"},
+    ("POST", "/v1/pops/{pop}/servers"): {"name": "fs9", "port": "to-fs9", "mac": "0a:00:00:00:00:01"},
+    ("PUT", "/v1/pops/{pop}/servers/{server}"): {"state": "lost"},
+    ("PATCH", "/v1/pops/{pop}/places"): {"places": {}},
     ("POST", "/v1/tokens"): {"role": "admin"},
 }  # fmt: skip
 
@@ -63,7 +81,8 @@ class Route:
     def path(self, tenant: str, domain: str) -> str:
         names = {"tenant": tenant, "domain": domain, "rule": "r", "version": "1", "host": "host1", "endpoint": "tap1"}
         names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
-        names |= {"group": "office", "member": "192.0.2.1", "firewall": "fw1"}
+        names |= {"group": "7" if "enrolment-groups" in self.pattern else "office", "member": "192.0.2.1"}
+        names |= {"firewall": "fw1", "serial": "0" * 40, "pop": "p1", "edge": "e1", "server": "fs1"}
         return self.pattern.format(**names)
 
     @property

@@ -11,13 +11,17 @@ from served import Served, ServiceProcess
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
+from orchestrator.compile.filterrows import Plane
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 
 READS = ("/check", "/trace", "/blame", "/bisect", "/try")
 """POSTs that change nothing."""
-OF_ENFORCERS = ("/enrol", "/epoch", "/report", "/counts", "/claim")
-"""Their own ways of being safe to repeat: a one-time token, a growing number, the sequence of reports and counts."""
+OF_ENFORCERS = ("/enrol", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
+"""Their own ways of being safe to repeat: a one-time token, a growing number, the numbers of reports of all kinds, the
+key that is to be certified."""
+OF_AUTHORITIES = ("/enrolment-groups",)
+"""What needs a service with a certificate authority: see `test_identity.py`."""
 
 RULE = {"id": "r", "action": "permit"}
 MAKING = {
@@ -25,6 +29,8 @@ MAKING = {
     "/v1/domains/once/hosts": {"name": "h", "datapath_id": "00000000000000aa", "uplink": "up0"},
     "/v1/domains/once/enrolment-tokens": {},
     "/v1/domains/once/firewalls": {"name": "fw", "plane": "nftables"},
+    "/v1/domains/once/fleet/members/fw-0/drain": None,
+    "/v1/capacities": {"plane": "nftables", "source": "once", "measured": [{"rules": 1, "octets": 64, "pps": 1e5}]},
     "/v1/tenants": {"id": "once2", "domain": "once"},
     "/v1/tenants/once/prefixes": {"prefix": "10.77.0.0/16"},
     "/v1/tenants/once/acl/rules": RULE,
@@ -36,16 +42,23 @@ SECRET = {"/v1/domains/once/enrolment-tokens", "/v1/tokens"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _made(admin: Client) -> None:
+def _made(admin: Client, service: Served) -> None:
     admin.create_domain("once")
+    admin.set_fleet("once", {"size": 1})
+    with service.service.parts.store.write() as unit:
+        unit.fleets.ask("once", 1, Plane.NFTABLES, "to be drained")
     admin.create_tenant("once", domain="once")
     admin.put_acl("once", acl_from_json({"groups": {"g": {"prefixes": []}}, "rules": []}))
 
 
 def test_every_post_is_tried(http: httpx.Client) -> None:
     paths = http.get("/v1/openapi.json").json()["paths"]
-    posts = {path for path, item in paths.items() if "post" in item and not path.endswith((*READS, *OF_ENFORCERS))}
-    names = {"{tenant}": "once", "{domain}": "once", "{group}": "g", "{version}": "0"}
+    posts = {
+        path
+        for path, item in paths.items()
+        if "post" in item and not path.endswith((*READS, *OF_ENFORCERS, *OF_AUTHORITIES))
+    }
+    names = {"{tenant}": "once", "{domain}": "once", "{group}": "g", "{version}": "0", "{member}": "fw-0"}
     for name, value in names.items():
         posts = {path.replace(name, value) for path in posts}
     assert posts == set(MAKING)

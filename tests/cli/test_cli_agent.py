@@ -9,3 +9,9 @@ def test_a_flow_cache_needs_to_be_told_where() -> None:
     ended = aclflow("agent", "--flow-cache")
     assert ended.code == 2
     assert "--interface: a flow cache is at interfaces: name those that packets are forwarded between" in ended.err
+
+
+def test_only_a_firewall_server_has_a_classifier() -> None:
+    ended = aclflow("agent", "--classifier", "--interface", "left")
+    assert ended.code == 2
+    assert "--classifier: only a firewall server has one: --driver firewall-server" in ended.err

@@ -273,3 +273,26 @@ def test_what_a_list_costs_is_shown(run: Run) -> None:
     told = run("acl", "cost", "-", stdin=LISTED)
     assert (told.code, "tcam: " in told.out, "iptables: " in told.out) == (0, True, True)
     assert run("acl", "cost", "-", "--json", stdin=LISTED).json()["files"][0]["ingress"]["rules"] == 1
+
+
+def test_traffic_is_spread_as_a_file_says(run: Run, tenant: str, tmp_path: Path) -> None:
+    domain, file = f"d-{tenant}", tmp_path / "spread.json"
+    assert run("spread", "show", domain).code == 1, "it never was"
+    links = [{"port": f"p{index}", "mac": f"0a:00:00:00:00:0{index}"} for index in range(4)]
+    described = [
+        {"name": f"fw{number}", "number": number, "left": links[2 * number], "right": links[2 * number + 1]}
+        for number in range(2)
+    ]
+    file.write_text(json.dumps({"firewalls": described}))
+    assert run("spread", "set", domain, str(file)).code == 0
+    shown = run("spread", "show", domain)
+    assert shown.code == 0
+    assert shown.out.count("50.0%") == 2
+    seen = run("spread", "show", domain, "--json").json()
+    assert [each["buckets"] for each in seen["firewalls"]] == [128, 128]
+    for wrong in ("[]", "{", '{"firewalls": [{"name": "x"}]}'):
+        file.write_text(wrong)
+        refused = run("spread", "set", domain, str(file))
+        assert refused.code == 2
+        assert str(file) in refused.err
+    assert run("spread", "show", domain, "--json").json() == seen

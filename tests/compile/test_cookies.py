@@ -36,7 +36,6 @@ def test_any_number_is_ours_only_if_we_would_write_it(number: int) -> None:
         0,
         0xAB << 56 | 1 << 52 | 1 << 48 | 5,  # another's mark
         0xAC << 56 | 0 << 52 | 1 << 48 | 5,  # no such tier
-        0xAC << 56 | 1 << 52 | 9 << 48 | 5,  # no such kind
         0xAC << 56 | 1 << 52 | 1 << 48 | 1 << 40,  # the free bits are not free
     ],
 )

@@ -62,7 +62,7 @@ class Vnf:
         state = state or StateDir(self.directory)
         patience = Patience(watch_s=0.5, retry_s=0.01, longest_retry_s=0.05)
         membership = Membership(self.url, self.directory, "fw1", token="once", patience=patience)
-        credentials = enrolled(membership, "nftables", state, Client, threading.Event())
+        credentials = enrolled(membership, "nftables", state, lambda url, _: Client(url), threading.Event())
         assert credentials is not None
         settings = AgentSettings(
             membership, "nftables", partial(nftables_driver, self.machine.run), timing=TIMING, load_every_s=0.05

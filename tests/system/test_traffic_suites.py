@@ -12,6 +12,8 @@ from system.leftovers import leftovers
 
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.acl_size.sizes import Sizes as AclSizes
+from orchestrator.bench.fw_vnf import suite as fw_vnf
+from orchestrator.bench.fw_vnf.sizes import Sizes as FwVnfSizes
 from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.promotion.sizes import Sizes as PromotionSizes
@@ -44,6 +46,14 @@ def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
     assert 0 < lifted <= 3 / LOAD.connections
     assert unlifted > 2 * lifted
     _positive(results)
+
+
+def test_fw_vnf_measures_one_and_several(layout: Layout) -> None:
+    sizes = FwVnfSizes((0, RULES), (64, 1024), (10,), (1, 5), cap=5, offered=(5,), rounds=1, seconds=1)
+    results = fw_vnf.measured(sizes, quiet, layout)
+    assert {"five_vnfs_vs_one", f"reception_{RULES}_rules_vs_none", "capacity_base_ns"} <= results.figures.keys()
+    assert results.figures["five_vnfs_vs_one"].median > 2
+    assert len({line.y_label for line in results.series}) == 4
 
 
 def test_a_suite_that_is_interrupted_leaves_nothing_behind() -> None:

@@ -1,0 +1,101 @@
+"""`aclflow host configure | release`: the switch of this machine, as a host of a domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.names import DomainName, HostName
+from orchestrator.cli.options import AsJson, taking
+from orchestrator.cli.terminal import say, say_json
+from orchestrator.errors import BadInput
+from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
+from orchestrator.hosts.switch import Datapath, Tls, Wanted
+
+BRIDGE = "br-aclflow"
+
+Bridge = Annotated[str, typer.Option("--bridge", help="The bridge that endpoints are ports of.")]
+Check = Annotated[bool, typer.Option("--check", help="Change nothing; only say what would be done.")]
+RunDir = Annotated[Path, typer.Option("--run-dir", help="Where Open vSwitch has its sockets.")]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchOptions:
+    """What the switch is to be."""
+
+    uplink: Annotated[str, typer.Option("--uplink", help="The interface towards the edge.")]
+    controller: Annotated[list[str], typer.Option("--controller", help="As in tcp:192.0.2.1:6653 or ssl:...")]
+    port: Annotated[list[str] | None, typer.Option("--port", help="Another interface of the bridge.")] = None
+    bridge: Bridge = BRIDGE
+    datapath: Annotated[Datapath, typer.Option("--datapath", help="In the kernel or in the daemon.")] = Datapath.SYSTEM
+    max_idle: Annotated[int, typer.Option("--max-idle", help="Of the datapath's cache entries, in ms.")] = 60_000
+    tls_key: Annotated[str | None, typer.Option("--tls-key", help="For ssl: controllers: the switch's key (PEM).")] = (
+        None
+    )
+    tls_certificate: Annotated[str | None, typer.Option("--tls-certificate", help="Its certificate.")] = None
+    tls_authority: Annotated[str | None, typer.Option("--tls-authority", help="Who must have signed theirs.")] = None
+    adopt: Annotated[bool, typer.Option("--adopt", help="Take over a bridge that carries somebody's flows.")] = False
+
+    def wanted(self, domain: str, host: str) -> Wanted:
+        """Raises BadInput."""
+        return Wanted(
+            domain,
+            host,
+            self.uplink,
+            tuple(self.controller),
+            bridge=self.bridge,
+            datapath=self.datapath,
+            max_idle_ms=self.max_idle,
+            tls=self._tls(),
+            adopt=self.adopt,
+            ports=tuple(self.port or ()),
+        )
+
+    def _tls(self) -> Tls | None:
+        given = (self.tls_key, self.tls_certificate, self.tls_authority)
+        if self.tls_key and self.tls_certificate and self.tls_authority:
+            return Tls(self.tls_key, self.tls_certificate, self.tls_authority)
+        if given != (None, None, None):
+            raise BadInput("a key, a certificate and an authority go together: give all or none", place="--tls-key")
+        return None
+
+
+@taking
+def configure(
+    domain: DomainName,
+    host: HostName,
+    switch: SwitchOptions,
+    run_dir: RunDir = RUN_DIR,
+    check: Check = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the Open vSwitch of this machine that of a host: default off from the first moment. Safe to repeat."""
+    wanted = switch.wanted(domain, host)
+    done = LocalSwitch(run_dir).configure(wanted, check=check)
+    _tell(done, check=check, as_json=as_json, datapath_id=f"{wanted.datapath_id:016x}")
+
+
+@taking
+def release(
+    domain: DomainName,
+    bridge: Bridge = BRIDGE,
+    run_dir: RunDir = RUN_DIR,
+    check: Check = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give the Open vSwitch of this machine back: it forwards nothing any more. Safe to repeat."""
+    _tell(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
+
+
+def _tell(done: Change, *, check: bool, as_json: bool, **more: str) -> None:
+    if as_json:
+        say_json({"changed": done.changed, "commands": [" ".join(words) for words in done.commands], **more})
+    elif not done.changed:
+        say("everything is as wanted")
+    else:
+        say("would be done:" if check else "done:", bold=True)
+        for words in done.commands:
+            say(f"  ovs-vsctl {' '.join(words)}")

@@ -1,0 +1,42 @@
+"""Where an enforcement point of this machine belongs, as its command line and its settings say.
+
+Apart from `controller.py`, so that a firewall's agent does not load the OpenFlow library: half of its start was that.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.enforce.enrolment import Membership
+from orchestrator.errors import Missing
+from orchestrator.settings import Settings
+
+EnrolFile = Annotated[
+    Path | None, typer.Option("--enrol-file", help="Where the enrolment token is; else it is in ACLFLOW_TOKEN.")
+]
+"""How an enforcement point is told its token: never on the command line, which everybody on the machine can read."""
+
+
+def membership(settings: Settings, name: str | None, url: str | None, enrol_file: Path | None) -> Membership:
+    """Where an enforcement point of this machine belongs."""
+    return Membership(
+        url=url or settings.url,
+        state_dir=settings.state_dir,
+        name=name or socket.gethostname(),
+        token=_token(enrol_file) if enrol_file is not None else settings.token,
+        authority=settings.authority,
+    )
+
+
+def _token(path: Path) -> str:
+    """The token in a file; none where there is no such file, for who has enrolled already needs none."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Missing(f"cannot be read: {error}", place=str(path)) from None

@@ -1,0 +1,143 @@
+"""A host's switch made and given back on real Open vSwitch: packets through a bridge that somebody used stop at once.
+
+left ══ br ══ right      two namespaces, and a bridge that learns addresses between them
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import Refused, Unreachable
+from orchestrator.hosts.ovs import LocalSwitch
+from orchestrator.hosts.switch import Datapath, Wanted
+from orchestrator.lab import namespaces, network
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.processes import stop
+
+CONTROLLERS = ("tcp:127.0.0.1:6653", "tcp:127.0.0.2:6653")
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@pytest.fixture
+def ovs(layout: Layout) -> Iterator[OpenVSwitch]:
+    """Open vSwitch in a namespace with two ports that lead to namespaces of their own."""
+    directory = layout.run_dir
+    directory.mkdir(parents=True)
+    names = [layout.ovs_namespace, layout.namespace("left"), layout.namespace("right")]
+    for name in names:
+        namespaces.create(name)
+    switch = OpenVSwitch(directory / "ovs", names[0], mark=directory, logs=directory)
+    switch.create()
+    running = [switch.start_database(), switch.start_switch()]
+    for number, (port, name) in enumerate(zip(("p-left", "p-right"), names[1:], strict=True), 1):
+        ip("-n", names[0], "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("-n", names[0], "link", "set", port, "up")
+        ip("-n", name, "address", "add", f"192.0.2.{number}/24", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        namespaces.inside(name, lambda: network.without_offloads("eth0"))
+    yield switch
+    stop(running)
+    for name in names:
+        namespaces.remove(name)
+    shutil.rmtree(directory)
+
+
+def passes(layout: Layout) -> bool:
+    command = ["ip", "netns", "exec", layout.namespace("left"), "ping", "-c", "2", "-i", "0.2", "-W", "1", "192.0.2.2"]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def wanted(**more: object) -> Wanted:
+    return Wanted("pop1", "host1", "p-left", CONTROLLERS, bridge="br", datapath=Datapath.NETDEV, **more)
+
+
+def test_somebodys_bridge_is_left_alone_then_taken_over_and_given_back_closed(layout: Layout, ovs: OpenVSwitch) -> None:
+    here = LocalSwitch(ovs.run_dir)
+    ovs.vsctl("add-br", "br", "--", "set", "bridge", "br", "datapath_type=netdev")
+    ovs.vsctl("add-port", "br", "p-left", "--", "add-port", "br", "p-right")
+    assert passes(layout)
+    with pytest.raises(Refused, match="in use"):
+        here.configure(wanted())
+    assert here.configure(wanted(adopt=True), check=True).changed
+    assert passes(layout), "refused or only tried: nothing was changed"
+    assert here.configure(wanted(adopt=True)).changed
+    assert not passes(layout)
+    assert not here.configure(wanted(adopt=True)).changed
+    ovs.ofctl("add-flow", "br", "priority=1,cookie=0xac10000000000000,actions=normal")  # as a program of ours permits
+    assert passes(layout)
+    assert not here.configure(wanted()).changed, "it is ours now, and its flows stay"
+    assert passes(layout)
+    assert here.release("br", "pop1").changed
+    assert not passes(layout), "given back it forwards nothing, and does not learn addresses again"
+    assert ovs.vsctl("get", "bridge", "br", "fail_mode").strip() == "secure"
+    assert not here.release("br", "pop1").changed
+
+
+def test_a_bridge_of_ours_is_default_off_from_its_first_moment_and_goes(layout: Layout, ovs: OpenVSwitch) -> None:
+    here = LocalSwitch(ovs.run_dir)
+    assert here.configure(wanted()).changed
+    ovs.vsctl("add-port", "br", "p-right")
+    assert ovs.ofctl("dump-flows", "br").count("cookie") == 0
+    assert not passes(layout)
+    ovs.ofctl("add-flow", "br", "cookie=0xac10000000000000,actions=normal")
+    fewer = Wanted("pop1", "host1", "p-left", CONTROLLERS[:1], bridge="br", datapath=Datapath.NETDEV)
+    assert here.configure(fewer).changed
+    assert passes(layout), "other controllers do not cost the flows"
+    assert not here.configure(fewer).changed
+    with pytest.raises(Refused, match="belongs to the domain 'pop1'"):
+        here.configure(Wanted("pop2", "host1", "p-left", CONTROLLERS, bridge="br", adopt=True))
+    with pytest.raises(Refused, match=r"del-port p-left"):
+        here.configure(Wanted("pop1", "host1", "p-left", CONTROLLERS, bridge="other"))
+    assert here.release("br", "pop1").changed
+    assert ovs.vsctl("list-br") == ""
+
+
+def test_what_is_wrong_is_said(layout: Layout, ovs: OpenVSwitch, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot use the uplink"):
+        LocalSwitch(ovs.run_dir).configure(Wanted("pop1", "h", "nowhere", CONTROLLERS, datapath=Datapath.NETDEV))
+    with pytest.raises(Unreachable):
+        LocalSwitch(tmp_path).configure(wanted())
+
+
+def test_the_command_says_the_same(ovs: OpenVSwitch) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.cli",
+        "host",
+        "configure",
+        "pop1",
+        "host1",
+        "--run-dir",
+        str(ovs.run_dir),
+    ]
+    words = [
+        "--uplink",
+        "p-left",
+        "--controller",
+        CONTROLLERS[0],
+        "--datapath",
+        "netdev",
+        "--port",
+        "p-right",
+        "--json",
+    ]
+    tried, done, again = (
+        json.loads(subprocess.run([*command, *words, *more], capture_output=True, text=True, check=True).stdout)
+        for more in (["--check"], [], [])
+    )
+    assert tried == done
+    assert done["changed"]
+    assert not again["changed"]
+    assert set(ovs.vsctl("list-ports", "br-aclflow").split()) == {"p-left", "p-right"}
