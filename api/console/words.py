@@ -66,3 +66,8 @@ def named(names: Sequence[str], most: int = 4) -> str:
 def seconds(number: float) -> str:
     """A short duration: 45 ms, 1.2 s."""
     return f"{number * 1000:.0f} ms" if number < 1 else f"{number:.1f} s"
+
+
+def with_port(address: str, port: int) -> str:
+    """An address with a port: 192.0.2.1:80, [2001:db8::1]:80."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

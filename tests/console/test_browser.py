@@ -17,12 +17,15 @@ PLACES = {
     "/project/shop/trace": "Source address",
     "/project/shop/check": "Never decides",
     "/project/shop/hits": "decided nothing so far",
+    "/project/shop/packets": "No rule of this list has its log on",
     "/project/shop/groups": "@office",
     "/project/shop/history": "Version 1",
     "/project/shop/review": "There is nothing to commit",
     "/admin/topology": "WAN and edge",
     "/admin/domains": "No host yet",
     "/admin/placement": "No rule is lifted",
+    "/admin/firewalls": "No firewall VNF yet",
+    "/admin/edge": "No point of presence yet",
     "/admin/events": "acl.replaced",
     "/identity/tenants": "Web shop",
     "/identity/tokens": "the operator",
@@ -127,6 +130,8 @@ def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
     look.page.get_by_label("Search rules").fill("udp 198.51.100.53:53 permit")
     expect(look.page.get_by_text("1 of 7 rules")).to_be_visible()
     expect(look.page.locator("tbody tr")).to_have_count(1)
+    look.page.get_by_label("Search rules").fill("sctp 203.0.113.1:9")
+    expect(look.page.get_by_text("No rule fits the search")).to_be_visible()
 
 
 def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> None:
@@ -219,6 +224,30 @@ def test_a_lost_service_is_told_and_comes_back_by_itself(look: Look) -> None:
         look.town.start_service()
     expect(banner).to_be_hidden(timeout=20_000)
     expect(look.page.get_by_text("Busiest rules")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_buttons_can_be_read_on_their_ground(look: Look, theme: str) -> None:
+    look.sign_in(look.town.member)
+    look.page.evaluate(f"localStorage.setItem('aclflow-theme', '{theme}')")
+    look.open("/project/shop/acl")
+    expect(look.page.locator(f"body.body--{theme}")).to_be_visible()
+    ground = look.page.locator("body").evaluate("each => getComputedStyle(each).backgroundColor")
+    for name in ("Import", "Export"):
+        ink = look.page.get_by_role("button", name=name).evaluate("each => getComputedStyle(each).color")
+        assert contrast(ink, ground) >= 4.5, name
+
+
+def contrast(one: str, other: str) -> float:
+    """How far apart two colours (``rgb(1, 2, 3)``) are in brightness: WCAG 2.2, contrast ratio."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
 
 
 def test_signing_out_forgets_the_token(look: Look) -> None:

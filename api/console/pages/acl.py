@@ -21,6 +21,7 @@ from orchestrator.policy.search import find
 
 PAGE_ROWS = 50
 _HITS_S = 5.0
+_NOTHING_FOUND = "No rule fits the search. Take a word of it away, or clear it to see every rule."
 _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or import a list that you have."
 
 
@@ -65,7 +66,7 @@ class _AclPage:
             .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells")
         )
         self._table.add_slot("body", BODY)
-        self._table.add_slot("no-data", f"<div class='empty'>{_NO_RULES}</div>")
+        self._table.add_slot("no-data", "<div class='empty'>{{ props.message }}</div>")
         self._table.on("request", self._paged)
         self._table.on("act", self._act)
         self._table.on("dropped", self._dropped)
@@ -89,6 +90,7 @@ class _AclPage:
             if len(self._found) == len(acl.rules)
             else f"{words.count(len(self._found))} of {words.of(len(acl.rules), 'rule')}"
         )
+        self._table.props["no-data-label"] = _NOTHING_FOUND if acl.rules else _NO_RULES
         self._bar.refresh()
         self._show()
 

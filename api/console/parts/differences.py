@@ -101,13 +101,10 @@ def packet_words(packet: Json) -> str:
     ends = [f"{packet['source']}", f"{packet['destination']}"]
     if ports:
         ends = [
-            _with_port(end, packet[f"{side}_port"]) for side, end in zip(("source", "destination"), ends, strict=True)
+            words.with_port(end, packet[f"{side}_port"])
+            for side, end in zip(("source", "destination"), ends, strict=True)
         ]
     return f"{packet['protocol']} {ends[0]} > {ends[1]}"
-
-
-def _with_port(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def draw_cost(after: Json, before: Json | None = None) -> None:

@@ -72,7 +72,7 @@ class _Form:
         with ui.row().classes("gap-6"):
             self._tick("established", "Only established (ACK or RST)")
             self._tick("fragments", "Later fragments only")
-            self._tick("log", "Log")
+            self._tick("log", "Log packets that it decides")
         self._error = ui.label().classes("text-negative small").props("role=alert")
         self._error.set_visibility(False)
         with ui.row().classes("w-full justify-end"):

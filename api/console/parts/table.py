@@ -1,9 +1,11 @@
-"""The table of rules: its columns, and the body whose rows can be dragged."""
+"""Tables: the one of rules, whose rows can be dragged, and plain ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from nicegui import ui
 
 COLUMNS: list[dict[str, Any]] = [
     {"name": "place", "label": "#", "field": "place", "align": "right", "style": "width: 56px"},
@@ -19,3 +21,26 @@ COLUMNS: list[dict[str, Any]] = [
 
 BODY = Path(__file__).with_name("rule-row.html").read_text(encoding="utf-8")
 """A row as Vue draws it. It tells of `act` (what, rule) and of `dropped` (rule, onto)."""
+
+CHIP_CELL = "<q-td :props='props'><span :class=\"['chip', props.row.kind]\">{{ props.value }}</span></q-td>"
+"""A cell whose row says in `kind` how it looks: good, warn, bad, info or none."""
+
+WRAPPED_CELL = "<q-td :props='props' style='white-space: normal; min-width: 180px'>{{ props.value }}</q-td>"
+"""A cell with a sentence in it."""
+
+
+def columns(*said: tuple[str, str, str]) -> list[dict[str, Any]]:
+    """Columns from their name, which is that of the row's field, what stands above them, and the side they keep to."""
+    return [{"name": name, "label": label, "field": name, "align": side} for name, label, side in said]
+
+
+def plain_table(of: list[dict[str, Any]], none: str = "", *, key: str = "") -> ui.table:
+    """A table to be read. `key` tells rows apart, by default the first column; `none` stands where no row does."""
+    table = (
+        ui.table(columns=of, rows=[], row_key=key or of[0]["name"], pagination={"rowsPerPage": 25})
+        .classes("w-full")
+        .props("flat dense :rows-per-page-options='[25,50,100,0]'")
+    )
+    if none:
+        table.add_slot("no-data", f"<div class='empty'>{none}</div>")
+    return table

@@ -1,0 +1,268 @@
+"""Firewall VNFs: what each carries, how many there are and why, and how traffic is spread over them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from nicegui import ui
+
+from api.console import words
+from api.console.parts.pieces import empty, heading
+from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, plain_table
+from api.console.parts.view import View
+from api.console.pictures.series import Series, series_picture
+from orchestrator.client import Client, Lagging
+from orchestrator.client.firewalls import Firewall
+from orchestrator.client.fleet import Fleet, FleetDecision, FleetMember, FleetSample
+from orchestrator.client.spread import SpreadSeen
+from orchestrator.errors import AclflowError, NotFound
+
+_LIVE_S = 3.0
+_DECISIONS = 10
+_BUCKETS = 256
+_COLUMNS = columns(
+    ("name", "Firewall", "left"),
+    ("plane", "Filters with", "left"),
+    ("state", "State", "left"),
+    ("share", "Share", "right"),
+    ("packets", "Packets/s", "right"),
+    ("bits", "Bits/s", "right"),
+    ("cpu", "CPU", "right"),
+    ("connections", "Connections", "right"),
+    ("heard", "Heard", "right"),
+    ("says", "Why", "left"),
+)
+_KINDS = {"serving": "good", "draining": "warn", "leaving": "warn", "failed": "bad", "gone": "none"}
+"""How a state of a VNF's life looks; those that lead to serving are news."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the service says of a domain's firewalls; None where it has no fleet, or nothing is spread."""
+
+    firewalls: tuple[Firewall, ...]
+    late: Mapping[str | None, Lagging]
+    fleet: Fleet | None
+    decisions: tuple[FleetDecision, ...]
+    samples: tuple[FleetSample, ...]
+    spread: SpreadSeen | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing of a firewall."""
+        return not self.firewalls and self.fleet is None
+
+    @property
+    def order(self) -> int:
+        """Fleets come first, then firewalls that were brought in, then domains without any."""
+        return 0 if self.fleet is not None else 2 if self.is_empty else 1
+
+
+async def build(view: View) -> None:
+    """Draw the page."""
+    ui.label(
+        "Firewall VNFs filter what the lists of their domain say; a fleet has as many as the traffic needs."
+    ).classes("quiet")
+    domains = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    if not domains:
+        with empty("There is no domain yet, so there are no firewalls. Make one with:"):
+            ui.label("aclflow domain create NAME").classes("mono")
+    panels = [(domain.id, await _seen(view, domain.id)) for domain in domains]
+    for domain, seen in sorted(panels, key=lambda panel: panel[1].order):
+        panel = _Firewalls(view, domain)
+        panel.show(seen)
+        ui.timer(_LIVE_S, panel.refresh)
+
+
+async def _seen(view: View, domain: str) -> _Seen:
+    """What the service says of a domain now. Raises what the client raises."""
+    read = functools.partial(_read, domain=domain)
+    return await view.read(("firewalls", domain), read, fresh_s=_LIVE_S - 0.5)
+
+
+class _Firewalls:
+    def __init__(self, view: View, domain: str) -> None:
+        self._view = view
+        self._domain = domain
+        self._decisions: tuple[FleetDecision, ...] | None = None
+        self._draw()
+
+    def _draw(self) -> None:
+        with ui.column().classes("panel"):
+            with ui.row().classes("w-full items-center gap-3"):
+                ui.label(self._domain).classes("text-lg font-bold")
+                self._size = ui.label().classes("chip none")
+                ui.space()
+                self._rule = ui.label().classes("quiet small")
+            self._because = ui.label()
+            self._trouble = ui.label().classes("chip warn").style("white-space: normal")
+            self._table = plain_table(_COLUMNS)
+            self._table.add_slot("body-cell-state", CHIP_CELL)
+            self._table.add_slot("body-cell-says", WRAPPED_CELL)
+            self._spread = ui.label().classes("quiet small")
+            self._plot = ui.html("", sanitize=False).classes("w-full").style("overflow-x: auto")
+            with empty("No firewall VNF yet. Bring one in, or have aclflow make as many as the traffic needs:") as none:
+                ui.label(f"aclflow firewall add {self._domain} NAME --plane nftables").classes("mono")
+                ui.label(f"aclflow fleet set {self._domain} --size auto").classes("mono")
+            self._none = none
+            self._history = ui.column().classes("w-full gap-1")
+
+    async def refresh(self) -> None:
+        """Show the firewalls as they are."""
+        try:
+            self.show(await _seen(self._view, self._domain))
+        except AclflowError:
+            return
+
+    def show(self, seen: _Seen) -> None:
+        """Show what was read."""
+        rows = _rows(seen, dt.datetime.now(dt.UTC))
+        self._none.set_visibility(seen.is_empty)
+        self._table.set_visibility(bool(rows))
+        self._table.rows = rows
+        self._show_size(seen)
+        self._show_spread(seen.spread)
+        if seen.samples:
+            self._plot.set_content(_picture(seen, self._view.session.zone))
+        self._plot.set_visibility(bool(seen.samples))
+        if seen.decisions != self._decisions:
+            self._decisions = seen.decisions
+            self._history.clear()
+            with self._history:
+                self._draw_decisions(seen.decisions)
+        self._history.set_visibility(seen.fleet is not None)
+
+    def _show_size(self, seen: _Seen) -> None:
+        fleet = seen.fleet
+        self._because.set_visibility(fleet is not None)
+        self._trouble.text = _trouble(seen)
+        self._trouble.set_visibility(bool(self._trouble.text))
+        if fleet is None:
+            self._size.text = words.of(len(seen.firewalls), "firewall")
+            self._rule.text = "no fleet: as many as are brought in"
+            return
+        serving = sum(member.state == "serving" for member in fleet.members)
+        wanted = serving if fleet.wanted is None else fleet.wanted
+        self._size.text = f"{words.count(serving)} of {words.count(wanted)} wanted serve"
+        self._size.classes(replace=f"chip {'good' if serving == wanted else 'warn'}")
+        self._rule.text = _rule(fleet)
+        self._because.text = fleet.because
+
+    def _show_spread(self, spread: SpreadSeen | None) -> None:
+        self._spread.set_visibility(spread is not None)
+        if spread is not None:
+            held = "the spreading switch holds them" if spread.enforced >= spread.generation else "not enforced yet"
+            both = "; both directions of a connection meet the same firewall" if spread.stateful else ""
+            self._spread.text = f"Shares of generation {words.count(spread.generation)}: {held}{both}"
+
+    def _draw_decisions(self, decisions: Sequence[FleetDecision]) -> None:
+        heading("Decisions")
+        if not decisions:
+            ui.label("The size was never changed. It is looked at every few seconds.").classes("quiet")
+        for each in decisions:
+            with ui.row().classes("w-full items-center gap-3"):
+                ui.label(f"{each.before} → {each.size}").classes(
+                    f"chip {'info' if each.size > each.before else 'none'}"
+                )
+                ui.label(each.because).classes("grow").style("min-width: 200px; flex-basis: 0")
+                ui.label(f"{words.moment(each.at, self._view.session.zone)}, by {each.by}").classes(
+                    "small quiet number"
+                )
+
+
+def _read(client: Client, domain: str) -> _Seen:
+    """All that the page shows of a domain. Blocks."""
+    state = client.generation(domain, client.domain(domain).generation)
+    fleet: Fleet | None = None
+    decisions: tuple[FleetDecision, ...] = ()
+    samples: tuple[FleetSample, ...] = ()
+    spread: SpreadSeen | None = None
+    with suppress(NotFound):
+        fleet = client.fleet(domain)
+        decisions = tuple(islice(client.fleet_decisions(domain), _DECISIONS))
+        samples = client.fleet_samples(domain)
+    with suppress(NotFound):
+        spread = client.spread(domain)
+    late = {each.host: each for each in state.laggards}
+    return _Seen(tuple(client.firewalls(domain)), late, fleet, decisions, samples, spread)
+
+
+def _rule(fleet: Fleet) -> str:
+    """What a fleet's size keeps to."""
+    limits, size = fleet.settings["limits"], fleet.settings["size"]
+    if size is not None:
+        return f"{words.count(size)} by hand, whatever the load is"
+    return f"{limits['fewest']} to {limits['most']}, each at {limits['target']:.0%} of what one carries"
+
+
+def _trouble(seen: _Seen) -> str:
+    """What keeps a fleet or a spread from what it should be; empty where nothing does."""
+    if seen.spread is not None and seen.spread.trouble:
+        return f"Spreading switch: {seen.spread.trouble}"
+    if seen.fleet is not None and seen.fleet.cloud is None:
+        return "This service has no cloud, so VNFs are neither made nor removed: name one in its settings (cloud)."
+    return ""
+
+
+def _picture(seen: _Seen, zone: dt.tzinfo) -> str:
+    limits: tuple[tuple[str, float], ...] = ()
+    if seen.fleet is not None:
+        limits = (("most", float(seen.fleet.settings["limits"]["most"])),)
+    lanes = (
+        Series("Packets a second, all together", [each.packets_pps for each in seen.samples], "pps"),
+        Series("Bits a second, all together", [each.bits_bps for each in seen.samples], "bit/s"),
+        Series("VNFs that serve", [each.serving for each in seen.samples], stepped=True, limits=limits),
+    )
+    return series_picture([each.at for each in seen.samples], lanes, zone)
+
+
+def _rows(seen: _Seen, now: dt.datetime) -> list[dict[str, object]]:
+    """A row for each firewall, and for each VNF of the fleet that is none yet or any more."""
+    members = {each.name: each for each in seen.fleet.members} if seen.fleet else {}
+    known = {each.name: each for each in seen.firewalls}
+    shares = {each.carrier.name: each.buckets for each in seen.spread.firewalls} if seen.spread else {}
+    plane = seen.fleet.settings["plane"] if seen.fleet else ""
+    return [
+        _row(known.get(name) or Firewall(name, plane), members.get(name), seen.late.get(name), shares.get(name), now)
+        for name in sorted({*known, *members})
+    ]
+
+
+def _row(
+    firewall: Firewall, member: FleetMember | None, late: Lagging | None, buckets: int | None, now: dt.datetime
+) -> dict[str, object]:
+    state, kind, says = _state(member, late)
+    load = firewall.load
+    said = [each for each in (load and load.trouble, says) if each]
+    return {
+        "name": firewall.name,
+        "plane": firewall.plane,
+        "state": state,
+        "kind": kind,
+        "share": "" if buckets is None else f"{buckets} of {_BUCKETS} ({buckets / _BUCKETS:.0%})",
+        "packets": words.short(load.packets_pps) if load else "",
+        "bits": words.short(load.bits_bps) if load else "",
+        "cpu": f"{load.cpu_permille / 10:.1f} %" if load else "",
+        "connections": words.count(load.connections) if load else "",
+        "heard": words.ago(firewall.reported, now),
+        "says": "; ".join(said),
+    }
+
+
+def _state(member: FleetMember | None, late: Lagging | None) -> tuple[str, str, str]:
+    """Where a firewall stands, how that looks, and why."""
+    if member is not None:
+        state = member.state if member.well else f"{member.state}, not well"
+        said = [member.because, member.progress, f"capped: {member.capped}" if member.capped else ""]
+        kind = _KINDS.get(member.state, "info") if member.well else "bad"
+        return state, kind, "; ".join(each for each in said if each)
+    if late is None:
+        return "enforced", "good", ""
+    if late.state is None:
+        return "never reported", "bad", "its agent has not enrolled, or has not loaded its program yet"
+    return late.state, "warn", f"at generation {late.generation or 0}" + (f": {late.error}" if late.error else "")

@@ -1,0 +1,118 @@
+"""Numbers over time as lanes above one another, on one time axis: what each is now, and the most that it was.
+
+packets/s   152 k ┌─────────┐──┌─────── 148 k
+                0 └─────────────────────
+serving         3 ┌─────────┐──┌─────── 3
+                0 └─────────────────────
+                  17:04:05      18:04:05
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from api.console import words
+
+_WIDTH, _LEFT, _RIGHT = 760, 92, 96
+_TOP, _LANE, _GAP, _FOOT = 28, 62, 34, 24
+_MOST_POINTS = 300
+_HEADROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A number over time, one value for each moment of the picture. `unit` follows a decimal prefix.
+
+    `stepped`: it holds until the next moment, as a count of things does. `limits` are drawn as dashed lines, by name.
+    """
+
+    name: str
+    values: Sequence[float]
+    unit: str = ""
+    stepped: bool = False
+    limits: tuple[tuple[str, float], ...] = ()
+
+
+def series_picture(times: Sequence[dt.datetime], series: Sequence[Series], zone: dt.tzinfo) -> str:
+    """Draw the lanes. `times` grow, and there is at least one; each series has as many values."""
+    height = _TOP + len(series) * (_LANE + _GAP) - _GAP + _FOOT
+    axis = _xs(times)
+    lanes = "".join(_lane(_TOP + number * (_LANE + _GAP), axis, each) for number, each in enumerate(series))
+    foot = height - 6
+    ends = _text(_LEFT, foot, _clock(times[0], zone), quiet=True)
+    if len(times) > 1:
+        ends += _text(_WIDTH - _RIGHT, foot, _clock(times[-1], zone), quiet=True, anchor="end")
+    said = "; ".join(
+        f"{each.name} {words.short(each.values[-1], each.unit)} now, {words.short(max(each.values), each.unit)} at most"
+        for each in series
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture plot" role="img" aria-label="{escape(said)}" '
+        f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">{lanes}{ends}</svg>'
+    )
+
+
+def _xs(times: Sequence[dt.datetime]) -> list[float]:
+    """Where each moment is; a single one is at the end, for it is now."""
+    right, whole = _WIDTH - _RIGHT, (times[-1] - times[0]).total_seconds()
+    if not whole:
+        return [float(right)] * len(times)
+    return [_LEFT + (time - times[0]).total_seconds() / whole * (right - _LEFT) for time in times]
+
+
+def _lane(top: float, axis: Sequence[float], series: Series) -> str:
+    bottom, right = top + _LANE, _WIDTH - _RIGHT
+    most = max(series.values)
+    full = max(most, *(value for _, value in series.limits), 0.0) * _HEADROOM or 1.0
+    points = [(x, bottom - value / full * _LANE) for x, value in _thinned(axis, series.values)]
+    parts = [
+        _text(_LEFT, top - 10, series.name, bold=True),
+        _rule(bottom),
+        _text(_LEFT - 8, bottom + 4, "0", anchor="end", quiet=True),
+    ]
+    if most:
+        y = bottom - most / full * _LANE
+        parts += [_rule(y), _text(_LEFT - 8, y + 4, words.short(most, series.unit), anchor="end", quiet=True)]
+    for name, value in series.limits:
+        y = bottom - value / full * _LANE
+        parts += [_rule(y, dashed=True), _text(right - 4, y - 4, name, quiet=True, anchor="end")]
+    line = _path(points, stepped=series.stepped)
+    x, y = points[-1]
+    area = f"{line}L{x:.1f} {bottom}L{points[0][0]:.1f} {bottom}Z"
+    parts.append(f'<path d="{area}" style="fill:var(--info-soft)" fill-opacity=".6" stroke="none"/>')
+    parts.append(f'<path d="{line}" fill="none" style="stroke:var(--info)" stroke-width="2" stroke-linejoin="round"/>')
+    parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:var(--info)"/>')
+    parts.append(_text(right + 10, y + 5, words.short(series.values[-1], series.unit), bold=True))
+    return "".join(parts)
+
+
+def _thinned(axis: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+    """So many points as can be told apart; of several the highest stays, and the last stays what it is."""
+    size = -(-len(axis) // _MOST_POINTS)
+    found = [(axis[start], max(values[start : start + size])) for start in range(0, len(axis) - 1, size)]
+    return [*found, (axis[-1], values[-1])]
+
+
+def _path(points: Sequence[tuple[float, float]], *, stepped: bool) -> str:
+    (x, y), *others = points
+    joins = "H{0:.1f}V{1:.1f}" if stepped else "L{0:.1f} {1:.1f}"
+    return f"M{x:.1f} {y:.1f}" + "".join(joins.format(*point) for point in others)
+
+
+def _rule(y: float, *, dashed: bool = False) -> str:
+    look = 'style="stroke:var(--quiet)" stroke-dasharray="4 4"' if dashed else 'style="stroke:var(--line)"'
+    return f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" fill="none" {look}/>'
+
+
+def _text(x: float, y: float, text: str, *, bold: bool = False, quiet: bool = False, anchor: str = "start") -> str:
+    return (
+        f'<text x="{x}" y="{y:.1f}" font-size="12" text-anchor="{anchor}" font-weight="{600 if bold else 400}" '
+        f'class="{"quiet" if quiet else "plain"}">{escape(text)}</text>'
+    )
+
+
+def _clock(time: dt.datetime, zone: dt.tzinfo) -> str:
+    return f"{time.astimezone(zone):%H:%M:%S}"
