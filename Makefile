@@ -18,7 +18,7 @@ TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrong
 CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible search lint format bench docs pictures packages clean
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible search lint format bench docs package pictures packages clean
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -74,7 +74,11 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import spread_page; print(spread_page(), end="")' \
 	    > docs/spread-pipeline.md
 	$(BIN)/python ansible/reference.py > docs/ansible.md
+	$(BIN)/python packaging/generate.py
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
+
+package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, in dist/
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 pictures: DEBIAN += chromium fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew

@@ -177,6 +177,7 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,
+        "server_window_s": float,
         "history_moments_s": float,
         "history_minutes_s": float,
         "history_hours_s": float,

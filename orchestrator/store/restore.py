@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,6 +32,7 @@ AHEAD = 1 << 20
 number of a tenant (32 bits) has room for thousands of restores."""
 
 _BUSY_TIMEOUT_S = 30.0
+_AT_ONCE = 5000
 _COUNTERS_TABLE = "counters"
 _DRAWN = ("rule", "tenant")
 _NOTED = ("generation", "epoch")
@@ -104,15 +106,16 @@ def _check_unused(connection: Connection) -> None:
 
 def _fill(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress) -> None:
     known = {table.name: table for table in tables_of(tx.connection)}
-    before = 0
+    filled = 0
     with progress(contents.rows) as done:
         for listed, rows in rows_of(raw, contents):
             table = known.get(listed.name)
             if table is None or not set(listed.columns) <= set(table.columns.keys()):
                 raise BadInput(f"the backup has a table that schema {contents.schema} has not: '{listed.name}'")
-            tx.insert_rows(table, listed.columns, rows)
-            before += listed.rows
-            done(before)
+            while some := list(islice(rows, _AT_ONCE)):
+                tx.insert_rows(table, listed.columns, some)
+                filled += len(some)
+                done(filled)
 
 
 def _step_ahead(tx: Transaction, contents: Contents) -> int:

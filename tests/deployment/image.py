@@ -27,7 +27,7 @@ HAS = (
     "procps", "python3", "python3-apt", "sudo", "systemd", "systemd-sysv",
 )  # fmt: skip
 MAY_INSTALL = ("nftables", "openvswitch-switch", "postgresql", "python3-venv")
-SOURCES = ("api", "orchestrator", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")
+SOURCES = ("api", "orchestrator", "packaging", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")
 MASKED = (
     "apt-daily.timer",
     "apt-daily-upgrade.timer",

@@ -1,0 +1,1 @@
+complete --command aclflow --no-files --arguments "(env _ACLFLOW_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) aclflow)" --condition "env _ACLFLOW_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) aclflow"

@@ -1,0 +1,96 @@
+"""`aclflow db backup` and `restore`: the machine of the service is lost in between."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from command_line import Ended, aclflow
+from served import served
+
+from orchestrator.bootstrap import alone
+from orchestrator.client import Client, Held, Host, PointReport
+from orchestrator.identity.files import AuthorityDir
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Action
+from orchestrator.program.program import Program
+from orchestrator.settings import Settings
+
+LIST = b'{"rules": [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 443}]}'
+LATER = LIST.replace(b"permit", b"deny")
+LOST = bytes(range(16))
+"""The digest of a program that nobody knows any more."""
+
+
+def run(directory: Path, *arguments: object) -> Ended:
+    return aclflow(*map(str, arguments), environment={"ACLFLOW_STATE_DIR": str(directory)})
+
+
+def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> None:
+    first, second, file = (tmp_path / name for name in ("first", "second", "backup"))
+    run(first, "certificates", "init")
+    authority = AuthorityDir(first / "authority").load().fingerprint
+    with served(first) as here, here.client() as admin:
+        admin.create_domain("pop1")
+        admin.add_host("pop1", Host("host1", 1, "up0"))
+        admin.create_tenant("shop", domain="pop1", prefixes=[Prefix.parse("198.51.100.0/24")])
+        kept = admin.put_acl("shop", LIST)
+        enrolled = admin.enrol(admin.invite_enforcer("pop1"), name="c1", kind="openflow")
+        backed_up = run(first, "db", "backup", file, "--json")
+        assert (backed_up.code, backed_up.json()["authority"]) == (0, True), backed_up.err
+        admin.create_tenant("gone", domain="pop1", prefixes=[Prefix.parse("203.0.113.0/24")])
+        later = admin.put_acl("shop", LATER)
+        with here.client(enrolled.token) as enforcer:
+            points = [PointReport("host1", later.generation, LOST, "enforced")]
+            enforcer.report("pop1", enrolled.enforcer, points=points)
+        token = here.token
+    shutil.rmtree(first)
+    put_back = run(second, "db", "restore", file)
+    assert put_back.code == 0, put_back.err
+    assert AuthorityDir(second / "authority").load().fingerprint == authority
+    with served(second) as here:
+        with Client(here.url, token) as admin:
+            assert [tenant.id for tenant in admin.tenants()] == ["shop"]
+            assert next(admin.acl_versions("shop")).version == kept.version
+            assert [rule.action for rule in admin.acl("shop").acl.rules] == [Action.PERMIT]
+        for held in (later.generation, 3 << 20):  # what was read back before the loss; far more than was ever expected
+            with Client(here.url, enrolled.token) as enforcer:
+                answer = enforcer.watch_program("pop1", Held(LOST, held), wait_s=30)
+                assert answer is not None
+                assert answer.generation > held
+                assert isinstance(answer, Program)  # whole, for nobody knows what it would be a change of
+                points = [PointReport("host1", answer.generation, answer.digest, "enforced")]
+                enforcer.report("pop1", enrolled.enforcer, points=points)
+            with Client(here.url, token) as admin:
+                admin.wait_enforced("pop1", admin.domain("pop1").generation)
+
+
+def test_the_key_is_left_out_when_told(tmp_path: Path) -> None:
+    first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
+    run(first, "token", "create", "--role", "admin")
+    run(first, "certificates", "init")
+    assert run(first, "db", "backup", file, "--without-authority", "--json").json()["authority"] is False
+    assert run(second, "db", "restore", file).code == 0
+    assert not AuthorityDir(second / "authority").exists
+
+
+def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
+    """The store of a service that runs never; another authority, or a store with something in it, with --yes."""
+    first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
+    for directory in (first, second):
+        run(directory, "certificates", "init")
+    run(first, "token", "create", "--role", "admin")
+    assert run(first, "db", "backup", file).code == 0
+    refused = run(second, "db", "restore", file)
+    assert (refused.code, "another authority" in refused.err) == (1, True)
+    with alone(Settings(state_dir=second)):
+        running = run(second, "db", "restore", file, "--yes")
+    assert (running.code, "stop it first" in running.err) == (1, True)
+    assert run(second, "db", "restore", file, "--yes").code == 0
+    certificates = [AuthorityDir(each / "authority").certificate.read_bytes() for each in (first, second)]
+    assert certificates[0] == certificates[1]
+    full = run(second, "db", "restore", file)
+    assert (full.code, "not empty" in full.err) == (1, True)
+    damaged = file.with_name("damaged")
+    damaged.write_bytes(file.read_bytes()[:-20])
+    assert run(tmp_path / "third", "db", "restore", damaged).code == 2
