@@ -291,7 +291,7 @@ def alone(settings: Settings) -> Iterator[None]:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Conflict("another service has this database: stop it first", place=database) from None
+            raise Conflict("another service has this database, one at a time: stop it first", place=database) from None
         yield
     finally:
         os.close(mark)

@@ -198,14 +198,14 @@ def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: Pla
 
 
 @router.post("/{pop}/rebuild", response_model=Moved)
-def rebuild(_: Administrator, services: ServicesDep, pop: NamePath) -> Response:
+def rebuild(caller: Administrator, services: ServicesDep, pop: NamePath, once: OnceDep) -> Response:
     """Have the lines built anew, now, whatever their stale share is."""
 
     def work(unit: Unit) -> Reply:
         generation = unit.pops.forget_lines(pop)
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.write(once.of(caller, work)))
 
 
 @router.post("/{pop}/heavy", response_model=RoundBody)

@@ -1,9 +1,9 @@
 """Bit vectors and outcomes as the octets of maps: the structures of `_native/classifier.h`.
 
-    intervals    count, zero, MOST_INTERVALS starts (4 octets, or 16 for addresses of IPv6), as many classes
-    vectors      for each class a summary and a vector
-    outcomes     MOST_RULES times three counters, the verdict, padding
-    rule set     the head of a flow set (`layout.py`), then which half of the maps of maps it uses
+intervals    count, zero, MOST_INTERVALS starts (4 octets, or 16 for addresses of IPv6), as many classes
+vectors      for each class a summary and a vector
+outcomes     MOST_RULES times three counters, the verdict, padding
+rule set     the head of a flow set (`layout.py`), then which half of the maps of maps it uses
 """
 
 from __future__ import annotations
