@@ -8,6 +8,7 @@ the filter, as on a wire. There is no agent: measurements and tests load what th
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from orchestrator.compile.pipeline import GATEWAY_MAC
-from orchestrator.errors import Missing, Refused
+from orchestrator.errors import Missing, NotFound, Refused
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.spec import LEFT, RIGHT, format_mac
@@ -52,7 +53,9 @@ class Forwarder:
         namespaces.inside(self.namespace, partial(_route, tenants))
 
     def remove(self) -> None:
-        """Take it away, links and all."""
+        """Take it away, links and all: before this returns, for a namespace's own go when the kernel comes to it."""
+        with contextlib.suppress(NotFound):
+            namespaces.inside(self.namespace, _unlink)
         namespaces.remove(self.namespace)
 
     def run(self, *command: str, text: str = "") -> str:
@@ -83,6 +86,14 @@ class Forwarder:
                 switches.link("add", ifname=port, kind="veth", peer=peer)
                 switches.link("set", index=switches.link_lookup(ifname=port)[0], state="up")
         network.without_offloads(*self.ports)
+
+
+def _unlink() -> None:
+    """Called inside the firewall."""
+    with IPRoute() as links:
+        for name in (LEFT, RIGHT):
+            for index in links.link_lookup(ifname=name):
+                links.link("del", index=index)
 
 
 def _route(tenants: str) -> None:

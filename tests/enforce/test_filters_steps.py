@@ -134,12 +134,14 @@ def test_killed_at_any_step_it_ends_at_the_goal_and_lets_nothing_new_through(
 # ------------------------------------------------------------------------------------------- the laws find planted bugs
 
 
-def _without_flush(name: str, before: scripts.Tables, after: scripts.Tables, stamp: Stamp) -> tuple[str, str] | None:
+def _without_flush(
+    name: str, before: scripts.Tables, after: scripts.Tables, stamp: Stamp
+) -> scripts.Incremental | None:
     found = incremental(name, before, after, stamp)
     if found is None:
         return None
-    kept = [line for line in found[0].splitlines() if "ingress" not in line or not line.startswith("flush chain")]
-    return "\n".join(kept), found[1]
+    kept = [line for line in found.change.splitlines() if "ingress" not in line or not line.startswith("flush chain")]
+    return found._replace(change="\n".join(kept))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from orchestrator.compile.filterrows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables import tool
-from orchestrator.enforce.drivers.nftables.scripts import incremental
+from orchestrator.enforce.drivers.nftables.scripts import Incremental, incremental
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import Router
@@ -85,11 +85,11 @@ class RealFilter(FilterContract):
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The same packet is denied by one rule or by another, and permitted by the last one: a half would pass."""
-        made: list[object] = []
+        made: list[Incremental | None] = []
 
-        def noted(*tables: Any) -> tuple[str, str] | None:
+        def noted(*tables: Any) -> Incremental | None:
             made.append(incremental(*tables))
-            return made[-1]  # type: ignore[return-value]
+            return made[-1]
 
         monkeypatch.setattr(tool, "incremental", noted)
         others = [_deny(f"r{number}", f"192.0.2.{number}/32", number) for number in range(1, 60)]

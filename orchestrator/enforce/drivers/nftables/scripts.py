@@ -13,8 +13,10 @@ table that does not change.
 
 An incremental change touches the lists of one direction only, which are asked from one chain at the hook, so that a
 packet under way sees them all as they were or all as they are: parts of a list are named by what they hold, so what is
-new has new names, the list's own chain is the one that changes, and what is gone is deleted in a second transaction.
-Between two transactions no packet is under way any more that entered before the first (`filters/grace.py`).
+new has new names and comes in a first transaction, when nothing leads there (a map that comes together with a chain
+that asks it may show its elements a moment after the chain: a packet passed so); in a second one the list's own chain
+changes; and what is gone is deleted in a third. Before that no packet is under way any more that entered before the
+second (`filters/grace.py`).
 
 Beside the program's objects a table holds what is the driver's own: the chain `stamp`, which no packet meets, and in
 a table without objects the chain `guard`, which drops everything that is forwarded.
@@ -25,6 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestrator.compile.nftables.script import TABLE, whole_table
 from orchestrator.compile.nftables.words import IP
@@ -80,18 +83,27 @@ def removal(name: str) -> str:
     return "".join(f"{table}\ndelete {table}\n" for table in tables)
 
 
-def incremental(name: str, before: Tables, after: Tables, stamp: Stamp) -> tuple[str, str] | None:
-    """The scripts that change what differs in the tables of a name, and that delete what is gone then.
+class Incremental(NamedTuple):
+    """The scripts of a change: what comes, what leads there from then on, and what goes. The first and the last may be
+    empty."""
 
-    None where everything is to be made anew.
-    """
+    coming: str
+    change: str
+    going: str
+
+
+def incremental(name: str, before: Tables, after: Tables, stamp: Stamp) -> Incremental | None:
+    """The scripts that change what differs in the tables of a name; None where everything is to be made anew."""
     steps = [_Step.between(f"{IP[family]} {name}", before[family], after[family]) for family in Family]
     if sum(step.size for step in steps) > MOST_CHANGES or not all(step.is_simple for step in steps):
         return None
-    lines = [line for step in steps for line in step.lines()]
+    lines = [line for step in steps for line in step.changes()]
     for step in steps:
         lines += [f"flush chain {step.table} stamp", f"add rule {step.table} stamp {stamp_rule(stamp)}"]
-    return "\n".join([*lines, ""]), "".join(f"{line}\n" for step in steps for line in step.removals())
+    coming, going = (
+        [line for step in steps for line in lines_of(step)] for lines_of in (_Step.additions, _Step.removals)
+    )
+    return Incremental(*("".join(f"{line}\n" for line in each) for each in (coming, lines, going)))
 
 
 def _body(text: str) -> tuple[str, ...]:
@@ -139,19 +151,20 @@ class _Step:
         chains = all(name.startswith("chain ") for name in self.changed)
         return self.is_made and None not in lists and len(directions) <= 1 and chains
 
-    def lines(self) -> Iterator[str]:
-        """What is led to comes before what leads there."""
+    def additions(self) -> Iterator[str]:
+        """What nothing leads to yet."""
         yield from (f"add {self._named(name)}" for name in self.added if name.startswith("chain "))
         for name, text in self.added.items():
             if not name.startswith("chain "):
                 declared, elements = _apart(text)
                 yield f"add {self._named(name)} {{ {'; '.join(declared)}; }}"
                 yield f"add element {self.table} {name.partition(' ')[2]} {{ {', '.join(elements)} }}"
+        yield from self._rules(self.added)
+
+    def changes(self) -> Iterator[str]:
+        """The chains that lead elsewhere now."""
         yield from (f"flush {self._named(name)}" for name in self.changed)
-        for name, text in (*self.changed.items(), *self.added.items()):
-            if name.startswith("chain "):
-                rule = f"add rule {self.table} {name.partition(' ')[2]}"
-                yield from (f"{rule} {line}" for line in text.splitlines())
+        yield from self._rules(self.changed)
 
     def removals(self) -> Iterator[str]:
         """What nothing leads to any more: what leads goes before what it leads to."""
@@ -159,6 +172,12 @@ class _Step:
         yield from (f"flush {self._named(name)}" for name in chains)
         yield from (f"delete {self._named(name)}" for name in self.gone if name.startswith("map "))
         yield from (f"delete {self._named(name)}" for name in chains)
+
+    def _rules(self, objects: Table) -> Iterator[str]:
+        for name, text in objects.items():
+            if name.startswith("chain "):
+                rule = f"add rule {self.table} {name.partition(' ')[2]}"
+                yield from (f"{rule} {line}" for line in text.splitlines())
 
     def _named(self, name: str) -> str:
         kind, _, own = name.partition(" ")

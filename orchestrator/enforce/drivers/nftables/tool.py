@@ -103,12 +103,13 @@ class NftTool:
         found = incremental(name, old, new, stamp)
         if found is None:
             return False
-        change, removal = found
         try:
-            self._run(("nft", "-f", "-"), change)
-            if removal:
+            if found.coming:
+                self._run(("nft", "-f", "-"), found.coming)
+            self._run(("nft", "-f", "-"), found.change)
+            if found.going:
                 wait_for_packets()
-                self._run(("nft", "-f", "-"), removal)
+                self._run(("nft", "-f", "-"), found.going)
         except Refused:  # it may hold something else than we believe
             return False
         return True
