@@ -521,16 +521,26 @@ def test_who_waits_for_an_answer_reads_it_itself_and_gives_its_place_back(
     link.close()
 
 
+def shut(sock: socket.socket) -> None:
+    sock.shutdown(socket.SHUT_WR)
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
 @pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+@pytest.mark.parametrize("end", [shut, reset])
 def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
-    observer: Observer, switch: FakeSwitch
+    observer: Observer, end: Callable[[socket.socket], None]
 ) -> None:
-    """The end comes as the other side's last octet, which wakes only who reads."""
+    """The end comes as the other side's last octet, which wakes only who reads; or as the reset of who was killed."""
     launcher = Launcher(Listen(HOME, 0), observer, patience_s=60.0)
     launcher.start()
     silent = raw_switch(launcher.port)
     channel = observer.wait("connected")
-    threading.Timer(0.1, silent.shutdown, (socket.SHUT_WR,)).start()
+    threading.Timer(0.1, end, (silent,)).start()
     began = time.monotonic()
     with pytest.raises(Unreachable, match="closed"):
         channel.exchange(messages.barrier_request(7), range(7, 8), timeout_s=30)

@@ -186,6 +186,8 @@ class SharedStream(Stream):
             data = self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
+        except OSError:  # reset by the other side, which is an end like others
+            data = b""
         self.heard_at = time.monotonic()
         if data:
             take(data)
