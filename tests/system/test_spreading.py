@@ -166,8 +166,8 @@ def says(connection: subprocess.Popen[str], word: str) -> str:
 
 
 def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, client: Client) -> None:
-    """The other firewall knows nothing of them, and would drop them. They are older than the switch takes to look through
-    its cache: what began in the last moment before is not promised."""
+    """The other firewall knows nothing of them, and would drop them. They are older than the switch takes to look
+    through its cache: what began in the last moment before is not promised."""
     with ExitStack() as stack:
         firewalls = [stack.enter_context(plain(lab, number, TENANTS, STATEFUL)) for number in range(2)]
         carry(client, range(2), stateful=True)
