@@ -16,9 +16,10 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Client
+from orchestrator.client.packetlog import end_of
 from orchestrator.errors import BadInput
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.protocols import WITH_PORTS, format_protocol
+from orchestrator.policy.protocols import format_protocol
 
 _LOOK_EVERY_S = 0.5
 _HEAD = ("time", "tenant", "rule", "verdict", "host", "protocol", "source", "destination", "octets")
@@ -100,14 +101,7 @@ def _cells(record: Mapping[str, Any]) -> tuple[object, ...]:
         record["action"],
         record["host"],
         format_protocol(record["protocol"]),
-        _end(record, "source"),
-        _end(record, "destination"),
+        end_of(record, "source"),
+        end_of(record, "destination"),
         record["octets"],
     )
-
-
-def _end(record: Mapping[str, Any], name: str) -> str:
-    address = str(record[name])
-    if record["protocol"] not in WITH_PORTS or record["later_fragment"]:
-        return address
-    return f"[{address}]:{record[f'{name}_port']}" if ":" in address else f"{address}:{record[f'{name}_port']}"

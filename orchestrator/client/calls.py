@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from orchestrator.client.paths import group_path, once_header, tenant_path
-from orchestrator.client.records import Json, Written, packet_to_json
+from orchestrator.client.records import Json, Written
 from orchestrator.client.tenants import Group, Quota, Spending
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup, Direction, Packet
+from orchestrator.program.sightings import packet_to_json
 
 
 class GroupCalls:

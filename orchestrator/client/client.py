@@ -40,7 +40,6 @@ from orchestrator.client.records import (
     Trace,
     Written,
     endpoint_of,
-    packet_to_json,
 )
 from orchestrator.client.spread import SpreadCalls
 from orchestrator.client.stream import followed
@@ -53,6 +52,7 @@ from orchestrator.policy.formats.native import acl_from_json, acl_to_json, rule_
 from orchestrator.policy.model import Acl, Endpoint, Packet, ReturnTraffic, Rule
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
+from orchestrator.program.sightings import packet_to_json
 from orchestrator.program.wire import (
     DELTA_MEDIA_TYPE,
     PROGRAM_MEDIA_TYPE,

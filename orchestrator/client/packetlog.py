@@ -8,10 +8,19 @@ from typing import Any
 from orchestrator.client.paths import domain_path, enforcer_path, tenant_path
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of
 from orchestrator.policy.loglimit import LogLimit
+from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.program.sightings import Sightings, to_json
 
 LoggedPacket = Mapping[str, Any]
 """A record: `id`, `time`, `tenant`, `rule`, `action`, `host`, and the packet's fields."""
+
+
+def end_of(record: LoggedPacket, side: str) -> str:
+    """The `source` or `destination` of a record, with its port if it has one: 192.0.2.1:80, [2001:db8::1]:80."""
+    address = str(record[side])
+    if record["protocol"] not in WITH_PORTS or record["later_fragment"]:
+        return address
+    return f"[{address}]:{record[f'{side}_port']}" if ":" in address else f"{address}:{record[f'{side}_port']}"
 
 
 class PacketLogCalls:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from orchestrator.policy.addresses import Prefix, format_address
-from orchestrator.policy.model import Acl, Endpoint, Packet, Rule
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Endpoint, Rule
 
 Item = TypeVar("Item")
 Json = Mapping[str, Any]
@@ -294,21 +294,6 @@ def endpoint_of(body: Json) -> Endpoint:
     """An endpoint as the policy has it."""
     prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
     return Endpoint(body["name"], body["tenant"], body["port"], int(body["mac"].replace(":", ""), 16), prefixes)
-
-
-def packet_to_json(packet: Packet) -> dict[str, object]:
-    """A packet as the API takes it."""
-    return {
-        "source": format_address(packet.family, packet.source),
-        "destination": format_address(packet.family, packet.destination),
-        "protocol": packet.protocol,
-        "source_port": packet.source_port,
-        "destination_port": packet.destination_port,
-        "icmp_type": packet.icmp_type,
-        "icmp_code": packet.icmp_code,
-        "tcp_flags": packet.tcp_flags,
-        "later_fragment": packet.later_fragment,
-    }
 
 
 # ------------------------------------------------------------------------------------------- what an enforcer sends

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.compile.edgeheavy import entries_in
+from orchestrator.control.rounds import Rounds
 from orchestrator.control.timekeeper import Units
 from orchestrator.placement.heavy import HeavyChoice, Popular, heavy_hitters
 from orchestrator.placement.lifting import LiftedRule
@@ -24,9 +25,6 @@ from orchestrator.store.poprecords import Pop
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
-
-LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
-"""How often to look whether a PoP's interval is over: settings may have been changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +58,11 @@ class HeavyRound:
         return heavy_hitters(self.popular, settings.heavy, settings.edge.most_heavy, entries_in(self.policy))
 
 
-class HeavyChooser:
+class HeavyChooser(Rounds):
     """Has the rounds of all PoPs when they are due."""
 
     def __init__(self, *, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ticks = ticks
-        self._look_at = 0.0
-
-    def tick(self, units: Units) -> float:
-        """Do what is due; how many seconds to sleep until something may be."""
-        now = self._ticks()
-        if now < self._look_at:
-            return self._look_at - now
-        sleep_s = LONGEST_LOOK_S
-        for name, left_s in units.read(_left):
-            if left_s <= 0:
-                choose(units, name)
-            else:
-                sleep_s = min(sleep_s, left_s)
-        sleep_s = max(sleep_s, SHORTEST_LOOK_S)
-        self._look_at = self._ticks() + sleep_s
-        return sleep_s
+        super().__init__(_left, choose, ticks=ticks)
 
 
 def _left(unit: Unit) -> list[tuple[str, float]]:

@@ -18,6 +18,7 @@ import structlog
 
 from orchestrator.compile.lifts import Lift
 from orchestrator.compile.prospects import Prospector
+from orchestrator.control.rounds import Rounds
 from orchestrator.control.timekeeper import Units
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
@@ -27,9 +28,6 @@ from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
-
-LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
-"""How often to look whether a domain's interval is over: settings may have been changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +73,11 @@ def _subjects(
             )
 
 
-class Promoter:
+class Promoter(Rounds):
     """Has the rounds of all domains when they are due."""
 
     def __init__(self, *, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ticks = ticks
-        self._look_at = 0.0
-
-    def tick(self, units: Units) -> float:
-        """Do what is due; how many seconds to sleep until something may be."""
-        now = self._ticks()
-        if now < self._look_at:
-            return self._look_at - now
-        sleep_s = LONGEST_LOOK_S
-        for domain, left_s in units.read(_left):
-            if left_s <= 0:
-                had_round(units, domain)
-            else:
-                sleep_s = min(sleep_s, left_s)
-        sleep_s = max(sleep_s, SHORTEST_LOOK_S)
-        self._look_at = self._ticks() + sleep_s
-        return sleep_s
+        super().__init__(_left, had_round, ticks=ticks)
 
 
 def _left(unit: Unit) -> list[tuple[str, float]]:

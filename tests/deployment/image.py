@@ -20,7 +20,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(os.environ.get("ACLFLOW_MACHINES", "/var/tmp/aclflow-machines"))
-MIRROR = "http://deb.debian.org/debian"
 SUITE = "bookworm"
 HAS = (
     "ca-certificates", "dbus", "iproute2", "iputils-ping", "kmod", "netcat-openbsd", "openssh-server", "openssl",
@@ -66,7 +65,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 def _make(root: Path) -> None:
     root.parent.mkdir(parents=True)
-    run("debootstrap", "--variant=minbase", f"--include={','.join(HAS)}", SUITE, str(root), MIRROR)
+    run("debootstrap", "--variant=minbase", f"--include={','.join(HAS)}", SUITE, str(root))
     run("chroot", str(root), "apt-get", "-q", "update")
     install = ["apt-get", "-qy", "--no-install-recommends", "--download-only", "install", *MAY_INSTALL]
     run("chroot", str(root), *install)

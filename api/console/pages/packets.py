@@ -15,9 +15,9 @@ from api.console.parts.table import columns, plain_table
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Client
-from orchestrator.client.packetlog import LoggedPacket
+from orchestrator.client.packetlog import LoggedPacket, end_of
 from orchestrator.errors import AclflowError
-from orchestrator.policy.protocols import WITH_PORTS, format_protocol
+from orchestrator.policy.protocols import format_protocol
 
 _LIVE_S = 2.0
 _SHOWN = 200
@@ -146,15 +146,8 @@ def _row(record: Mapping[str, Any], zone: dt.tzinfo) -> dict[str, object]:
         "rule": record["rule"],
         "direction": record["direction"] or "",
         "protocol": format_protocol(record["protocol"]),
-        "source": _end(record, "source"),
-        "destination": _end(record, "destination"),
+        "source": end_of(record, "source"),
+        "destination": end_of(record, "destination"),
         "octets": words.octets(record["octets"]),
         "host": record["host"],
     }
-
-
-def _end(record: Mapping[str, Any], side: str) -> str:
-    address = str(record[side])
-    if record["protocol"] not in WITH_PORTS or record["later_fragment"]:
-        return address
-    return words.with_port(address, record[f"{side}_port"])

@@ -1,0 +1,42 @@
+"""Rounds that everybody has at an interval of their own, and when to look again whose is due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from orchestrator.control.timekeeper import Units
+from orchestrator.store.unit import Unit
+
+LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
+"""Intervals may change at any time, so they are looked at at least so often; and never more often than that."""
+
+Left = Callable[[Unit], Iterable[tuple[str, float]]]
+"""Who has rounds, and the seconds that are left of their intervals."""
+
+
+class Rounds:
+    """Has the rounds of all who are due; `have` has one."""
+
+    def __init__(
+        self, left: Left, have: Callable[[Units, str], object], *, ticks: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._left = left
+        self._have = have
+        self._ticks = ticks
+        self._look_at = 0.0
+
+    def tick(self, units: Units) -> float:
+        """Do what is due; how many seconds to sleep until something may be."""
+        now = self._ticks()
+        if now < self._look_at:
+            return self._look_at - now
+        sleep_s = LONGEST_LOOK_S
+        for name, left_s in units.read(self._left):
+            if left_s <= 0:
+                self._have(units, name)
+            else:
+                sleep_s = min(sleep_s, left_s)
+        sleep_s = max(sleep_s, SHORTEST_LOOK_S)
+        self._look_at = self._ticks() + sleep_s
+        return sleep_s
