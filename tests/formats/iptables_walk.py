@@ -1,7 +1,8 @@
 """A second, independent reading of iptables: it walks the chains of a text with one packet, as the kernel does.
 
 It shares nothing with the reader under test, and answers in one *world*: a world says what cannot be seen in a packet
-(which lines' unseen matches hold, the state of its connection, the protocol a later IPv6 fragment hides).
+(which lines' unseen matches hold, the state of its connection, the protocol a later IPv6 fragment hides, whether others
+follow it).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class World:
     state: str = "NEW"
     holds: frozenset[int] = frozenset()
     hidden_protocol: int = 6
+    first_fragment: bool = False
+    """Whether a packet that is no later fragment is the first of several."""
 
 
 @dataclass
@@ -140,12 +143,23 @@ class Line:
         packet = self.packet
         if name in HEADERS:
             self.answers.append((not packet.later_fragment) != self.negated)
+        elif name == "frag" and self.left[0] == "--fragfirst":
+            self.take()
+            self.answers.append(self.world.first_fragment and not packet.later_fragment)
         elif name == "frag" and not self.left[0].startswith("--frag"):
-            self.answers.append((packet.later_fragment or packet.protocol == IPV6_FRAGMENT) != self.negated)
+            self.answers.append(self.is_fragment() != self.negated)
+        elif name == "ipv6header":
+            assert [self.take() for _ in range(4)] == ["!", "--header", "ipv6-frag", "--soft"]
+            self.answers.append(not self.is_fragment())
         elif name not in KNOWN_MATCHES:
             self.unseen = True
             while self.left and self.left[0] not in SWALLOWED_UP_TO:
                 self.take()
+
+    def is_fragment(self) -> bool:
+        """Whether the packet has a fragment header."""
+        shown = self.packet.later_fragment or self.packet.protocol == IPV6_FRAGMENT
+        return shown or self.world.first_fragment
 
     def asks_protocol(self, _: str) -> bool | None:
         name = self.value()

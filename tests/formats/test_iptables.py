@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import read, write
 from orchestrator.policy.formats.results import Effect, Imported, Options
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId, check_ownership
+from orchestrator.policy.model import Acl, Action, Addresses, Direction, FlagMatch, Rule, RuleId, check_ownership
 
 FIXTURES = Path(__file__).parent / "fixtures"
 POLICIES = Path(__file__).parents[2] / "orchestrator" / "lab" / "policies"
@@ -233,3 +233,15 @@ def test_ipv6_rules_of_a_protocol_keep_later_fragments_out() -> None:
     acl = Acl((Rule(RuleId("t"), Action.PERMIT, protocol=6), Rule(RuleId("a"), Action.PERMIT)))
     assert '-A FORWARD -p tcp -m tcp -m comment --comment "[t]" -j ACCEPT' in write(acl, "ip6tables").text
     assert '-A FORWARD -p tcp -m comment --comment "[t]" -j ACCEPT' in write(acl, "iptables").text
+
+
+def test_ipv6_rules_of_a_protocol_without_ports_are_two_lines_and_one_rule_again() -> None:
+    """One line for packets that are no fragments, one for first fragments; either alone says something else."""
+    rule = Rule(RuleId("e"), Action.PERMIT, protocol=50, source=Addresses((Prefix.parse("::/0"),)), log=True)
+    text = write(Acl((rule,)), "ip6tables").text
+    kinds = ("-m ipv6header ! --header ipv6-frag --soft", "-m frag --fragfirst")
+    lines = [f'-A FORWARD -p 50 {kind} -m comment --comment "[e]" -j {to}' for to in ("LOG", "ACCEPT") for kind in kinds]
+    assert [line for line in text.splitlines() if line.startswith("-A FORWARD")] == lines
+    assert read(text, "ip6tables").acl.rules[0] == rule
+    for alone in lines[2:]:
+        assert not read(text.replace(f"{alone}\n", ""), "ip6tables").exact

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from formats.iptables_texts import LONGEST_TEXT, is_established, packets_at, permits, rulesets, seeds, some_corners
 from formats.iptables_walk import Ruleset, World
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from strategies import acls
+from strategies import FAR_POOL, acls
 
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.registry import read, write
 from orchestrator.policy.formats.results import Options
-from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic
+from orchestrator.policy.model import ANY, Acl, Action, Addresses, Direction, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import ask
-from orchestrator.policy.protocols import WITH_PORTS
 
 slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -96,15 +97,38 @@ def test_what_is_written_says_what_the_list_says(text: str, seed: int, name: str
 @slow
 @given(acls(max_rules=4))
 def test_what_is_written_decides_as_the_list_does(name: str, acl: Acl) -> None:
-    """On the walk; ip6tables lets later fragments pass permits of protocols that no match of its looks into."""
+    """On the walk, whatever protocol a later fragment hides, and whether a whole packet is one or a first fragment."""
+    check_written(name, acl)
+
+
+PLAIN_RULES = st.builds(
+    Rule,
+    st.just(RuleId("r")),
+    st.sampled_from(Action),
+    st.just(Direction.INGRESS),
+    st.sampled_from((None, 6, 47, 58)),
+    st.sampled_from((ANY, Addresses((FAR_POOL[-1],)))),
+)
+
+
+@pytest.mark.parametrize("name", ["iptables", "ip6tables"])
+@slow
+@given(st.lists(PLAIN_RULES, min_size=1, max_size=3))
+def test_what_is_written_of_protocols_decides_as_the_list_does(name: str, rules: list[Rule]) -> None:
+    """Where rules name little but protocols, the fragments of a packet are what is easily got wrong."""
+    check_written(name, Acl(tuple(replace(rule, id=RuleId(f"r{index}")) for index, rule in enumerate(rules))))
+
+
+def check_written(name: str, acl: Acl) -> None:
     family = Family.IPV4 if name == "iptables" else Family.IPV6
     exported = write(acl, name)
     walked = Ruleset.of(exported.text)
-    shut = all(rule.protocol is None or rule.protocol in WITH_PORTS or rule.icmp_type is not None for rule in acl.rules)
+    protocols = {rule.protocol for rule in acl.rules if rule.protocol is not None} | {6}
+    worlds = [World(hidden_protocol=number, first_fragment=first) for number in protocols for first in (False, True)]
     for packet in some_corners(acl):
-        if packet.family is not family or (packet.later_fragment and family is Family.IPV6 and not shut):
+        if packet.family is not family:
             continue
         for direction, chain in ((Direction.INGRESS, "FORWARD"), (Direction.EGRESS, "OUTPUT")):
             ours = ask(acl, packet, direction, ReturnTraffic.EXPLICIT).action is Action.PERMIT
-            theirs = {walked.permits(chain, packet, World(hidden_protocol=number)) for number in (6, 17, 58)}
+            theirs = {walked.permits(chain, packet, world) for world in worlds}
             assert theirs == {ours} if exported.exact else max(theirs) <= ours, (packet, direction)

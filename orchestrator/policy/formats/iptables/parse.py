@@ -11,6 +11,7 @@ from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, shown
 from orchestrator.policy.formats.iptables.matches import read_line
+from orchestrator.policy.formats.iptables.whole import for_whole_packets
 from orchestrator.policy.formats.iptables.words import words_of
 from orchestrator.policy.formats.results import Notes
 from orchestrator.policy.formats.tables import Chain, Line
@@ -34,6 +35,7 @@ class _Table:
     number: int
     declared: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     lines: dict[str, list[Line]] = field(default_factory=dict)
+    last: dict[str, list[str]] = field(default_factory=dict)
     committed: bool = False
 
 
@@ -89,7 +91,17 @@ def _read(line: str, number: int, table: _Table, family: Family) -> None:
         raise BadInput(f"'{shown(line)}' is no line of iptables-save: rules start with -A CHAIN")
     if words[1] not in table.declared:
         raise BadInput(f"the chain {shown(words[1])} is not declared")
-    table.lines.setdefault(words[1], []).append(read_line(words[2:], number, line, family))
+    _add(table, words[1], words[2:], number, line, family)
+
+
+def _add(table: _Table, chain: str, words: list[str], number: int, text: str, family: Family) -> None:
+    """Add a line to its chain, as one with the line before it where the two say one thing."""
+    lines = table.lines.setdefault(chain, [])
+    both = for_whole_packets(table.last.get(chain, []), words) if family is Family.IPV6 else None
+    if both is not None:
+        lines.pop()
+    table.last[chain] = words
+    lines.append(read_line(both or words, number, text, family))
 
 
 def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], notes: Notes) -> None:

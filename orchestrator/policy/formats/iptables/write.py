@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.assemble import plain, with_marker
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
+from orchestrator.policy.formats.iptables.whole import FIRST_FRAGMENT, UNFRAGMENTED
 from orchestrator.policy.formats.results import Exported, Loss, Notes
 from orchestrator.policy.formats.tailor import (
     EXPIRES,
@@ -105,12 +106,17 @@ class _Writer:
 
     def _lines_of(self, rule: Rule) -> Iterator[str]:
         comment = plain(with_marker(rule), _LONGEST_COMMENT).replace("\\", "\\\\").replace('"', '\\"')
+        targets = ["LOG"] * rule.log + [_TARGETS[rule.action]]
         for match in self._matches_of(rule):
-            start = " ".join(["-A", CHAINS[rule.direction], *match])
-            end = f'-m comment --comment "{comment}" -j'
-            if rule.log:
-                yield f"{start} {end} LOG"
-            yield f"{start} {end} {_TARGETS[rule.action]}"
+            for target, kind in itertools.product(targets, self._kinds(rule)):
+                words = ["-A", CHAINS[rule.direction], *match, *kind]
+                yield f'{" ".join(words)} -m comment --comment "{comment}" -j {target}'
+
+    def _kinds(self, rule: Rule) -> tuple[tuple[str, ...], ...]:
+        """The matches, one for each line, that keep later fragments out where no match of a header does."""
+        hidden = rule.protocol is not None and rule.protocol not in WITH_PORTS and rule.icmp_type is None
+        whole = self.family is Family.IPV6 and hidden and not rule.fragments
+        return (UNFRAGMENTED, FIRST_FRAGMENT) if whole else ((),)
 
     def _matches_of(self, rule: Rule) -> Iterator[tuple[str, ...]]:
         """The options of each line: every combination of what one line can take one of."""

@@ -1,0 +1,33 @@
+"""Whole packets in ip6tables: a line for packets that are no fragments beside one for first fragments.
+
+ip6tables finds the protocol of a later fragment too, so `-p esp` alone matches them, and it has no match for "not a
+later fragment": together these two lines say it.
+"""
+
+from __future__ import annotations
+
+from orchestrator.policy.formats.iptables.words import Quoted
+
+UNFRAGMENTED = ("-m", "ipv6header", "!", "--header", "ipv6-frag", "--soft")
+FIRST_FRAGMENT = ("-m", "frag", "--fragfirst")
+
+
+def for_whole_packets(one: list[str], other: list[str]) -> list[str] | None:
+    """The words of the one line that two lines say together, or None where they do not.
+
+    The result starts with ``! -f``, which reads as "no later fragments" in either IP version.
+    """
+    for first, second in ((UNFRAGMENTED, FIRST_FRAGMENT), (FIRST_FRAGMENT, UNFRAGMENTED)):
+        rest = _without(one, first)
+        if rest is not None and rest == _without(other, second):
+            return ["!", "-f", *rest]
+    return None
+
+
+def _without(words: list[str], part: tuple[str, ...]) -> list[str] | None:
+    size = len(part)
+    for start in range(len(words) - size + 1):
+        found = words[start : start + size]
+        if tuple(found) == part and not any(isinstance(word, Quoted) for word in found):
+            return words[:start] + words[start + size :]
+    return None
