@@ -96,6 +96,9 @@ REGISTERS = tuple(Field(f"reg{number}", _NICIRA_1, number, 4) for number in rang
 
 PACKET_REGISTERS = tuple(Field(f"packet_reg{number}", _PACKET_REGISTERS, number, 8) for number in range(8))
 
+CT_MARK = Field("ct_mark", _NICIRA_1, 107, 4)
+"""The mark of the packet's connection, where it was looked up (`tracking.py`); 0 before."""
+
 ND_RESERVED = Field("nd_reserved", _EXTENDED_OF, 1, 4)
 ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)
 """These two are only ever set, to make a neighbour advertisement."""
@@ -133,6 +136,7 @@ FIELDS = (
     ARP_SHA,
     ARP_THA,
     *PACKET_REGISTERS,
+    CT_MARK,
 )
 """Every field a match may hold, in the canonical order."""
 
@@ -145,8 +149,9 @@ IPV4, ARP, IPV6 = 0x0800, 0x0806, 0x86DD
 VLAN_PRESENT = 0x1000
 """The bit of `VLAN_VID` that says that there is a tag at all."""
 
-FRAGMENT_FIRST, FRAGMENT_LATER, NOT_LATER_MASK = 1, 3, 2
-"""Values of `IP_FRAG` (bit 0: a fragment, bit 1: with an offset). Whole packets and first fragments: 0 under mask 2."""
+FRAGMENT_FIRST, FRAGMENT_LATER, NOT_LATER_MASK, ANY_FRAGMENT = 1, 3, 2, 1
+"""Values of `IP_FRAG` (bit 0: a fragment, bit 1: with an offset). Whole packets and first fragments: 0 under mask 2.
+All fragments: 1 under mask 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,50 +1,45 @@
 """The program of a spreading switch: which of a domain's firewalls gets a packet, by 256 buckets and their owners.
 
 `assign` (`scaling/buckets.py`) says who owns what; here it becomes rows. When an owner changes, what changes on the
-switch is the bucket's entry in the two groups (stateless), or the bucket's one row (stateful), and nothing else.
+switch is the bucket's entry in the two groups (stateless), or the bucket's one row (stateful), and nothing else: then
+connections that begin are the new owner's, and those that the switch knows stay with the firewall that they began with.
 """
 
 from __future__ import annotations
 
 import enum
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.compile import groups, oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import DROP, HashFields, instructions, multipath, output, resubmit, set_field
-from orchestrator.compile.learning import Learned, learn_connection
+from orchestrator.compile.instructions import HashFields, instructions, multipath, output, set_field
 from orchestrator.compile.oxm import IPV4, IPV6, Term
 from orchestrator.compile.pipeline import GATEWAY_MAC
 from orchestrator.compile.spreadpipeline import (
     ADMITTED_PRIORITY,
+    BEFORE_PRIORITY,
     BUCKET,
-    FORMER_PRIORITY,
     FROM_INSIDE,
     FROM_INSIDE_GROUP,
     FROM_OUTSIDE_GROUP,
     INSIDE_PORT,
-    KNOWN_PRIORITY,
-    NEW_PRIORITY,
-    NOTED,
-    NOTED_COOKIE,
     OUTSIDE_PORT,
     OWNER,
     SpreadTable,
 )
 from orchestrator.compile.symbols import port_table, symbols
+from orchestrator.compile.tracking import begin, track
 from orchestrator.errors import BadInput
-from orchestrator.policy.addresses import Family
-from orchestrator.policy.protocols import TCP
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier
-from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners
+from orchestrator.scaling.buckets import BUCKETS, Owners
 
 _HIGHEST_NUMBER = (1 << 32) - 1
 _BASIS = 0
-_SYN, _SYN_ACK = 0x02, 0x12
-_NOTED_IDLE_S, _NOTED_CLOSED_S = 900, 10
-"""A note outlives any draining; one of a connection that was closed need not."""
+_ZONES = (1 << 16) - 1
+_FRAGMENTS = (Term(oxm.IP_FRAG, oxm.ANY_FRAGMENT, oxm.ANY_FRAGMENT),)
 
 
 class MemberState(enum.Enum):
@@ -84,14 +79,12 @@ class Member:
 class Spread:
     """How traffic is spread. Raises BadInput for members of one name or number, and owners who are none of them.
 
-    `stateful`: the firewalls track connections, so both directions of one must meet the same firewall. Then `former`
-    says which draining one owned a bucket before, and keeps what began with it.
+    `stateful`: the firewalls track connections, so all that belongs to one must meet the same firewall.
     """
 
     members: tuple[Member, ...]
     owners: Owners
     stateful: bool = False
-    former: Owners = NOBODY
 
     def __post_init__(self) -> None:
         for what in ({each.name for each in self.members}, {each.number for each in self.members}):
@@ -100,9 +93,6 @@ class Spread:
         may_own = {each.name for each in self.members if each.state is MemberState.SERVING}
         if len(self.owners) != BUCKETS or not {owner for owner in self.owners if owner is not None} <= may_own:
             raise BadInput("the buckets have owners that do not serve", place="owners")
-        drain = {each.name for each in self.members} - may_own
-        if len(self.former) != BUCKETS or not {owner for owner in self.former if owner is not None} <= drain:
-            raise BadInput("the buckets had owners that do not drain", place="former")
 
     @property
     def by_name(self) -> Mapping[str, Member]:
@@ -110,21 +100,27 @@ class Spread:
         return {each.name: each for each in self.members}
 
 
+def zone_of(domain: str) -> int:
+    """Where a domain's connections are remembered, apart from other domains' that the same machine may spread."""
+    return 1 + zlib.crc32(domain.encode()) % _ZONES
+
+
 def spread_program(spread: Spread, *, domain: str, generation: int) -> Program:
     """The program of a domain's spreading switch."""
     ports = port_table([OUTSIDE_PORT, INSIDE_PORT, *(side.port for each in spread.members for side in _sides(each))])
     symbol = symbols(ports)
-    ways = _Ways(spread, symbol)
+    ways = _Ways(spread, symbol, zone_of(domain))
     rows = [*ways.returning(), *(ways.tracked() if spread.stateful else ways.hashed())]
     return Program.of(domain, Tier.SPREAD, generation, FlowTable.of(rows), ports)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Makes the rows; `symbol` gives a port's symbol by its name."""
+    """Makes the rows; `symbol` gives a port's symbol by its name, `zone` is where connections are remembered."""
 
     spread: Spread
     symbol: Mapping[str, int]
+    zone: int
 
     def returning(self) -> Iterator[Flow]:
         """What comes out of a firewall goes on to the other side."""
@@ -143,46 +139,39 @@ class _Ways:
             yield from self._admitted(port, instructions([groups.group(number)]))
 
     def tracked(self) -> Iterator[Flow]:
-        """Stateful: the bucket by a symmetric hash, its owner, the owner's port on this side."""
+        """Stateful: the firewall that the connection is marked with, or the owner of its bucket by a symmetric hash."""
         for port, which in ((OUTSIDE_PORT, 0), (INSIDE_PORT, 1)):
-            noted = [set_field(FROM_INSIDE.field, which)]
-            yield from self._admitted(port, instructions(noted, goto=SpreadTable.HASH))
+            side = set_field(FROM_INSIDE.field, which)
+            yield from self._admitted(port, instructions([side, track(self.zone, SpreadTable.KNOWN)]))
+            yield from self._admitted(port, instructions([side], goto=SpreadTable.KNOWN), also=_FRAGMENTS)
+        yield from _ip_packets(SpreadTable.BEGUN, (), instructions(goto=SpreadTable.DELIVERY), also=_FRAGMENTS)
         hashed = [multipath(HashFields.SYMMETRIC_L3L4, _BASIS, BUCKETS, BUCKET.field)]
-        if any(self.spread.former):
-            hashed.append(resubmit(SpreadTable.NOTED))
-        yield _row(SpreadTable.HASH, (), instructions(hashed, goto=SpreadTable.OWNERS), Kind.STRUCTURE)
+        yield _row(SpreadTable.KNOWN, (), instructions(hashed, goto=SpreadTable.OWNERS), Kind.STRUCTURE)
         members = self.spread.by_name
-        for index, (owner, former) in enumerate(zip(self.spread.owners, self.spread.former, strict=True)):
+        for index, owner in enumerate(self.spread.owners):
             if owner is not None:
-                terms = [Term(BUCKET.field, index)]
-                yield _row(SpreadTable.OWNERS, terms, _owned_by(members[owner]), Kind.BUCKET, index)
-            if former is not None:
-                yield from self._changing_hands(index, members.get(owner or ""), members[former])
+                what = instructions([set_field(OWNER.field, members[owner].number)], goto=SpreadTable.BEGUN)
+                yield _row(SpreadTable.OWNERS, [Term(BUCKET.field, index)], what, Kind.BUCKET, index)
         for member in members.values():
-            for which, side in enumerate(_sides(member)):
-                terms = [Term(FROM_INSIDE.field, which), Term(OWNER.field, member.number)]
-                yield _row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, member.number)
+            yield from self._with(member)
 
-    def _changing_hands(self, bucket: int, owner: Member | None, former: Member) -> Iterator[Flow]:
-        """A bucket whose former owner drains: what begins now is the owner's, what began before stays where it is."""
-        bucket_is = Term(BUCKET.field, bucket)
-        yield _row(SpreadTable.OWNERS, [bucket_is], _owned_by(former), Kind.BUCKET, bucket, priority=FORMER_PRIORITY)
-        for each in self.spread.members:
-            terms = [bucket_is, Term(NOTED.field, 1 + each.number)]
-            yield _row(SpreadTable.OWNERS, terms, _owned_by(each), Kind.BUCKET, bucket, priority=KNOWN_PRIORITY)
-        for family, version in ((Family.IPV4, IPV4), (Family.IPV6, IPV6)):
-            begins = [
-                bucket_is, Term(oxm.ETH_TYPE, version), Term(oxm.IP_PROTO, TCP), Term(oxm.TCP_FLAGS, _SYN, _SYN_ACK),
-            ]  # fmt: skip
-            what = DROP if owner is None else _owned_by(owner, noted=_note(family, owner))
-            yield _row(SpreadTable.OWNERS, begins, what, Kind.BUCKET, bucket, priority=NEW_PRIORITY)
+    def _with(self, member: Member) -> Iterator[Flow]:
+        """What goes to one firewall: connections that are its, those that become its, and how either gets there."""
+        number, mark = member.number, 1 + member.number
+        known = instructions([set_field(OWNER.field, number)], goto=SpreadTable.DELIVERY)
+        terms = [Term(oxm.CT_MARK, mark)]
+        yield _row(SpreadTable.KNOWN, terms, known, Kind.MEMBER, number, priority=BEFORE_PRIORITY)
+        begun = instructions([begin(self.zone, mark)], goto=SpreadTable.DELIVERY)
+        yield from _ip_packets(SpreadTable.BEGUN, [Term(OWNER.field, number)], begun, number)
+        for which, side in enumerate(_sides(member)):
+            terms = [Term(FROM_INSIDE.field, which), Term(OWNER.field, number)]
+            yield _row(SpreadTable.DELIVERY, terms, instructions(self._to(side)), Kind.MEMBER, number)
 
-    def _admitted(self, port: str, what: bytes, member: int | None = None) -> Iterator[Flow]:
+    def _admitted(
+        self, port: str, what: bytes, member: int | None = None, *, also: tuple[Term, ...] = ()
+    ) -> Iterator[Flow]:
         """IP packets that come in by a port."""
-        for version in (IPV4, IPV6):
-            terms = [Term(oxm.IN_PORT, self.symbol[port]), Term(oxm.ETH_TYPE, version)]
-            kind = Kind.STRUCTURE if member is None else Kind.MEMBER
-            yield _row(SpreadTable.ADMISSION, terms, what, kind, member or 0)
+        yield from _ip_packets(SpreadTable.ADMISSION, [Term(oxm.IN_PORT, self.symbol[port])], what, member, also=also)
 
     def _to(self, side: Side) -> list[bytes]:
         """Send it to a firewall."""
@@ -195,15 +184,20 @@ def _sides(member: Member) -> tuple[Side, Side]:
     return member.left, member.right
 
 
-def _owned_by(member: Member, noted: Iterable[bytes] = ()) -> bytes:
-    """Deliver it to a firewall, once that was noted."""
-    return instructions([*noted, set_field(OWNER.field, member.number)], goto=SpreadTable.DELIVERY)
-
-
-def _note(family: Family, owner: Member) -> tuple[bytes, bytes]:
-    """Note both directions of a connection that begins as its owner's."""
-    how = Learned(SpreadTable.NOTED, ADMITTED_PRIORITY, NOTED_COOKIE, _NOTED_IDLE_S, _NOTED_CLOSED_S)
-    return learn_connection(family, how, NOTED.field, 1 + owner.number)
+def _ip_packets(
+    table: SpreadTable,
+    terms: Iterable[Term],
+    what: bytes,
+    member: int | None = None,
+    *,
+    also: tuple[Term, ...] = (),
+) -> Iterator[Flow]:
+    """The rows of both IP versions; those that also ask for something else come before those that do not."""
+    kind = Kind.STRUCTURE if member is None else Kind.MEMBER
+    priority = BEFORE_PRIORITY if also else ADMITTED_PRIORITY
+    for version in (IPV4, IPV6):
+        asked = [*terms, Term(oxm.ETH_TYPE, version), *also]
+        yield _row(table, asked, what, kind, member or 0, priority=priority)
 
 
 def _row(

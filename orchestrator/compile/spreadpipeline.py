@@ -5,13 +5,15 @@
     outside ──▶ admission ──▶ group "from outside" ──▶ a firewall's left port           stateless firewalls
     inside  ──▶     │    ──▶ group "from inside"  ──▶ its right port
                     │
-                    └──▶ hash ──▶ owners ──▶ delivery ──▶ the owner's left or right     stateful ones: both directions
-                          256 buckets, symmetric                                        meet the same
+                    └──▶ known ──────────────────────▶ delivery ──▶ the owner's left    stateful ones: a connection
+                           └──▶ owners ──▶ begun ────────▲          or right            stays with who it began with
+                          256 buckets, symmetric
     a firewall's left port ──▶ admission ──▶ outside;  its right port ──▶ inside
 
 Stateless firewalls get their packets by a group whose bucket the datapath's own hash chooses: one cache entry a bucket,
-but the two directions of a connection may meet two firewalls, which both must permit it anyway. Stateful ones need the
-hash to be symmetric, which Open vSwitch computes in the pipeline at the price of an upcall for each connection.
+but the two directions of a connection may meet two firewalls, which both must permit it anyway. Before stateful ones
+the switch tracks connections itself: one that begins goes to the owner of its bucket, by a hash that is symmetric, and
+is marked with it; whatever belongs to it goes there too, whoever owns the bucket later.
 """
 
 from __future__ import annotations
@@ -19,10 +21,8 @@ from __future__ import annotations
 import enum
 
 from orchestrator.compile import oxm
-from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.compile.oxm import REGISTERS
 from orchestrator.compile.pipeline import Band, Register, Stage, Table
-from orchestrator.program.program import Tier
 
 OUTSIDE_PORT, INSIDE_PORT = "sp-out", "sp-in"
 """The switch's interfaces towards clients and towards the hosts of the domain."""
@@ -30,61 +30,56 @@ OUTSIDE_PORT, INSIDE_PORT = "sp-out", "sp-in"
 FROM_OUTSIDE_GROUP, FROM_INSIDE_GROUP = 1, 2
 
 ADMITTED_PRIORITY = 10
-FORMER_PRIORITY, KNOWN_PRIORITY, NEW_PRIORITY = 20, 30, 40
-"""Of a bucket whose former owner drains, asked from the last on: does a connection begin? It is the new owner's, and is
-noted. Was it noted? It is whose it was noted as. Else it is the former owner's."""
+BEFORE_PRIORITY = 20
+"""Of rows for connections whose firewall is there, and for fragments. What is asked after them is for all others."""
 
 BUCKET = Register("bucket", REGISTERS[0], "0-15", "the packet's bucket by its hash, the same for both directions")
 FROM_INSIDE = Register("from_inside", REGISTERS[1], "0", "1: the packet came from the hosts")
 OWNER = Register("owner", REGISTERS[2], "0-31", "number of the firewall that gets the packet")
 
-NOTED = Register("noted", REGISTERS[3], "0-31", "1 + number of the firewall that a connection was noted for; 0: none")
-
-SPREAD_REGISTERS = (BUCKET, FROM_INSIDE, OWNER, NOTED)
+SPREAD_REGISTERS = (BUCKET, FROM_INSIDE, OWNER)
 
 
 class SpreadTable(enum.IntEnum):
     """Table numbers, in the order in which a packet meets them."""
 
     ADMISSION = 0
-    HASH = 10
-    NOTED = 15
+    KNOWN = 10
     OWNERS = 20
+    BEGUN = 25
     DELIVERY = 30
     STAMP = Table.STAMP
-
-
-NOTED_COOKIE = Cookie(Tier.SPREAD, Kind.MEMBER, HIGHEST_NUMBER).pack()
-"""Of the flows in `SpreadTable.NOTED`, which the switch itself writes: they are no part of a program."""
 
 
 SPREAD_STAGES = (
     Stage(
         SpreadTable.ADMISSION,
-        "IP packets come in by known ports: from outside and inside they are spread, from firewalls they go on.",
-        (oxm.IN_PORT, oxm.ETH_TYPE),
-        (SpreadTable.HASH,),
+        "IP packets come in by known ports: from outside and inside they are spread, from firewalls they go on. Before "
+        "stateful firewalls, their connection is looked up; that of fragments is not, for then the switch would have "
+        "to put them together.",
+        (oxm.IN_PORT, oxm.ETH_TYPE, oxm.IP_FRAG),
+        (SpreadTable.KNOWN,),
         "drop",
     ),
     Stage(
-        SpreadTable.HASH,
-        "Which bucket the packet is in; while a firewall drains, also whether its connection was noted.",
-        (),
-        (SpreadTable.OWNERS,),
+        SpreadTable.KNOWN,
+        "Whose the connection is, by its mark. For one without a mark, or whose firewall is no more: which bucket it "
+        "is in.",
+        (oxm.CT_MARK,),
+        (SpreadTable.OWNERS, SpreadTable.DELIVERY),
         "drop",
-    ),
-    Stage(
-        SpreadTable.NOTED,
-        "Asked from the table before, while a firewall drains: connections that began since. The switch writes these "
-        "flows itself; they are no part of a program.",
-        (),
-        (),
-        "nothing noted",
     ),
     Stage(
         SpreadTable.OWNERS,
         "Whose the bucket is: 256 rows. What is in a bucket that is nobody's is dropped.",
-        (oxm.ETH_TYPE, oxm.IP_PROTO, oxm.TCP_FLAGS, BUCKET.field, NOTED.field),
+        (BUCKET.field,),
+        (SpreadTable.BEGUN,),
+        "drop",
+    ),
+    Stage(
+        SpreadTable.BEGUN,
+        "The connection is marked with its owner, for as long as the switch knows it. Fragments mark nothing.",
+        (oxm.ETH_TYPE, oxm.IP_FRAG, OWNER.field),
         (SpreadTable.DELIVERY,),
         "drop",
     ),
@@ -98,8 +93,6 @@ SPREAD_STAGES = (
 )
 
 SPREAD_BANDS = (
-    Band(f"{NEW_PRIORITY}", "of a bucket whose former owner drains: a connection begins"),
-    Band(f"{KNOWN_PRIORITY}", "the same: a connection that was noted"),
-    Band(f"{FORMER_PRIORITY}", "the same: everything else, which stays with the former owner"),
+    Band(f"{BEFORE_PRIORITY}", "connections whose firewall is there; fragments"),
     Band(f"{ADMITTED_PRIORITY}", "all other rows"),
 )

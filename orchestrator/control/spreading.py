@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from orchestrator.compile.spread import Member, MemberState, Spread, spread_program
 from orchestrator.control.publisher import Answer, Held, Publisher
-from orchestrator.scaling.buckets import NOBODY, assign, formers, moved, share
+from orchestrator.scaling.buckets import NOBODY, assign, moved, share
 from orchestrator.store import Store
 from orchestrator.store.spreads import SpreadRecord
 
@@ -135,6 +135,4 @@ def _told(spread: Spread, moves: int) -> dict[str, object]:
 def _after(before: Spread, members: tuple[Member, ...], *, stateful: bool) -> Spread:
     """How traffic is spread over these members after it was spread as before."""
     owners = assign(before.owners, {each.name: each.weight for each in members if each.state is MemberState.SERVING})
-    draining = {each.name for each in members if each.state is MemberState.DRAINING}
-    former = formers(before.owners, before.former, owners, draining) if stateful else NOBODY
-    return Spread(members, owners, stateful, former)
+    return Spread(members, owners, stateful)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from orchestrator.errors import BadInput
 
@@ -50,19 +50,6 @@ def assign(owners: Owners, weights: Mapping[str, float]) -> Owners:
             after[bucket] = neediest
             left[neediest] -= 1
     return tuple(after)
-
-
-def formers(before: Owners, former: Owners, after: Owners, draining: Collection[str]) -> Owners:
-    """Who owned each bucket before its owner and still drains, so that connections begun with it may reach it; None:
-    nobody. `former` is who that was until now.
-
-    Of two in a row that drain it is the first: what began with the second was noted, connection by connection.
-    """
-    found: list[str | None] = []
-    for old, older, new in zip(before, former, after, strict=True):
-        since = older if older in draining else old if old in draining else None
-        found.append(since if since != new else None)
-    return tuple(found)
 
 
 def share(owners: Owners) -> Mapping[str, int]:

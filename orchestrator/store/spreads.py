@@ -81,7 +81,6 @@ def _body(spread: Spread) -> dict[str, object]:
             for each in spread.members
         ],
         "owners": [None if owner is None else numbers[owner] for owner in spread.owners],
-        "former": [None if owner is None else numbers[owner] for owner in spread.former],
         "stateful": spread.stateful,
     }
 
@@ -94,7 +93,5 @@ def _spread(body: Mapping[str, Any]) -> Spread:
         )
         for each in body["members"]
     )  # fmt: skip
-    owners, former = (
-        tuple(None if index is None else members[index].name for index in body[name]) for name in ("owners", "former")
-    )
-    return Spread(members, owners, body["stateful"], former)
+    owners = tuple(None if index is None else members[index].name for index in body["owners"])
+    return Spread(members, owners, body["stateful"])

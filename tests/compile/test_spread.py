@@ -19,7 +19,7 @@ from orchestrator.program.delta import between
 from orchestrator.program.flows import GROUPS, Flow
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode_delta, decode_program, encode_delta, encode_program
-from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, formers, moved
+from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, moved
 
 STAGE_OF = {stage.table: stage for stage in SPREAD_STAGES}
 SUBSETS = st.sets(st.integers(0, 5))
@@ -33,8 +33,7 @@ def member(number: int, state: MemberState = MemberState.SERVING) -> Member:
 def spread(serving: set[int], draining: set[int], before: Owners, *, stateful: bool) -> Spread:
     members = (*map(member, sorted(serving)), *(member(each, MemberState.DRAINING) for each in sorted(draining)))
     owners = assign(before, {f"fw{number}": 1.0 for number in serving})
-    former = formers(before, NOBODY, owners, {f"fw{number}" for number in draining}) if stateful else NOBODY
-    return Spread(members, owners, stateful, former)
+    return Spread(members, owners, stateful)
 
 
 def program(wanted: Spread, generation: int = 1) -> Program:
@@ -117,15 +116,13 @@ def test_a_group_has_256_buckets_whoever_owns_them() -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     serves, drains = member(0), member(1, MemberState.DRAINING)
-    for members, owners, former in (
-        ((serves, serves), NOBODY, NOBODY),
-        ((drains,), ("fw1",) * BUCKETS, NOBODY),
-        ((serves,), ("nobody",) * BUCKETS, NOBODY),
-        ((serves,), NOBODY[1:], NOBODY),
-        ((serves,), NOBODY, ("fw0",) * BUCKETS),
-        ((serves,), NOBODY, NOBODY[1:]),
+    for members, owners in (
+        ((serves, serves), NOBODY),
+        ((drains,), ("fw1",) * BUCKETS),
+        ((serves,), ("nobody",) * BUCKETS),
+        ((serves,), NOBODY[1:]),
     ):
         with pytest.raises(BadInput):
-            Spread(members, owners, stateful=True, former=former)
+            Spread(members, owners, stateful=True)
     with pytest.raises(BadInput):
         Member("fw", -1, serves.left, serves.right)

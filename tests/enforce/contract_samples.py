@@ -21,6 +21,7 @@ from orchestrator.compile.instructions import (
     set_field,
 )
 from orchestrator.compile.oxm import Term
+from orchestrator.compile.tracking import begin, track
 from orchestrator.enforce.drivers.openflow.frames import (
     ADVERTISEMENT,
     ARP,
@@ -356,6 +357,15 @@ ACTIONS = (
             _flow([IS4, Term(oxm.IPV4_SRC, B4)], instructions([conjunction(7, 0, 2), conjunction(8, 0, 2)])),
             _flow([*TCP4, Term(oxm.TCP_DST, 80)], instructions([conjunction(7, 1, 2)])),
             _flow([Term(oxm.CONJ_ID, 7), IS4]),
+        ],
+        _tcp4(), _tcp4(destination=81), ("vm2", _tcp4()),
+    ),
+    _doing(
+        "connection",
+        [
+            _flow([*TCP4, Term(oxm.TCP_DST, 80)], instructions([begin(7, 6), track(7, 5)])),
+            _flow([*TCP4], instructions([begin(7, 5), track(7, 5)]), priority=1),
+            _flow([Term(oxm.CT_MARK, 2, 2)], table=5),
         ],
         _tcp4(), _tcp4(destination=81), ("vm2", _tcp4()),
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from enforce.contract_driver import Bench
 
@@ -31,6 +32,7 @@ MEMBERS = tuple(
 )
 PORTS = (OUTSIDE_PORT, INSIDE_PORT, *(side.port for each in MEMBERS for side in (each.left, each.right)))
 SAMPLES = 120
+SYN, ACK = 0x02, 0x10
 
 
 def fair(*names: str, before: Owners = NOBODY) -> Owners:
@@ -42,16 +44,33 @@ def spread(*names: str, stateful: bool, before: Owners = NOBODY) -> Spread:
     return Spread(members, fair(*names, before=before), stateful)
 
 
-def connections(family: Family = Family.IPV4, protocol: int = TCP) -> list[Packet]:
+def connections(family: Family = Family.IPV4, protocol: int = TCP, first_port: int = 20000) -> list[Packet]:
     outer, inner = (0xC6336400, 0xCB007100) if family is Family.IPV4 else (0x20010DB8 << 96, 0x20010DB9 << 96)
     return [
-        Packet(family, outer + index % 7, inner + index % 5, protocol, 20000 + index, 443) for index in range(SAMPLES)
+        Packet(family, outer + index % 7, inner + index % 5, protocol, first_port + index, 443)
+        for index in range(SAMPLES)
     ]
 
 
 def answer(packet: Packet) -> Packet:
     ports = packet.destination_port, packet.source_port
-    return Packet(packet.family, packet.destination, packet.source, packet.protocol, *ports)
+    flags = packet.tcp_flags | ACK if packet.protocol == TCP else 0
+    return Packet(packet.family, packet.destination, packet.source, packet.protocol, *ports, tcp_flags=flags)
+
+
+def begins(packet: Packet) -> Packet:
+    """The first packet of its connection."""
+    return replace(packet, tcp_flags=SYN) if packet.protocol == TCP else packet
+
+
+def goes_on(packet: Packet) -> Packet:
+    """A later one."""
+    return replace(packet, tcp_flags=ACK) if packet.protocol == TCP else packet
+
+
+def draining(name: str) -> Member:
+    """A member that drains."""
+    return replace(next(each for each in MEMBERS if each.name == name), state=MemberState.DRAINING)
 
 
 def frame(packet: Packet) -> bytes:
@@ -111,18 +130,23 @@ class SpreadContract:
                 assert self._met(bench, there, "l") == self._met(bench, map(answer, there), "r")
 
     def test_only_the_share_that_must_move_moves(self, bench: Bench) -> None:
+        """Stateful: only of what begins; what began before stays where it is."""
         for generation, stateful in enumerate((False, True)):
             before = spread("a", "b", stateful=stateful)
             after = spread(*NAMES, stateful=stateful, before=before.owners)
             assert moved(before.owners, after.owners) == 85
             old = self._hold(bench, before, 10 * generation + 1)
-            met = self._met(bench, connections(), "l")
+            met = self._met(bench, map(begins, connections()), "l")
             new = spread_program(after, domain="shop", generation=10 * generation + 2)
             change = step(old, new, (between(old, new),), bench.driver.resolve)
             bench.driver.apply(change, Stamp(new.generation, new.digest))
-            then = self._met(bench, connections(), "l")
-            assert {one for was, one in zip(met, then, strict=True) if was != one} == {"c"}
-            assert SAMPLES // 6 <= sum(was != one for was, one in zip(met, then, strict=True)) <= SAMPLES // 2
+            then = self._met(bench, map(goes_on, connections()), "l")
+            if stateful:
+                assert then == met
+                then = self._met(bench, map(begins, connections(first_port=30000)), "l")
+            else:
+                assert {one for was, one in zip(met, then, strict=True) if was != one} == {"c"}
+            assert SAMPLES // 6 <= then.count("c") <= SAMPLES // 2
 
     def test_with_nobody_left_nothing_passes(self, bench: Bench) -> None:
         for generation, stateful in enumerate((False, True), 1):
@@ -132,12 +156,47 @@ class SpreadContract:
             assert self._met(bench, map(answer, connections()[:10]), "r") == [None] * 10
 
     def test_a_draining_firewall_gets_nothing_new_and_what_comes_out_of_it_goes_on(self, bench: Bench) -> None:
-        a, b, _ = MEMBERS
-        drains = Member(b.name, b.number, b.left, b.right, MemberState.DRAINING)
-        self._hold(bench, Spread((a, drains), fair("a"), stateful=False))
+        self._hold(bench, Spread((MEMBERS[0], draining("b")), fair("a"), stateful=False))
         assert set(self._met(bench, connections(), "l")) == {"a"}
         sent = frame(connections()[0])
         assert bench.forward(sent, "rb") == [(INSIDE_PORT, sent)]
+
+    def test_a_tracked_connection_stays_with_the_firewall_that_it_began_with(self, bench: Bench) -> None:
+        """Whoever comes and goes meanwhile; once its firewall is gone, it is whose its bucket is."""
+        old = spread("a", "b", stateful=True)
+        self._hold(bench, old)
+        running, later = self._of_every_kind(0), self._of_every_kind(40)
+        before = self._met(bench, map(begins, running), "l")
+        grown = spread(*NAMES, stateful=True, before=old.owners)
+        self._hold(bench, grown, 2)
+        self._stay(bench, running, before)
+        assert "c" in self._met(bench, map(begins, later), "l")
+        left = fair("a", "c", before=grown.owners)
+        a, _, c = MEMBERS
+        self._hold(bench, Spread((a, draining("b"), c), left, stateful=True), 3)
+        self._stay(bench, running, before)
+        assert set(self._met(bench, map(begins, self._of_every_kind(80)), "l")) == {"a", "c"}
+        self._hold(bench, Spread((a, c), left, stateful=True), 4)
+        after = self._met(bench, map(goes_on, running), "l")
+        assert set(after) == {"a", "c"}
+        assert all(now == was for now, was in zip(after, before, strict=True) if was != "b")
+        self._hold(bench, spread(*NAMES, stateful=True, before=left), 5)
+        self._stay(bench, running, after)
+
+    @staticmethod
+    def _of_every_kind(first: int) -> list[Packet]:
+        """Connections of both IP versions, over TCP and UDP."""
+        return [
+            packet
+            for family in Family
+            for protocol in (TCP, UDP)
+            for packet in connections(family, protocol)[first:][:12]
+        ]
+
+    def _stay(self, bench: Bench, running: list[Packet], where: list[str | None]) -> None:
+        """Both directions of connections meet these firewalls."""
+        assert self._met(bench, map(answer, running), "r") == where
+        assert self._met(bench, map(goes_on, running), "l") == where
 
     def test_later_fragments_of_one_datagram_stay_together(self, bench: Bench) -> None:
         """Of what is no TCP or SCTP only the addresses are hashed, so fragments go where the first one went."""

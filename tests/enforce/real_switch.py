@@ -86,11 +86,12 @@ class RealSwitch:
         return self.ovs.ofctl(command, "br0", *words)
 
     def reset(self) -> None:
-        """As a bridge that nobody has touched yet: no flows, fragments as by default, no table limits."""
+        """As a bridge that nobody has touched yet: no flows, no connections, fragments as by default, no limits."""
         self.ofctl("del-flows")
         self.ofctl("del-groups")
         self.ofctl("del-meters")
         self.ofctl("set-frags", "normal")
+        self.control("dpctl/flush-conntrack")
         self.vsctl("--", "clear", "bridge", "br0", "flow_tables")
 
     def limit(self, table: int, flows: int) -> None:

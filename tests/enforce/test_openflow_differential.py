@@ -21,6 +21,7 @@ from orchestrator.compile.instructions import (
     output_register,
     set_field,
 )
+from orchestrator.compile.tracking import begin, track
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
@@ -149,7 +150,9 @@ def some_match(rng: random.Random) -> bytes:
     )  # fmt: skip
     names = ["eth_type"] if version and rng.random() < 0.97 else []
     names += [name for name in family if rng.random() < (0.95 if name in ("ip_proto", "icmpv6_type") else 0.6)]
-    names += [name for name in ("in_port", "eth_src", "reg1", "packet_reg0", "conj_id") if rng.random() < 0.15]
+    names += [
+        name for name in ("in_port", "eth_src", "reg1", "packet_reg0", "conj_id", "ct_mark") if rng.random() < 0.15
+    ]
     if rng.random() < 0.1:
         rng.shuffle(names)
     if names and rng.random() < 0.05:
@@ -191,6 +194,8 @@ def some_instructions(rng: random.Random) -> bytes:
                     copy_field(first, second) if first.size == second.size else copy_field(first, first),
                     copy_field(first, second),
                     output_register(rng.choice(oxm.REGISTERS)),
+                    track(rng.getrandbits(16), rng.randrange(254)),
+                    begin(rng.getrandbits(16), rng.getrandbits(32)),
                 )
             )
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
-from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, formers, moved, share
+from orchestrator.scaling.buckets import BUCKETS, NOBODY, Owners, assign, moved, share
 
 NAMES = st.sampled_from([f"fw{index}" for index in range(9)])
 MEMBERS = st.sets(NAMES, max_size=9)
@@ -93,21 +93,3 @@ def test_what_makes_no_sense_is_refused() -> None:
         assign(NOBODY, {"a": float("inf")})
     with pytest.raises(BadInput):
         assign(NOBODY, {f"fw{index}": 1.0 for index in range(BUCKETS + 1)})
-
-
-@given(OWNERS, MEMBERS, MEMBERS, MEMBERS)
-def test_what_began_with_one_that_drains_is_remembered_until_it_has_drained(
-    start: Owners, first: set[str], second: set[str], third: set[str]
-) -> None:
-    one = assign(start, equal(first))
-    two = assign(one, equal(second))
-    draining = first - second
-    former = formers(one, NOBODY, two, draining)
-    assert all((old if old in draining else None) == kept for old, kept in zip(one, former, strict=True))
-    three = assign(two, equal(third))
-    still = draining | (second - third)
-    later = formers(two, former, three, still - third)
-    for old, kept, new in zip(former, later, three, strict=True):
-        assert kept == (old if old in still - third and old != new else kept)
-        assert kept is None or kept in still - third
-    assert formers(three, later, three, set()) == NOBODY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,18 +75,22 @@ def inside(lab: Lab, node: str, *command: str) -> subprocess.Popen[str]:
 
 
 ECHO = """
-import socketserver
+import asyncio
 
-class Lines(socketserver.StreamRequestHandler):
-    def handle(self):
-        for line in self.rfile:
-            self.wfile.write(line)
+async def answer(reader, writer):
+    try:
+        while line := await reader.readline():
+            writer.write(line)
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
 
-class Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    request_queue_size = 200
+async def main():
+    server = await asyncio.start_server(answer, "", 8000, backlog=1000)
+    await server.serve_forever()
 
-Server(("", 8000), Lines).serve_forever()
+asyncio.run(main())
 """
 CONNECT = """
 import socket, sys
@@ -166,8 +171,7 @@ def says(connection: subprocess.Popen[str], word: str) -> str:
 
 
 def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, client: Client) -> None:
-    """The other firewall knows nothing of them, and would drop them. They are older than the switch takes to look
-    through its cache: what began in the last moment before is not promised."""
+    """The other firewall knows nothing of them, and would drop them."""
     with ExitStack() as stack:
         firewalls = [stack.enter_context(plain(lab, number, TENANTS, STATEFUL)) for number in range(2)]
         carry(client, range(2), stateful=True)
@@ -175,7 +179,6 @@ def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, clien
         talkers = [stack.enter_context(talker(lab, port)) for port in range(30000, 30012)]
         stack.callback(lambda: [each.kill() for each in talkers])
         assert [says(each, "before") for each in talkers] == ["before"] * len(talkers)
-        lab.ovs.appctl("revalidator/wait")
         drains = [carrier(0), carrier(1, state="draining")]
         generation = client.set_spread("pop1", drains, stateful=True)
         until(lambda: client.spread("pop1").enforced >= generation, "the draining is not enforced")
@@ -187,3 +190,69 @@ def test_connections_of_a_stateful_firewall_outlive_its_draining(lab: Lab, clien
         assert [says(each, "after") for each in talkers] == ["after"] * len(talkers)
         newer = firewalls[1].forwarded() - quiet - kept
         assert newer <= 2 * kept, "new connections went to the draining firewall"
+
+
+MANY = """
+import asyncio, json, sys
+EVERY_S, SAYS_EVERY_S, PATIENCE_S = 0.004, 0.2, 20
+
+async def talk(port, begun, ending):
+    reader, writer = await asyncio.open_connection("198.51.100.10", 8000, local_addr=("192.0.2.1", port))
+    begun.append(port)
+    last = False
+    while not last:
+        last = ending.is_set()
+        writer.write(b"still there?\\n")
+        assert await reader.readline() == b"still there?\\n"
+        await asyncio.sleep(SAYS_EVERY_S)
+
+async def patient(port, begun, ending):
+    talking = asyncio.create_task(talk(port, begun, ending))
+    await asyncio.wait([talking, asyncio.create_task(ending.wait())], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait_for(talking, PATIENCE_S)
+
+async def main():
+    begun, ending, told = [], asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, told.set)
+    talking, said = [], False
+    while not told.is_set():
+        talking.append(asyncio.create_task(patient(31000 + len(talking), begun, ending)))
+        if len(begun) >= 20 and not said:
+            print("under way", flush=True)
+            said = True
+        await asyncio.sleep(EVERY_S)
+    ending.set()
+    ends = await asyncio.gather(*talking, return_exceptions=True)
+    print(json.dumps({"begun": len(talking), "cut": [repr(end) for end in ends if end is not None]}))
+
+asyncio.run(main())
+"""
+
+
+def test_no_connection_is_cut_while_firewalls_come_and_go(lab: Lab, client: Client) -> None:
+    """Connections begin all the time, also in the very moments in which buckets move, and every one is answered to the
+    end. Each firewall drops what it saw no beginning of."""
+    with ExitStack() as stack:
+        firewalls = [stack.enter_context(plain(lab, number, TENANTS, STATEFUL)) for number in range(3)]
+        carry(client, range(2), stateful=True)
+        until(lambda: connected(lab, 1) == 1, "no connection passes")
+        command = ["ip", "netns", "exec", lab.layout.namespace("outside"), "python3", "-c", MANY]
+        many = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        stack.callback(many.kill)
+        assert many.stdout is not None
+        assert many.stdout.readline() == "under way\n"
+        for members in (
+            [carrier(0), carrier(1), carrier(2)],
+            [carrier(0), carrier(1, state="draining"), carrier(2)],
+            [carrier(0), carrier(1), carrier(2)],
+            [carrier(0, state="draining"), carrier(1, state="draining"), carrier(2)],
+        ):
+            generation = client.set_spread("pop1", members, stateful=True)
+            until(lambda wanted=generation: client.spread("pop1").enforced >= wanted, "a move is not enforced")
+            time.sleep(1.0)  # connections go on beginning
+        told, _ = many.communicate("end\n", timeout=PATIENCE_S)
+        found = json.loads(told.splitlines()[-1])
+        assert found["begun"] > 100
+        assert found["cut"] == []
+        assert all(each.forwarded() > 100 for each in firewalls)

@@ -25,7 +25,6 @@ from orchestrator.compile import oxm
 from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.compile.meters import Meter
 from orchestrator.compile.pipeline import Table
-from orchestrator.compile.spreadpipeline import NOTED_COOKIE, SpreadTable
 from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, groupmods, messages, meters, smallchange
@@ -97,7 +96,7 @@ class OpenFlowDriver:
             self._show_fragments()
         stats = self._read(cookies)
         stamps = self._stamps(stats.flows)
-        flows = stats.flows.take(~(stamps | _noted(stats.flows)))
+        flows = stats.flows.take(~stamps)
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
             flows = FlowTable.joined((flows, self._read_groups()))
         if (flows.table == Table.METERS).any():
@@ -269,11 +268,6 @@ class OpenFlowDriver:
     def _stamp_row(self, stamp: Stamp) -> Flow:
         """No packet meets the stamp: nothing goes to its table."""
         return Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))
-
-
-def _noted(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    """Which rows a spreading switch has written itself: they are no part of any program."""
-    return np.asarray((flows.cookie == np.uint64(NOTED_COOKIE)) & (flows.table == SpreadTable.NOTED))
 
 
 def _read_stamp(stamps: list[Flow]) -> Stamp | None:

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.enforce.drivers.openflow.fake import fields, multipath
+from orchestrator.enforce.drivers.openflow.fake import fields, multipath, tracking
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.fields import BY_NAME, Match
+from orchestrator.enforce.drivers.openflow.fake.tracking import Track
 
 IN_PORT, LOCAL, PORTS_END = 0xFFFFFFF8, 0xFFFFFFFE, 0xFF00
 """Output ports: back where the packet came from; the switch itself; the first number that is no ordinary port."""
@@ -32,7 +33,7 @@ _UNKNOWN_INSTRUCTIONS = {
     **dict.fromkeys((2, 3, 5, 6), Reason.UNSUPPORTED_INSTRUCTION),
 }
 
-READ_ONLY = frozenset({"conj_id", "eth_type", "ip_frag", "ip_proto", "tcp_flags"})
+READ_ONLY = frozenset({"conj_id", "ct_mark", "eth_type", "ip_frag", "ip_proto", "tcp_flags"})
 """Fields that no action can change."""
 
 
@@ -112,7 +113,7 @@ class Report:
     octets: int
 
 
-Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction | Multipath | Resubmit | Report
+Action = Output | ToGroup | OutputRegister | SetField | CopyField | Conjunction | Multipath | Resubmit | Report | Track
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ def _read_copy_field(whole: bytes) -> CopyField:
     return CopyField(source[0].name, source_at, target[0].name, target_at, bits)
 
 
-def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction | Multipath | Resubmit | Report:
+def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction | Multipath | Resubmit | Report | Track:
     vendor, subtype = struct.unpack_from("!IH", whole, 4)
     if vendor != NICIRA_VENDOR:
         raise Complaint(Reason.BAD_EXPERIMENTER)
@@ -235,6 +236,8 @@ def _read_experimenter(whole: bytes) -> OutputRegister | Conjunction | Multipath
         return _read_resubmit(whole)
     if subtype == CONTROLLER and len(whole) == 32:
         return _read_report(whole)
+    if subtype == tracking.CT and len(whole) >= 24:
+        return tracking.read_track(whole)
     raise Complaint(Reason.BAD_EXPERIMENTER_TYPE)
 
 
@@ -288,4 +291,4 @@ def is_possible(action: Action, values: Mapping[str, int]) -> bool:
         return fields.is_there(BY_NAME[action.field], values)
     if isinstance(action, CopyField):
         return all(fields.is_there(BY_NAME[name], values) for name in (action.source, action.target))
-    return True
+    return tracking.can_track(values) if isinstance(action, Track) else True

@@ -77,7 +77,8 @@ def _need(field: str, *values: int) -> Need:
 _ARP = (_need("eth_type", 0x0806, 0x8035),)
 _IPV4 = (_need("eth_type", 0x0800),)
 _IPV6 = (_need("eth_type", 0x86DD),)
-_IP = (_need("eth_type", 0x0800, 0x86DD),)
+IP_TYPES = (0x0800, 0x86DD)
+_IP = (_need("eth_type", *IP_TYPES),)
 _NOT_LATER = _need("ip_frag", 0, 1)
 _TCP, _UDP, _SCTP = ((*_IP, _need("ip_proto", number), _NOT_LATER) for number in (6, 17, 132))
 _ICMP = (*_IPV4, _need("ip_proto", 1))
@@ -125,6 +126,7 @@ FIELDS = (
     Field("arp_sha", OPENFLOW, 24, 6, 48, True, _ARP),
     Field("arp_tha", OPENFLOW, 25, 6, 48, True, _ARP),
     *(Field(f"packet_reg{number}", PACKET_REGISTER, number, 8, 64, True) for number in range(8)),
+    Field("ct_mark", NICIRA, 107, 4, 32, True),
     Field("metadata", OPENFLOW, 2, 8, 64, True),
 )
 """In the order in which the switch writes a match."""

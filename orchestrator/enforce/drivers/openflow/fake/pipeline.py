@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from orchestrator.enforce.drivers.openflow.fake import actions, multipath, rewrite
+from orchestrator.enforce.drivers.openflow.fake import actions, multipath, rewrite, tracking
 from orchestrator.enforce.drivers.openflow.fake.actions import (
     Action,
     CopyField,
@@ -19,13 +19,14 @@ from orchestrator.enforce.drivers.openflow.fake.actions import (
 )
 from orchestrator.enforce.drivers.openflow.fake.groups import Group
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable
+from orchestrator.enforce.drivers.openflow.fake.tracking import Connection, Track
 from orchestrator.enforce.drivers.openflow.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """How a frame went: the entry met in each table, in order, and the frames sent, by port number. `reports` are the
-    entries that show it to controllers, and how many octets of it.
+    entries that show it to controllers, and how many octets of it; `begun` connections that are remembered, by mark.
 
     The last table had no entry for it if `missed`; then it was dropped there.
     """
@@ -34,6 +35,7 @@ class Trace:
     sent: tuple[tuple[int, bytes], ...]
     missed: bool
     reports: tuple[tuple[Entry, int], ...] = ()
+    begun: Mapping[Connection, int] = field(default_factory=dict)
 
     @property
     def cookies(self) -> tuple[int, ...]:
@@ -44,22 +46,33 @@ class Trace:
 class Journey:
     """One frame under way: its header fields and registers as they are now, and what was sent so far."""
 
-    def __init__(self, frame: bytes, headers: Headers, in_port: int, groups: Mapping[int, Group]) -> None:
+    def __init__(
+        self,
+        frame: bytes,
+        headers: Headers,
+        in_port: int,
+        groups: Mapping[int, Group],
+        connections: Mapping[Connection, int],
+    ) -> None:
         self._frame = frame
         self._headers = headers
         self._in_port = in_port
         self._groups = groups
+        self._connections = connections
         self._values = {**headers.values, "in_port": in_port}
         self._sent: list[tuple[int, bytes]] = []
         self._met: list[Entry] = []
         self._reports: list[tuple[Entry, int]] = []
+        self._begun: dict[Connection, int] = {}
         self._tables: Mapping[int, FlowTable] = {}
 
     def through(self, tables: Mapping[int, FlowTable]) -> Trace:
         """From table 0 to the end. Raises `Ambiguous`."""
         self._tables = tables
         missed = not self._visit(0)
-        return Trace(tuple(self._met), tuple(self._sent), missed=missed, reports=tuple(self._reports))
+        return Trace(
+            tuple(self._met), tuple(self._sent), missed=missed, reports=tuple(self._reports), begun=self._begun
+        )
 
     def _visit(self, table: int | None) -> bool:
         """From a table to the end of the way from there; False where a table had no entry for the packet."""
@@ -93,6 +106,19 @@ class Journey:
             self._visit(action.table)
         elif isinstance(action, Report):
             self._reports.append((self._met[-1], action.octets))
+        elif isinstance(action, Track):
+            self._track(action)
+
+    def _track(self, action: Track) -> None:
+        """Have a copy of the packet go on with what is known of its connection, or have the connection remembered."""
+        connection = tracking.connection(action.zone, self._values)
+        if action.mark is not None:
+            self._begun[connection] = action.mark
+        else:
+            before = dict(self._values)
+            self._values[tracking.MARK] = self._begun.get(connection, self._connections.get(connection, 0))
+            self._visit(action.table)
+            self._values = before
 
     def _hand_to(self, group: Group) -> None:
         """Have a bucket do its actions; what they write is not seen behind the group."""

@@ -18,6 +18,7 @@ from orchestrator.enforce.drivers.openflow.fake.fields import Match
 from orchestrator.enforce.drivers.openflow.fake.groups import Group, GroupMod
 from orchestrator.enforce.drivers.openflow.fake.pipeline import Journey, Trace
 from orchestrator.enforce.drivers.openflow.fake.table import Entry, FlowTable, covers
+from orchestrator.enforce.drivers.openflow.fake.tracking import Connection
 from orchestrator.enforce.drivers.openflow.messages import ALL_TABLES, Fragments, Role
 
 RESET_COUNTS = 1 << 2
@@ -61,6 +62,7 @@ class FakeSwitch:
         self.lock = threading.RLock()
         self.tables: dict[int, FlowTable] = {}
         self.groups: dict[int, Group] = {}
+        self.connections: dict[Connection, int] = {}
         self.meters: dict[int, bytes] = {}
         self.fragments = Fragments.NORMAL
         self.generation: int | None = None
@@ -76,6 +78,7 @@ class FakeSwitch:
                 entry.packets += 1
                 entry.octets += len(frame)
                 entry.used = self.clock()
+            self.connections.update(trace.begun)
             for entry, octets in trace.reports:
                 for tell in list(self.report_watchers):
                     tell(entry, frame[:octets])
@@ -85,7 +88,9 @@ class FakeSwitch:
     def trace(self, frame: bytes, in_port: str) -> Trace:
         """What would become of a frame, and why; nothing is counted."""
         with self.lock:
-            return Journey(frame, self._seen(frame), self.ports[in_port], self.groups).through(self.tables)
+            return Journey(frame, self._seen(frame), self.ports[in_port], self.groups, self.connections).through(
+                self.tables
+            )
 
     def _seen(self, frame: bytes) -> headers.Headers:
         """The frame's headers; unless told to match fragments, a switch sees no ports in any of them."""
