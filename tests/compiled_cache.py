@@ -1,14 +1,14 @@
 """A policy compiled for a flow cache, and the law that it must obey.
 
 The law: what the cache decides of a packet, the oracle decides too, and the cache counts it for whom the packet filter
-would have counted it; all else it leaves alone.
+would have counted it; all else it leaves alone, and so it does what a rule that logs decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compiled_filter import carried, counted_under
+from compiled_filter import carried, counted_under, logs
 
 from orchestrator.compile.cacherows import CacheRow, Verdict
 from orchestrator.compile.comments import comment
@@ -42,3 +42,4 @@ def check(policy: Policy, rows: Sequence[CacheRow], packets: Iterable[Packet]) -
             decision = decide(policy, packet)
             found = row.verdict is Verdict.PERMIT, [in_words(cookie) for cookie in row.counts]
             assert found == (decision.permitted, counted_under(policy, decision)), packet
+            assert not any(logs(policy, step) for step in decision.steps), packet

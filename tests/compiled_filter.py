@@ -1,7 +1,8 @@
 """A policy compiled for packet filters, and the law that they must obey.
 
-The law: whatever the oracle decides for a packet, iptables and nftables do; and what the packet was counted under are,
-one by one, the comments of the rules, defaults and return-traffic rules that the oracle names.
+The law: whatever the oracle decides for a packet, iptables and nftables do; what the packet was counted under are, one
+by one, the comments of the rules, defaults and return-traffic rules that the oracle names; and it was reported under
+those of the rules that log.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.formats.express import NO_PACKETS
-from orchestrator.policy.model import RETURN_RULE_ID, Direction, Packet, Policy
-from orchestrator.policy.oracle import Decision, Step, decide
+from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Packet, Policy, ReturnTraffic, Tenant
+from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, ask, decide, matches
 
 TCP, UDP = 6, 17
 
@@ -32,7 +33,7 @@ def check_nftables(policy: Policy, packets: Iterable[Packet] | None = None) -> N
     for packet in filter(carried, policy_packets(policy) if packets is None else packets):
         for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
             journey = ruleset.send(packet, hidden)
-            _check(policy, packet, journey.accepted, journey.comments)
+            _check(policy, packet, journey.accepted, journey.comments, journey.reported)
 
 
 def check_iptables(policy: Policy, packets: Iterable[Packet] | None = None) -> None:
@@ -45,12 +46,34 @@ def check_iptables(policy: Policy, packets: Iterable[Packet] | None = None) -> N
     for packet in filter(carried, policy_packets(policy) if packets is None else packets):
         for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
             journey = rulesets[packet.family].send(packet, hidden)
-            _check(policy, packet, journey.accepted, journey.comments)
+            _check(policy, packet, journey.accepted, journey.comments, journey.reported)
 
 
-def _check(policy: Policy, packet: Packet, accepted: bool, comments: list[str]) -> None:
+def _check(policy: Policy, packet: Packet, accepted: bool, comments: list[str], reported: list[str]) -> None:
     decision = decide(policy, packet)
     assert (accepted, comments) == (decision.permitted, counted_under(policy, decision)), f"{packet}: {decision}"
+    logging = [_comment(policy, step) for step in decision.steps if logs(policy, step)]
+    assert reported == logging, f"{packet}: {decision}"
+
+
+def logs(policy: Policy, step: Step) -> bool:
+    """Whether the rule that decided a step asks for a report."""
+    if step.rule is None or step.rule == RETURN_RULE_ID:
+        return False
+    tenant = next((each for each in policy.tenants if each.id == step.tenant), None)
+    rules = policy.operator if tenant is None else tenant.acl.rules
+    return next(rule.log for rule in rules if rule.id == step.rule)
+
+
+def reported_denial(policy: Policy, tenant: Tenant, packet: Packet) -> list[str]:
+    """The comment of the rule that denies a packet to a tenant at a firewall server, if it logs."""
+    operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
+    if operator is not None or any(matches(rule, packet, {}) for rule in RETURN_RULES):
+        step = Step(None, None, operator.action, operator.id) if operator is not None else None
+    else:
+        step = ask(tenant.acl, packet, Direction.INGRESS, ReturnTraffic.EXPLICIT, tenant.id)
+    denied = step is not None and step.action is Action.DENY and logs(policy, step)
+    return [_comment(policy, step)] if step is not None and denied else []
 
 
 def counted_under(policy: Policy, decision: Decision) -> list[str]:

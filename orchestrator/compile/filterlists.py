@@ -54,7 +54,7 @@ WORLDS = tuple(World(family, later) for family in Family for later in (False, Tr
 
 
 class Line(NamedTuple):
-    """One row as a value: what it matches, what becomes of the packet, and the comment it counts under.
+    """One row as a value: what it matches, what becomes of the packet, the comment it counts under, whether it logs.
 
     Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest).
     """
@@ -70,6 +70,7 @@ class Line(NamedTuple):
     flags_mask: int
     permit: bool
     comment: str
+    log: bool = False
 
 
 class Stage(enum.Enum):
@@ -115,8 +116,14 @@ class FilterList:
             *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "flags_value", "flags_mask")),
             (rules.action == PERMIT).tolist(),
             (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), rules.number.tolist(), strict=True)),
+            (rules.log == 1).tolist(),
         )
         return map(Line._make, zip(*columns, strict=True))
+
+    def silent_permits(self) -> FilterList:
+        """The same list, in which only denies are reported: where a host behind reports what is permitted."""
+        log = np.where(self.rules.action == PERMIT, 0, self.rules.log).astype(np.uint8)
+        return replace(self, rules=replace(self.rules, log=log))
 
     def rows(self, world: World) -> FilterList:
         """The rows that can match in one world, rid of what every packet there has in common.

@@ -39,7 +39,7 @@ def firewall_cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) 
             space = Space.of(tuple(each.rows(world).lines()), world.family)
             found = plan(space)
             declared = Declarations()
-            declared.chain(each.name, PlanWriter(declared, each.name, space).rules(found))
+            declared.chain(each.name, PlanWriter(declared, each.name, space, each.tenant).rules(found))
             nftables += declared.lines
             dearest = max(dearest, dearest_way(found), key=lambda way: way.lookups * LOOKUP_NS + way.rules * RULE_NS)
     return FirewallCost(

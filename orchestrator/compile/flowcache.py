@@ -10,7 +10,8 @@ treat alike, with whom the packet filter would have counted them for:
                                            sender's rows alone, or receiver's     permit (rule 12)
 
 The entries of one rule are a block: they decide every packet that the block holds, so blocks may stand in any order.
-Where lists would meet in too many ways, their packets are deferred: an entry takes them out of the cache's hands.
+Where lists would meet in too many ways, their packets are deferred: an entry takes them out of the cache's hands. So it
+does with packets that a rule with `log` decides, which the packet filter reports.
 
 `prove` goes the other way: it takes what each entry really decides and asks every list for its deciders.
 """
@@ -110,6 +111,7 @@ class _Lists:
         self._tenants = {tenant.id: tenant for tenant in policy.tenants}
         self._known: dict[tuple[str, Direction], Mapping[Family, RuleList]] = {}
         self.operator = {family: _operator_list(policy, family) for family in Family}
+        self._reporting = _reporting(policy)
         self._owned = {family: _owned(policy, family) for family in Family}
 
     def of(self, tenant: Tenant, direction: Direction, family: Family) -> RuleList:
@@ -136,6 +138,8 @@ class _Lists:
         rule = next((each for each in tenant.acl.rules if each.id == name.rule), None) if tenant else None
         if tenant is None or rule is None:
             return [], "there is no such rule"
+        if rule.log:
+            return [], "it logs, and what it decides the packet filter reports"
         boxes: list[Box] = []
         reasons: list[str] = []
         for family in Family:
@@ -149,12 +153,19 @@ class _Lists:
         replies = [_turned(box) for box in boxes if rule.action is Action.PERMIT]
         entries: list[CacheEntry] = []
         for box in (*boxes, *(turned for each in replies for turned in each)):
-            for entry in self.composed(box):
+            for entry in map(self._unless_reported, self.composed(box)):
                 if not any(before.box.contains(entry.box) for before in entries):
                     entries.append(entry)
         if all(entry.verdict is Verdict.DEFER for entry in entries):
             return [], "; ".join(dict.fromkeys(reasons)) or "too many rules meet its packets"
         return entries, ""
+
+    def is_reported(self, entry: CacheEntry) -> bool:
+        """Whether a rule that logs decides an entry's packets."""
+        return not self._reporting.isdisjoint(entry.counts)
+
+    def _unless_reported(self, entry: CacheEntry) -> CacheEntry:
+        return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
 
     def composed(self, box: Box) -> Iterator[CacheEntry]:
         """Whatever the lists decide for the whole packets of a box, in the order in which it must be asked."""
@@ -277,7 +288,7 @@ def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
         before = [each.box for each in entries[:place] if each.box.overlaps(entry.box)]
         for decided in remaining((entry.box,), before):
             found = _decided(lists, decided)
-            if found != (entry.verdict, entry.counts):
+            if found != (entry.verdict, entry.counts) or lists.is_reported(entry):
                 raise NotTheSame(f"entry {place} of the flow cache would decide packets that are decided otherwise")
 
 
@@ -319,6 +330,14 @@ def _operator_list(policy: Policy, family: Family) -> RuleList:
     ]
     rows = [Row(box, rule.action is Action.PERMIT, rule, position) for box, rule, position in boxes]
     return RuleList([*rows, Row(everything(family), False, None, len(policy.operator))])
+
+
+def _reporting(policy: Policy) -> frozenset[int]:
+    """The cookies of the rules that log."""
+    found = [(Kind.OPERATOR_RULE, policy.operator_numbers[rule.id]) for rule in policy.operator if rule.log]
+    for tenant in policy.tenants:
+        found += [(Kind.RULE, tenant.rule_numbers[rule.id]) for rule in tenant.acl.rules if rule.log]
+    return frozenset(Cookie(Tier.SERVER, *each).pack() for each in found)
 
 
 def _owned(policy: Policy, family: Family) -> Mapping[TenantId, spans.Spans]:

@@ -3,9 +3,10 @@
     for every prefix of a tenant   the operator's rules, what is established, its ingress list, its default
 
 so each packet to a tenant that is here has a row, which says what `policy/prefilter.py` says and who counts it. Rows
-are those of a flow cache (`cacherows.py`), in a table of their own. Prefixes are exclusive, so tenants do not meet, and
-in what order their rows stand among each other means nothing. Packets to others find no row, neither do those to a
-tenant whose list there is no room for: the filter behind decides both.
+are those of a flow cache (`cacherows.py`), in a table of their own. What a rule with `log` denies is deferred to the
+filter, which reports it. Prefixes are exclusive, so tenants do not meet, and in what order their rows stand among each
+other means nothing. Packets to others find no row, neither do those to a tenant whose list there is no room for: the
+filter behind decides both.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def _row(line: Line, prefix: Prefix) -> Iterator[CacheRow]:
         return
     owner = read_comment(line.comment)
     assert owner is not None
+    verdict = Verdict.PERMIT if line.permit else Verdict.DEFER if line.log else Verdict.DENY
     yield CacheRow(
         prefix.family,
         Span(line.source.network, line.source.last),
@@ -87,6 +89,6 @@ def _row(line: Line, prefix: Prefix) -> Iterator[CacheRow]:
         Span(*line.destination_ports) if line.icmp_code < 0 else Span(line.icmp_code, line.icmp_code),
         _EVERY_PROTOCOL if line.protocol < 0 else Span(line.protocol, line.protocol),
         (line.flags_value, line.flags_mask),
-        Verdict.PERMIT if line.permit else Verdict.DENY,
-        (Cookie(Tier.SERVER, *owner).pack(),),
+        verdict,
+        () if verdict is Verdict.DEFER else (Cookie(Tier.SERVER, *owner).pack(),),
     )

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from orchestrator.compile import filterlogs
 from orchestrator.compile.filterlists import WORLDS, FilterList, Line, Stage, World, filter_lists
 from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
+from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action, Policy, TcpFlag
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
@@ -49,12 +51,18 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
 def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
     """The same, chain by chain: the rules of FORWARD and of each chain of ours, by name. Raises as `iptables_texts`."""
     lists = filter_lists(policy)
-    return {family: _chains(lists, family) for family in Family}
+    return {family: _chains(lists, family, policy.log_limit) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
-    """How many lines some lists take, both IP versions together: a line a match, and one for each default."""
-    return sum(len(each.rows(world).rules) + (each.default is not None) for each in lists for world in WORLDS)
+    """How many lines some lists take, both IP versions together: a line a match, one more where it logs, and one for
+    each default."""
+    found = 0
+    for each in lists:
+        for world in WORLDS:
+            rules = each.rows(world).rules
+            found += len(rules) + int((rules.log == 1).sum()) + (each.default is not None)
+    return found
 
 
 _HEADERS = {
@@ -83,13 +91,13 @@ def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
     return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
 
 
-def _chains(lists: Sequence[FilterList], family: Family) -> Mapping[str, tuple[str, ...]]:
+def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
     chains: dict[str, tuple[str, ...]] = {FORWARD: _FIRST_RULES[family]}
     for world in (World(family, later=False), World(family, later=True)):
-        chains["later" if world.later else "whole"] = tuple(_way(lists, world))
+        chains["later" if world.later else "whole"] = tuple(_way(lists, world, limit))
         for each in lists:
             if each.stage is not Stage.OPERATOR:
-                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world))
+                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limit))
     return chains
 
 
@@ -97,14 +105,14 @@ def _chain(each: FilterList, world: World) -> str:
     return f"{each.name}_later" if world.later else each.name
 
 
-def _way(lists: Sequence[FilterList], world: World) -> Iterator[str]:
+def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator[str]:
     """A packet's way: the operator's rules, the lists that its addresses lead to, and out to whoever is not ours."""
     owned = {stage: list(_owned(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not world.later:
         yield from _HEADERS[world.family]
     for each in lists:
         if each.stage is Stage.OPERATOR:
-            yield from _list_rules(each.rows(world), world)
+            yield from _list_rules(each.rows(world), world, limit)
     for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
         for each, prefix in owned[stage]:
             yield _rule(*_address(option, prefix), f"-j {_chain(each, world)}")
@@ -118,11 +126,13 @@ def _owned(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterato
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
 
 
-def _list_rules(each: FilterList, world: World) -> Iterator[str]:
+def _list_rules(each: FilterList, world: World, limit: LogLimit) -> Iterator[str]:
     permit, deny = _TARGETS[each.stage]
     for line in each.lines():
-        target = permit if line.permit else deny
-        yield _rule(*_matches(line, world.family), _comment(line.comment), f"-j {target}")
+        matches, target = tuple(_matches(line, world.family)), permit if line.permit else deny
+        if line.log:
+            yield _rule(*matches, filterlogs.iptables_words(each.tenant, limit, line.comment))
+        yield _rule(*matches, _comment(line.comment), f"-j {target}")
     if each.default is not None:
         target = permit if each.default is Action.PERMIT else deny
         yield _rule(_comment(each.default_comment), f"-j {target}")

@@ -59,7 +59,7 @@ class PacketDesk:
             if not unit.packet_log.begin(enforcer, report.number, report.lost):
                 return 0
             names = self._names_of(unit.domains.policy(domain), domain)
-            hosts = {host.name for host in unit.domains.hosts(domain)}
+            hosts = {host.name for host in unit.domains.hosts(domain)} | unit.firewalls.names(domain)
             found = list(_records(report.seen, names, hosts, unit.now))
             unit.packet_log.append(domain, found)
         for sink in self._sinks:

@@ -2,7 +2,7 @@
 
     service ──▶ Watch ──goal──▶ Loop ◀──▶ driver ◀──▶ nftables or iptables of this network namespace
        ▲                          │
-       └──────── Reporter ◀───────┘  point, hits;  load and health beside
+       └──────── Reporter ◀───────┘  point, hits;  load, health and packets of rules that log beside
 
 The order of a start is what makes it safe: the filter is made to drop everything that is forwarded, unless it already
 holds a program of ours, then forwarding is switched on, then the copy of the program on the disk is loaded, then the
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Protocol, runtime_checkable
@@ -31,11 +32,13 @@ from orchestrator.client.records import Held
 from orchestrator.enforce import load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
+from orchestrator.enforce.drivers.filters.nflog import PacketReports
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
+from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
 from orchestrator.enforce.standing import Device, Goal, Point, PointState, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.trial import TrialOffice, Trier
@@ -54,7 +57,7 @@ TRY_EVERY_S = 0.2
 _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
-class Service(ReportSink, CountSink, TrialOffice, Protocol):
+class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
     """What the agent asks of the service: `orchestrator.client.Client` has it."""
 
     def follow_program(
@@ -144,6 +147,9 @@ class Agent:
         self._watch = Watch(_Programs(service), self._of, self._aim, known=kept, patience=settings.membership.patience)
         self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S)
+        self._lookout = Lookout(service, domain, credentials.enforcer)
+        self._packets = PacketReports(partial(self._lookout.seen, name))
+        self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)
         self._reading = load.read(time.monotonic(), settings.interfaces)
         self._held: int | None = None
@@ -163,8 +169,12 @@ class Agent:
             self._take_over()
         except TryAgain as error:
             log.warning("agent.alone", error=str(error), generation=self._first.generation)
-        for part in (self._reporter, self._counts, self._watch, self._keeping, self._telling):
+        for part in (self._reporter, self._counts, self._watch, self._keeping, self._telling, self._reporting):
             part.start()
+        try:
+            self._packets.start()
+        except Missing as error:
+            self._say("log", f"packets of rules that log are not reported: {error}")
         if self._trying is not None:
             self._trying.start()
         log.info("agent.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
@@ -174,6 +184,8 @@ class Agent:
         self._watch.stop()
         self._loop.stop()
         self._telling.stop()
+        self._packets.stop()
+        self._reporting.stop()
         if self._trying is not None:
             self._trying.stop()
         self._reporter.stop()
@@ -225,6 +237,8 @@ class Agent:
     def _point(self, point: Point) -> None:
         self._say("filter", point.error)
         self._held = point.generation if point.state is PointState.ENFORCED else None
+        if self._trying is not None:
+            self._trying.poke()
         self._reporter.point(point)
 
     def _keep(self) -> None:

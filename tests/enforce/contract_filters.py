@@ -81,12 +81,12 @@ def ports(low: int, high: int | None = None) -> tuple[PortRange, ...]:
 
 
 SHOP = (
-    Rule(RuleId("bad"), DENY, source=of("192.0.2.128/25", "2001:db8:ffff:bad::/64")),
+    Rule(RuleId("bad"), DENY, source=of("192.0.2.128/25", "2001:db8:ffff:bad::/64"), log=True),
     Rule(RuleId("web"), PERMIT, protocol=TCP, destination=of("198.51.100.10", "2001:db8:100::10"),
          destination_ports=ports(80)),
     Rule(RuleId("high"), DENY, protocol=TCP, destination_ports=ports(1000, 1999)),
     Rule(RuleId("any"), PERMIT, source=of("192.0.2.0/26", "2001:db8:ffff:1::/64"), protocol=TCP),
-    Rule(RuleId("dns"), PERMIT, protocol=UDP, source_ports=ports(1024, 65535), destination_ports=ports(53)),
+    Rule(RuleId("dns"), PERMIT, protocol=UDP, source_ports=ports(1024, 65535), destination_ports=ports(53), log=True),
     Rule(RuleId("echo"), PERMIT, protocol=ICMP, icmp_type=8),
     Rule(RuleId("echo6"), PERMIT, protocol=ICMPV6, icmp_type=128, icmp_code=0),
     Rule(RuleId("gre"), PERMIT, protocol=47, source=of("192.0.2.66")),

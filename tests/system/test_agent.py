@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 
@@ -198,6 +199,7 @@ def test_the_life_of_a_firewall(vnf: Vnf, packets: list[Packet]) -> None:
     assert vnf.is_forwarding()
     assert wrong(vnf, WHOLE, packets) == []
     _counts_are_those_of_the_rules(vnf, packets)
+    _log_names_the_rules(vnf, packets)
 
     vnf.end_agent(signal.SIGTERM)  # asked to end, it leaves the filter as it is
     assert wrong(vnf, WHOLE, packets) == []
@@ -237,6 +239,21 @@ def _counts_are_those_of_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
     # and the service is told of the tier of firewalls, from the first reading on that it knows of
     eventually(lambda: bool(vnf.router.fire(packets)) and _told(vnf) > 0, vnf)
     assert _told(vnf) <= _by_kind(vnf)[Kind.RULE]
+
+
+def _log_names_the_rules(vnf: Vnf, packets: Sequence[Packet]) -> None:
+    """The rules that log have shown packets, each one that it decides, on this firewall; no other rule has."""
+    decided = {(str(step.rule), packet) for packet in packets for step in decide(WHOLE, packet).steps}
+    logging = {rule.id for rule in WHOLE.tenants[0].acl.rules if rule.log}
+    wanted = {(rule, each.source, each.destination_port) for rule, each in decided if rule in logging}
+
+    def reported() -> set[tuple[str, int, int]]:
+        found = vnf.ask(lambda client: client.packet_log("shop"))
+        assert {record["host"] for record in found} <= {"fw1"}
+        return {(record["rule"], int(ip_address(record["source"])), record["destination_port"]) for record in found}
+
+    eventually(lambda: {rule for rule, *_ in reported()} == {rule for rule, *_ in wanted}, vnf)
+    assert reported() <= wanted
 
 
 def _told(vnf: Vnf) -> int:

@@ -10,6 +10,7 @@ from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.words import ICMP_NAME
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.loglimit import LogLimit
 from orchestrator.policy.model import Action
 
 LATER = {Family.IPV4: "ip frag-off & 0x1fff != 0", Family.IPV6: "frag frag-off != 0"}
@@ -29,8 +30,9 @@ which nft takes them."""
 class ListTable:
     """One IP version's table under way."""
 
-    def __init__(self, family: Family, lists: Sequence[FilterList], planned: Planned) -> None:
+    def __init__(self, family: Family, lists: Sequence[FilterList], planned: Planned, limit: LogLimit) -> None:
         self.family = family
+        self.limit = limit
         self.planned = planned
         self.operator = [each for each in lists if each.stage is Stage.OPERATOR]
         self.tenants = [each for each in lists if each.stage is not Stage.OPERATOR and self.prefixes(each)]
@@ -47,7 +49,9 @@ class ListTable:
         """The chain of a list, behind some rules."""
         space = Space.of(tuple(each.rows(world).lines()), world.family)
         name = named(each.name + suffix, world)
-        writer = PlanWriter(self.declared, name, space, counted=not suffix)
+        if not suffix and any(line.log for line in space.lines):
+            self.declared.measure(each.tenant, self.limit)
+        writer = PlanWriter(self.declared, name, space, each.tenant, counted=not suffix)
         rules = [*first, *writer.rules(self.planned(space))]
         if each.default is not None:
             verdict = "accept" if each.default is Action.PERMIT else "drop"

@@ -44,7 +44,7 @@ def nftables_script(policy: Policy, planned: Planned = plan) -> str:
 def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family, Objects]:
     """What the two tables declare. Raises TooLarge and BadPolicy as `filter_lists` does."""
     lists = filter_lists(policy)
-    return {family: _Table(family, lists, planned).written() for family in Family}
+    return {family: _Table(family, lists, planned, policy.log_limit).written() for family in Family}
 
 
 def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:

@@ -9,7 +9,8 @@ routed to that server over an interface that all servers share (`REHOME`); what 
 here or dropped.
 
 The frame (hooks, dispatch, directory) and each tenant's part are made apart: they have no object in common, so what did
-not change need not be made again. Policy and meaning: `policy/prefilter.py`.
+not change need not be made again. Of rules that log, those that deny report; what is permitted the hosts report.
+Policy and meaning: `policy/prefilter.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, P
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.model import ESTABLISHED
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.policy.protocols import TCP
@@ -45,15 +47,27 @@ Directory = Mapping[int, Sequence[Prefix]]
 
 
 def frame_objects(
-    operator: FilterList, lists: Sequence[FilterList], directory: Directory, misdirect: Misdirect
+    operator: FilterList,
+    lists: Sequence[FilterList],
+    directory: Directory,
+    misdirect: Misdirect,
+    limit: LogLimit = USUAL,
 ) -> Mapping[Family, Objects]:
     """What the two tables declare besides tenants' chains. `lists` are ingress lists of those who are served."""
-    return {family: _Frame(family, (operator, *lists), plan).written(directory, misdirect) for family in Family}
+    asked = _silent(operator, *lists)
+    return {family: _Frame(family, asked, plan, limit).written(directory, misdirect) for family in Family}
 
 
-def tenant_objects(operator: FilterList, ingress: FilterList, planned: Planned = plan) -> Mapping[Family, Objects]:
+def tenant_objects(
+    operator: FilterList, ingress: FilterList, planned: Planned = plan, limit: LogLimit = USUAL
+) -> Mapping[Family, Objects]:
     """What the two tables declare for one tenant, from its ingress list without pairs."""
-    return {family: _Part(family, (operator, ingress), planned).written() for family in Family}
+    asked = _silent(operator, ingress)
+    return {family: _Part(family, asked, planned, limit).written() for family in Family}
+
+
+def _silent(*lists: FilterList) -> tuple[FilterList, ...]:
+    return tuple(each.silent_permits() for each in lists)
 
 
 class _Frame(ListTable):

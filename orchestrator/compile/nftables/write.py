@@ -2,7 +2,8 @@
 
 A chain holds the rules of its plan in order. A part that several ways lead to is one chain, which `jump` leads to and
 which returns where nothing in it matched; a way that ends at a single row with nothing left to look at carries the
-verdict in the map itself. Every verdict has a counter beside it and the row's comment.
+verdict in the map itself. Every verdict has a counter beside it and the row's comment; that of a row that logs leads
+through a chain that reports the packet first.
 
 The name of a part follows from what it holds, which names the parts that it leads to in turn. So a changed rule makes a
 few parts anew, on the way from the list to the rule, and leaves all others as they are, by name and content.
@@ -14,12 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from orchestrator.compile import filterlogs
 from orchestrator.compile.filterlists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 from orchestrator.compile.nftables.space import Axis, Space
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.loglimit import LogLimit
 
 _NAME_BYTES = 8
 """How much of a digest is a name's. Two parts that shared one would be noticed, and the list refused."""
@@ -47,6 +50,10 @@ class Declarations:
         """A set of intervals."""
         self._block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_elements(elements)])
 
+    def measure(self, tenant: int, limit: LogLimit) -> None:
+        """What a tenant's rules that log may report."""
+        self._block(f"limit {filterlogs.measure(tenant)}", [filterlogs.measured(limit)])
+
     def chain(self, name: str, rules: Iterable[str]) -> None:
         self._block(f"chain {name}", rules)
 
@@ -68,11 +75,15 @@ def _elements(elements: Iterable[str]) -> list[str]:
 
 @dataclass(slots=True)
 class PlanWriter:
-    """Writes the plan of one list. `counted`: whether its verdicts have counters and comments."""
+    """Writes the plan of one list of a tenant (its number; 0: the operator).
+
+    `counted`: whether its verdicts have counters and comments, and rows that log report.
+    """
 
     declarations: Declarations
     name: str
     space: Space
+    tenant: int = 0
     counted: bool = True
     _chains: dict[int, str] = field(default_factory=dict)
 
@@ -92,7 +103,7 @@ class PlanWriter:
         line = self.space.lines[row]
         start = words.conditions(line, self._family, cut)
         counter, comment = (["counter"], [f'comment "{line.comment}"']) if self.counted else ([], [])
-        return " ".join([*start, *counter, _verdict(line), *comment])
+        return " ".join([*start, *counter, self._verdict(line), *comment])
 
     def _table(self, plan: Table) -> str:
         lines = [self.space.lines[row] for row in plan.rows]
@@ -102,7 +113,8 @@ class PlanWriter:
         return f"{' . '.join(masked)} vmap @{name}"
 
     def _element(self, key: str, line: Line) -> str:
-        return f'{key} comment "{line.comment}" : {_verdict(line)}' if self.counted else f"{key} : {_verdict(line)}"
+        comment = f' comment "{line.comment}"' if self.counted else ""
+        return f"{key}{comment} : {self._verdict(line)}"
 
     def _cut(self, plan: Cut) -> str:
         icmp = any(self._about_icmp(span.then) for span in plan.spans)
@@ -154,6 +166,11 @@ class PlanWriter:
         content = "\n".join(lines).encode()
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 
-
-def _verdict(line: Line) -> str:
-    return "accept" if line.permit else "drop"
+    def _verdict(self, line: Line) -> str:
+        verdict = "accept" if line.permit else "drop"
+        if not (line.log and self.counted):
+            return verdict
+        rules = [filterlogs.nftables_rule(self.tenant, line.comment), verdict]
+        name = self._named("l", rules)
+        self.declarations.chain(name, rules)
+        return f"goto {name}"

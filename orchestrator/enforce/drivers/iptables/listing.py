@@ -116,5 +116,12 @@ def _numbers(value: str) -> str:
     return _quoted(_NUMBER.sub(lambda number: str(int(number[0], 0)), value))
 
 
-_VALUES = {"-p": _protocol, "-s": _address, "-d": _address, "--u32": _numbers, "--comment": _quoted}
+_VALUES = {
+    "-p": _protocol,
+    "-s": _address,
+    "-d": _address,
+    "--u32": _numbers,
+    "--comment": _quoted,
+    "--nflog-prefix": _quoted,
+}
 """Options whose value is brought to a normal form. What follows others is kept as it is."""

@@ -104,7 +104,7 @@ class Netlink:
             refused = 0
             while True:
                 received = self._socket.recv(_RECEIVED_BYTES)
-                for kind, sequence, body in _messages(received):
+                for kind, sequence, body in replies(received):
                     if kind != _ERROR:
                         continue
                     refused = refused or -struct.unpack_from("=i", body)[0]
@@ -120,7 +120,7 @@ class Netlink:
         """What the kernel answers, message by message: kind and body behind the family. Raises as `commit`."""
         self._socket.send(message(kind, flags | (0 if flags & DUMP else ACK), family, body, sequence=1))
         while True:
-            for found, _sequence, inside in _messages(self._socket.recv(_RECEIVED_BYTES)):
+            for found, _sequence, inside in replies(self._socket.recv(_RECEIVED_BYTES)):
                 if found == _DONE:
                     return
                 if found == _ERROR:
@@ -175,8 +175,8 @@ def attributes(octets: bytes) -> Iterator[tuple[int, bytes]]:
         place += (length + 3) & ~3
 
 
-def _messages(octets: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Kind, number and body of each."""
+def replies(octets: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Kind, number and body of each message of a datagram."""
     place = 0
     while place + 16 <= len(octets):
         length, kind, _flags, sequence = struct.unpack_from("=IHHI", octets, place)

@@ -18,7 +18,10 @@ from orchestrator.policy.protocols import UDP
 
 PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "icmpv6": 58, "ipv6-icmp": 58, "sctp": 132}
 FLAGS = {"FIN": 1, "SYN": 2, "RST": 4, "PSH": 8, "ACK": 16, "URG": 32, "NONE": 0}
-MODULES = ("comment", "u32", "icmp6", *PROTOCOLS)
+MODULES = ("comment", "u32", "icmp6", "hashlimit", *PROTOCOLS)
+LIMITS = ("--hashlimit-upto", "--hashlimit-burst", "--hashlimit-name")
+"""Options that say how often a packet is reported; here every one is."""
+REPORTS = ("--nflog-prefix", "--nflog-group", "--nflog-size")
 ZERO_PROTOCOL = "6&255=0"
 """The u32 test of IPv4's protocol field, numbers in decimal: it needs no header behind."""
 
@@ -38,10 +41,12 @@ class Rule:
 
 @dataclass(slots=True)
 class Journey:
-    """What became of a packet, the comments that it was counted under, and the lines it was compared with."""
+    """What became of a packet, the comments that it was counted under, those under which it was reported, and the lines
+    it was compared with."""
 
     accepted: bool = False
     comments: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     lines: int = 0
 
 
@@ -74,7 +79,9 @@ class Table:
             rule.packets, rule.bytes = rule.packets + 1, rule.bytes + octets
             if line.comment is not None:
                 journey.comments.append(line.comment)
-            if not line.target:
+            if line.target == "NFLOG":
+                journey.reported.append(line.prefix)
+            if line.target in ("", "NFLOG"):
                 continue
             if line.target in ("ACCEPT", "DROP"):
                 return line.target
@@ -95,6 +102,7 @@ class _Line:
         six_later = packet.family is Family.IPV6 and packet.later_fragment
         self._protocol = hidden if six_later else packet.protocol
         self.comment: str | None = None
+        self.prefix = ""
         self.target = ""
         self.goto = False
         self._answers_so_far = True
@@ -113,6 +121,10 @@ class _Line:
             return None
         if word == "--comment":
             self.comment = next(self._words)
+            return None
+        if word in LIMITS or word in REPORTS:
+            value = next(self._words)
+            self.prefix = value if word == "--nflog-prefix" else self.prefix
             return None
         if word in ("-m", "-f", "--fragfirst"):
             return self._fragment(word)

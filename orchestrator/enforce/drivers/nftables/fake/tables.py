@@ -57,7 +57,7 @@ class Element(Counted):
 
 @dataclass(slots=True)
 class Set:
-    """A set or map: the statements of its declaration, and its elements."""
+    """A set, map or limit: the statements of its declaration, and its elements."""
 
     kind: str
     declared: list[str]
@@ -140,6 +140,8 @@ class Table:
                 for word in words:
                     if word.startswith("@") and not word.startswith("@th,"):
                         self.set(word[1:])
+                if words[:2] == ["limit", "name"]:
+                    self.set(words[2])
         for verdict in verdicts:
             if len(verdict) == 2:
                 self.chain(verdict[1])

@@ -38,7 +38,7 @@ class _Break(Exception):
 
 @dataclass(slots=True)
 class Journey:
-    """What became of a packet, the comments that it was counted under, and what it cost.
+    """What became of a packet, the comments that it was counted under and reported under, and what it cost.
 
     `mark` is what it carries in the end, `came_by` the interface that it came in by.
     """
@@ -47,6 +47,7 @@ class Journey:
     mark: int = 0
     came_by: str = ""
     comments: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     lookups: int = 0
     rules: int = 0
 
@@ -126,9 +127,8 @@ class _Walk:
             elif word == "comment":
                 comment = words[place + 1]
                 place += 1
-            elif words[place : place + 3] == ["meta", "mark", "set"]:
-                self.journey.mark = number(words[place + 3])
-                place += 3
+            elif taken := self._statement(words[place:]):
+                place += taken - 1
             elif word in ("iifname", "oifname"):
                 goes_by = self.ways.get(self.journey.mark, "")
                 if words[place + 1] != (self.journey.came_by if word == "iifname" else goes_by):
@@ -145,6 +145,20 @@ class _Walk:
             if comment is not None:
                 self.journey.comments.append(comment)
         return verdict
+
+    def _statement(self, words: list[str]) -> int:
+        """Do what a rule begins with, if it neither asks nor decides; the number of its words, 0 if it does. A limit
+        lets everything through here."""
+        if words[:2] == ["limit", "name"]:
+            self.table.set(words[2])
+            return 3
+        if words[:2] == ["log", "prefix"]:
+            self.journey.reported.append(words[2])
+            return 7
+        if words[:3] == ["meta", "mark", "set"]:
+            self.journey.mark = number(words[3])
+            return 4
+        return 0
 
     def _expression(self, words: list[str], place: int) -> tuple[int, bool, Verdict | None]:
         """A test, or a look-up in a verdict map: where it ends, whether it held, and the verdict."""

@@ -1,0 +1,46 @@
+"""How a packet filter reports what a rule with `log` decides: a copy of its beginning to group `GROUP` of NFLOG.
+
+    nftables   verdict ──▶ chain of the rule: limit of the tenant, log with the rule's comment; then the verdict
+    iptables   a line of the same matches in front: hashlimit of the tenant, -j NFLOG with the rule's comment
+
+Every tenant has one measure in each IP version, whatever the number of its rules, so its floods hide nobody else's
+packets. What is beyond it meets the same verdict, unreported. iptables keeps a measure by its name for as long as any
+rule uses it, so the name says how much it is.
+"""
+
+from __future__ import annotations
+
+from orchestrator.policy.loglimit import LogLimit
+
+GROUP = 4720
+"""The group of NFLOG that an enforcement point listens to in its network namespace."""
+OCTETS = 128
+"""So much of a packet is copied: its headers."""
+
+_UNSAID_BURST = 5
+_MICROSECONDS = 1_000_000
+
+
+def measure(tenant: int) -> str:
+    """The name of a tenant's measure in nftables (0: the operator's)."""
+    return f"logs_{tenant}"
+
+
+def measured(limit: LogLimit) -> str:
+    """What a measure of nftables lets through, as nft lists it: a burst of 5 packets it does not mention."""
+    burst = "" if limit.burst == _UNSAID_BURST else f" burst {limit.burst} packets"
+    return f"rate {limit.rate}/second{burst}"
+
+
+def nftables_rule(tenant: int, comment: str) -> str:
+    """The rule that reports, without a verdict of its own."""
+    return f'limit name "{measure(tenant)}" log prefix "{comment}" group {GROUP} snaplen {OCTETS}'
+
+
+def iptables_words(tenant: int, limit: LogLimit, comment: str) -> str:
+    """What follows the matches in the line that reports. iptables keeps whole microseconds between two packets, so
+    rates above 1,000 become the next that it can say."""
+    rate = _MICROSECONDS // (_MICROSECONDS // limit.rate)
+    name = f"{measure(tenant)}_{rate}_{limit.burst}"
+    upto = f"--hashlimit-upto {rate}/sec --hashlimit-burst {limit.burst} --hashlimit-name {name}"
+    return f'-m hashlimit {upto} -j NFLOG --nflog-prefix "{comment}" --nflog-group {GROUP} --nflog-size {OCTETS}'
