@@ -86,19 +86,57 @@ def allocate(chunking: Chunking, owned: Mapping[int, Sequence[Prefix]]) -> Alloc
     total = sum(len(chunking.span(prefix)) for prefixes in mine.values() for prefix in prefixes)
     if total > MOST_CHUNKS:
         raise TooLarge(f"{total} chunks of /{chunking.length}, over {MOST_CHUNKS}: take larger ones", place="length")
-    tenants: dict[int, list[int]] = {}
-    for tenant, prefixes in mine.items():
-        for key in {key for prefix in prefixes for key in chunking.span(prefix)}:
-            tenants.setdefault(key, []).append(tenant)
-    cohort_of, cohorts = _cohorts([tenant for tenant, prefixes in mine.items() if prefixes], tenants.values())
-    keys = sorted(tenants)
-    return Allocation(
-        chunking,
-        np.array(keys, np.uint64),
-        np.array([cohort_of[tenants[key][0]] for key in keys], np.int64),
-        cohorts,
-        _over(chunking, mine, tenants),
-    )
+    met = _Met.of(chunking, mine)
+    cohort_of, cohorts = _cohorts([tenant for tenant, prefixes in mine.items() if prefixes], met.together())
+    begins = np.flatnonzero(met.begins)
+    numbers, index = np.unique(met.tenant[begins], return_inverse=True)
+    cohort = np.array([cohort_of[number] for number in numbers.tolist()], np.int64)[index]
+    return Allocation(chunking, met.key[begins], cohort, cohorts, _over(chunking, mine, met))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Met:
+    """Which tenants meet which chunks: rows of a `key` and a `tenant`, ascending, each once."""
+
+    key: U64
+    tenant: I64
+
+    @classmethod
+    def of(cls, chunking: Chunking, mine: Mapping[int, Sequence[Prefix]]) -> _Met:
+        spans = [(tenant, chunking.span(prefix)) for tenant, prefixes in mine.items() for prefix in prefixes]
+        count = np.array([len(span) for _, span in spans], np.int64)
+        first = np.array([span.start for _, span in spans], np.uint64)
+        within = np.arange(count.sum(), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
+        key = np.repeat(first, count) + within.astype(np.uint64)
+        tenant = np.repeat(np.array([each for each, _ in spans], np.int64), count)
+        order = np.lexsort((tenant, key))
+        key, tenant = key[order], tenant[order]
+        once = np.ones(len(key), np.bool_)
+        once[1:] = (key[1:] != key[:-1]) | (tenant[1:] != tenant[:-1])
+        return cls(key[once], tenant[once])
+
+    @property
+    def begins(self) -> npt.NDArray[np.bool_]:
+        """Whether a row is the first of its chunk."""
+        found = np.ones(len(self.key), np.bool_)
+        found[1:] = self.key[1:] != self.key[:-1]
+        return found
+
+    def together(self) -> Iterable[Sequence[int]]:
+        """Pairs of tenants that share a chunk: enough of them to know who is with whom."""
+        shared = np.flatnonzero(~self.begins)
+        pairs = np.stack([self.tenant[shared - 1], self.tenant[shared]], axis=1)
+        found: list[list[int]] = np.unique(pairs, axis=0).tolist()
+        return found
+
+    def tenants(self, key: int) -> list[int]:
+        """Those who meet a chunk."""
+        low, high = (
+            np.searchsorted(self.key, np.uint64(key), "left"),
+            np.searchsorted(self.key, np.uint64(key), "right"),
+        )
+        found: list[int] = self.tenant[low:high].tolist()
+        return found
 
 
 def _refuse_overlaps(mine: Mapping[int, Sequence[Prefix]]) -> None:
@@ -133,19 +171,20 @@ def _cohorts(
     return {tenant: index for index, group in enumerate(cohorts) for tenant in group}, cohorts
 
 
-def _over(
-    chunking: Chunking, mine: Mapping[int, Sequence[Prefix]], tenants: Mapping[int, Sequence[int]]
-) -> dict[int, int]:
-    """For each tenant, the addresses of its chunks that nobody owns; of a shared chunk each tenant is told all."""
+def _over(chunking: Chunking, mine: Mapping[int, Sequence[Prefix]], met: _Met) -> dict[int, int]:
+    """For each tenant, the addresses of its chunks that nobody owns; of a shared chunk each tenant is told all.
+
+    A prefix as large as a chunk leaves nothing of its chunks over.
+    """
     size = 1 << (chunking.family.bits - chunking.length)
-    used: dict[int, int] = dict.fromkeys(tenants, 0)
+    used: dict[int, int] = {}
     for prefixes in mine.values():
         for prefix in prefixes:
-            whole = 1 << (prefix.family.bits - prefix.length)
-            for key in chunking.span(prefix):
-                used[key] += min(whole, size)
+            if prefix.length > chunking.length:
+                key = chunking.key(prefix.network)
+                used[key] = used.get(key, 0) + (1 << (prefix.family.bits - prefix.length))
     over = {tenant: 0 for tenant, prefixes in mine.items() if prefixes}
-    for key, owners in tenants.items():
-        for tenant in owners:
-            over[tenant] += size - used[key]
+    for key, addresses in used.items():
+        for tenant in met.tenants(key):
+            over[tenant] += size - addresses
     return over
