@@ -74,6 +74,7 @@ _DECLARED = (
     EventKind("fleet.resized", About.DOMAIN, "the domain's fleet is to have more or fewer VNFs"),
     EventKind("fleet.held", About.DOMAIN, "the fleet is left as it is: too much was created, or failed, lately"),
     EventKind("fleet.refused", About.DOMAIN, "the cloud does not give the fleet what was asked for"),
+    EventKind("vnf.adopted", About.DOMAIN, "the cloud has made a firewall VNF by itself, and it was taken in"),
     EventKind("vnf.serving", About.DOMAIN, "a firewall VNF carries its share of the traffic"),
     EventKind("vnf.sick", About.DOMAIN, "a firewall VNF is not well, and gets no traffic"),
     EventKind("vnf.well", About.DOMAIN, "a firewall VNF is well again"),

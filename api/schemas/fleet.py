@@ -38,6 +38,9 @@ class FleetChanges(Incoming):
 
     plane: PlaneWord = Field(default="nftables", description="what VNFs asked for from now on filter with")
     size: Count | None = Field(default=None, description="so many VNFs; null: as many as the load needs")
+    alarms: bool = Field(
+        default=False, description="the cloud's alarms make and take away the VNFs, and size and limits say nothing"
+    )
     spread: bool = Field(default=True, description="an aclflow switch in front gives each its share, and is waited for")
     stateful: bool = Field(default=False, description="both directions of a connection meet the same VNF")
     decide_every_s: float = 5.0

@@ -25,7 +25,7 @@ from orchestrator.scaling.lifecycle import Patience
 
 VnfName = Annotated[str, typer.Argument(metavar="VNF", help="The VNF's name, as `aclflow fleet show` tells it.")]
 Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
-_AUTO = "auto"
+_AUTO, _ALARMS = "auto", "alarms"
 _LOOK_S = 0.5
 
 
@@ -34,7 +34,12 @@ class Wishes:
     """How a fleet is to be, as far as it is said."""
 
     size: Annotated[
-        str | None, typer.Option("--size", metavar="N|auto", help="So many VNFs; auto: as many as the load needs.")
+        str | None,
+        typer.Option(
+            "--size",
+            metavar="N|auto|alarms",
+            help="So many VNFs; auto: as many as the load needs; alarms: as many as the cloud's alarms make.",
+        ),
     ] = None
     plane: Annotated[Plane | None, typer.Option("--plane", help="What VNFs asked for from now on filter with.")] = None
     spread: Annotated[
@@ -69,7 +74,8 @@ class Wishes:
         }
         found = {name: value for name, value in said.items() if value is not None}
         if self.size is not None:
-            found["size"] = None if self.size == _AUTO else _number(self.size, "--size")
+            found["alarms"] = self.size == _ALARMS
+            found["size"] = None if self.size in (_AUTO, _ALARMS) else _number(self.size, "--size")
         return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +32,7 @@ CloudFile = Annotated[
 @taking
 def check(cloud: CloudFile = None, as_json: AsJson = False) -> None:
     """Sign in, have Heat validate our templates, and show what the project may still have."""
-    with _openstack(cloud) as (settings, openstack), at_work("asking OpenStack"):
+    with opened_openstack(cloud) as (settings, openstack), at_work("asking OpenStack"):
         flavor = settings.flavor()
         quotas = openstack.quotas(flavor, 0)
         stacks = openstack.stacks(settings.tag)
@@ -55,6 +55,9 @@ def alarms_create(
     fewest: Annotated[int, typer.Option("--fewest", min=0, help="No fewer VNFs.")] = 1,
     most: Annotated[int, typer.Option("--most", min=1, help="No more VNFs.")] = 5,
     cooldown: Annotated[int, typer.Option("--cooldown", min=0, help="Seconds without a further change.")] = 60,
+    notice: Annotated[
+        int, typer.Option("--notice", min=0, help="Seconds between Heat's choice of who goes, and its end.")
+    ] = 30,
     alarms: Annotated[
         bool, typer.Option("--alarms/--webhooks-only", help="Make the cloud's alarms (Aodh on Gnocchi) too.")
     ] = True,
@@ -63,10 +66,11 @@ def alarms_create(
     cloud: CloudFile = None,
 ) -> None:
     """Begin to create a group of firewall VNFs that alarms grow and shrink. Safe to repeat."""
-    limits = AlarmLimits(fewest, most, cooldown, alarms)
+    limits = AlarmLimits(fewest, most, cooldown, notice, alarms)
     with _groups(cloud) as groups:
         groups.create(domain, url or load().url, plane, limits)
     say(f"Heat creates the group of {domain}: between {fewest} and {most} VNFs")
+    say(f"they are adopted once `aclflow fleet set {domain} --size alarms` was said")
 
 
 @taking
@@ -120,13 +124,13 @@ def alarms_delete(domain: DomainName, cloud: CloudFile = None) -> None:
 
 @contextmanager
 def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
-    with _openstack(cloud) as (settings, openstack):
+    with opened_openstack(cloud) as (settings, openstack):
         yield AlarmGroups(settings, openstack)
 
 
 @contextmanager
-def _openstack(cloud: Path | None) -> Iterator[tuple[HeatSettings, OpenStack]]:
-    """The OpenStack that a file is about. Raises BadInput, Missing."""
+def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[tuple[HeatSettings, OpenStack]]:
+    """The OpenStack that a file is about, by another entry of clouds.yaml if named. Raises BadInput, Missing."""
     path = cloud or load().cloud
     if path is None:
         raise BadInput("name the file about the cloud: --cloud, or ACLFLOW_CLOUD", place="--cloud")
@@ -137,7 +141,7 @@ def _openstack(cloud: Path | None) -> Iterator[tuple[HeatSettings, OpenStack]]:
         settings = HeatSettings.read(described)
     except AclflowError as error:
         raise error.within(str(path)) from None
-    openstack = connected(settings)
+    openstack = connected(settings if entry is None else replace(settings, cloud=entry))
     try:
         yield settings, openstack
     finally:

@@ -151,9 +151,14 @@ FLEET = Branch(
 
 OPENSTACK = Branch(
     "openstack",
-    "What OpenStack offers to fleets, and groups of firewall VNFs that its alarms move.",
+    "What OpenStack offers to fleets, groups that its alarms move, and the endpoints of tenants.",
     (
         Leaf("check", "Sign in, validate the templates, show the quotas.", f"{_CLI}.openstack:check"),
+        Leaf(
+            "endpoints",
+            "Bring a project's virtual machines in as endpoints, and follow their migrations.",
+            f"{_CLI}.openstack_endpoints:endpoints",
+        ),
         Branch(
             "alarms",
             "Groups that grow and shrink by the cloud's alarms, or by whoever posts to a webhook.",

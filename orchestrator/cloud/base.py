@@ -6,7 +6,8 @@
 Every call may be repeated: after an answer that was lost, after a crash, by another replica of the service. So a VNF is
 known by its fleet and its name, which we choose before we ask: `create` of one that is there, or coming, changes
 nothing, `delete` of one that is not there is fine. `list` tells the truth of the moment, and everything that this
-installation ever asked for and that still costs anything is in it: what no row of the store owns is deleted.
+installation ever asked for and that still costs anything is in it: what no row of the store owns is deleted. In it too
+are VNFs that the cloud makes by itself (`autonomous`); those are adopted where a fleet wants that, and never orphans.
 
 What goes wrong is told by errors of ours, sorted by what is to be done:
 
@@ -73,6 +74,7 @@ class Vnf:
     `progress` says in a few words how far it is, or why it failed. `instance_id` and `addresses` are what the cloud
     knows it by, and what it speaks to the service from; `left` (towards clients) and `right` (towards tenants) say
     where it is plugged in, where the cloud knows. `capped` says by what its capacity is held down, if it is.
+    `autonomous`: the cloud made it by its own decision, and takes it away by its own; nobody ordered it here.
     """
 
     fleet: str
@@ -84,6 +86,7 @@ class Vnf:
     left: Side | None = None
     right: Side | None = None
     capped: str | None = None
+    autonomous: bool = False
 
 
 class Cloud(Protocol):

@@ -52,6 +52,9 @@ class MemberState(enum.Enum):
 _S = MemberState
 COMING = (_S.REQUESTED, _S.BUILDING, _S.ENROLLED, _S.LOADED, _S.PROVEN)
 """In this order; what serves next has been all of them."""
+TRIED = (_S.ENROLLED, _S.LOADED)
+"""When packets are chosen for it and it may say what became of them: as soon as it holds its program, whoever has seen
+that."""
 CARRYING = (_S.SERVING, _S.DRAINING)
 ENDING = (_S.LEAVING, _S.FAILED)
 
@@ -97,8 +100,9 @@ class Seen:
 
     `holds`: it was read back to hold the domain's program, of the generation at which it was asked for or a later one.
     `spread`: the switch in front was read back with the shares that are to be now. `quiet`: it carries nothing.
-    `sick_s`: for how long it has not been well, 0 while it is; `relapses`: how often it fell sick lately. `words`: the
-    cloud's, of why it failed; `trouble`: the agent's, of what is wrong.
+    `sick_s`: for how long it has not been well, 0 while it is; `relapses`: how often it fell sick lately. `autonomous`:
+    its cloud made it by itself, and takes it away by itself. `words`: the cloud's, of why it failed; `trouble`: the
+    agent's, of what is wrong.
     """
 
     sight: Sight
@@ -110,6 +114,7 @@ class Seen:
     sick_s: float = 0.0
     relapses: int = 0
     is_last: bool = False
+    autonomous: bool = False
     words: str = ""
     trouble: str = ""
 
@@ -150,9 +155,20 @@ def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> St
     """What a VNF that has been in a state for so long is next; None: it stays what it is."""
     if state in ENDING:
         return Step(_S.GONE, "the cloud has it no more") if seen.sight is Sight.ABSENT else None
+    if seen.autonomous and seen.sight in (Sight.ABSENT, Sight.LEAVING):
+        return _taken(state, seen, for_s, patience)
     if state not in (_S.GONE, _S.REQUESTED) and (lost := _lost(seen)) is not None:
         return Step(_S.FAILED, lost)
     return _AS_IT_IS[state](seen, for_s, patience)
+
+
+def _taken(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
+    """What is next of one that its cloud takes away of its own accord: it is drained while it is still there."""
+    if state is _S.SERVING:
+        return Step(_S.DRAINING, "its cloud takes it away")
+    if state is _S.DRAINING and seen.sight is Sight.LEAVING:
+        return _draining(seen, for_s, patience)
+    return None if state is _S.GONE else Step(_S.LEAVING, "its cloud takes it away")
 
 
 def _lost(seen: Seen) -> str | None:

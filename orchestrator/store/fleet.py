@@ -49,9 +49,12 @@ class Fleets(FleetMembers):
         return _record(row)
 
     def put(self, domain: str, settings: FleetSettings, *, expected_version: int | None = None) -> FleetRecord:
-        """Set how a fleet is to be; the first time makes it. Raises NotFound, Stale."""
+        """Set how a fleet is to be; the first time makes it.
+
+        Raises NotFound, Stale, and Conflict where others are to decide about VNFs that are there.
+        """
         self._tx.domain(domain)
-        row = self._tx.read(select(fleets.c.version).where(fleets.c.domain == domain)).one_or_none()
+        row = self._tx.read(select(fleets).where(fleets.c.domain == domain)).one_or_none()
         body = orjson.dumps(settings.to_json()).decode()
         if row is None:
             self._tx.write(
@@ -59,6 +62,11 @@ class Fleets(FleetMembers):
             )
         else:
             expect(expected_version, row.version)
+            if _record(row).settings.alarms is not settings.alarms and (count := self._count(domain)):
+                raise Conflict(
+                    f"whoever made the fleet's {count} VNFs takes them away too: first have none of them",
+                    place="alarms",
+                )
             self._tx.write(
                 update(fleets)
                 .where(fleets.c.domain == domain)
@@ -70,11 +78,14 @@ class Fleets(FleetMembers):
         """Forget a fleet. Raises NotFound, Stale, and Conflict while any of its VNFs is there."""
         known = self.get(domain)
         expect(expected_version, known.version)
-        left = select(func.count()).where(fleet_members.c.domain == domain, fleet_members.c.state != _GONE)
-        count = self._tx.read(left).scalar_one()
-        if count:
+        if count := self._count(domain):
             raise Conflict(f"the fleet still has {count} VNFs: set its size to 0, then wait until they are gone")
         self._tx.write(delete(fleets).where(fleets.c.domain == domain))
+
+    def _count(self, domain: str) -> int:
+        """How many VNFs of a fleet are there."""
+        left = select(func.count()).where(fleet_members.c.domain == domain, fleet_members.c.state != _GONE)
+        return int(self._tx.read(left).scalar_one())
 
     def list(self) -> tuple[FleetRecord, ...]:
         """Every fleet, by domain."""

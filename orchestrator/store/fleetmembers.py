@@ -7,7 +7,7 @@ finds a program to load, and nobody waits for it any more afterwards.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -81,40 +81,56 @@ class FleetMembers:
 
     def ask(self, domain: str, count: int, plane: Plane, because: str) -> tuple[str, ...]:
         """Want so many more; their names. Raises NotFound where there is no fleet."""
-        row = self._tx.read(select(fleets.c.next_number).where(fleets.c.domain == domain)).one_or_none()
-        if row is None:
-            raise NotFound(f"the domain '{domain}' has no fleet")
         taken = {each.name for each in self._tx.read(select(hosts.c.name).where(hosts.c.domain == domain))}
-        number = row.next_number
+        number = self._next_number(domain)
         names: list[str] = []
         while len(names) < count:
             name = f"fw-{number}"
             if name not in taken:
-                generation = self._firewalls.join(domain, FirewallRecord(name, plane))
-                self._tx.write(
-                    insert(fleet_members).values(self._fresh(domain, name, number, plane, generation, because))
-                )
+                self._insert(domain, name, number, plane, MemberState.REQUESTED, because)
                 names.append(name)
             number += 1
         self._tx.write(update(fleets).where(fleets.c.domain == domain).values(next_number=number))
         return tuple(names)
 
-    def _fresh(
-        self, domain: str, name: str, number: int, plane: Plane, generation: int, because: str
-    ) -> dict[str, object]:
-        return {
+    def unknown(self, domain: str, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of some names that nothing of the domain bears, and no VNF of its fleet ever bore."""
+        members = select(_C.name).where(_C.domain == domain)
+        others = select(hosts.c.name).where(hosts.c.domain == domain)
+        taken = {row.name for row in self._tx.read(members.union(others))}
+        return tuple(name for name in dict.fromkeys(names) if name not in taken)
+
+    def adopt(self, domain: str, names: Iterable[str], plane: Plane) -> tuple[str, ...]:
+        """Bring VNFs that the cloud has made by itself into a fleet; who they are. Raises NotFound without a fleet."""
+        number = self._next_number(domain)
+        new = self.unknown(domain, names)
+        for index, name in enumerate(new):
+            self._insert(domain, name, number + index, plane, MemberState.BUILDING, "the cloud has made it")
+            self._events.append("vnf.adopted", domain, {"name": name})
+        self._tx.write(update(fleets).where(fleets.c.domain == domain).values(next_number=number + len(new)))
+        return new
+
+    def _next_number(self, domain: str) -> int:
+        row = self._tx.read(select(fleets.c.next_number).where(fleets.c.domain == domain)).one_or_none()
+        if row is None:
+            raise NotFound(f"the domain '{domain}' has no fleet")
+        return int(row.next_number)
+
+    def _insert(self, domain: str, name: str, number: int, plane: Plane, state: MemberState, because: str) -> None:
+        fresh = {
             "domain": domain,
             "name": name,
             "number": number,
             "plane": plane.value,
-            "state": MemberState.REQUESTED.value,
+            "state": state.value,
             "since": self._tx.micros,
             "asked": self._tx.micros,
-            "generation": generation,
+            "generation": self._firewalls.join(domain, FirewallRecord(name, plane)),
             "because": because[:_LONGEST_WORDS],
             "progress": "",
             "relapses": "[]",
         }
+        self._tx.write(insert(fleet_members).values(fresh))
 
     def advance(self, member: Member, step: Step) -> bool:
         """Take a VNF a step on; False, and nothing is changed, where it is not what it was any more."""

@@ -29,12 +29,14 @@ class FleetSettings:
 
     `size`: as many as an operator says; None: as many as the load needs, within `limits`. `spread`: an aclflow switch
     in front gives each VNF its share of the traffic, and is waited for; without, a VNF serves once it is proven.
+    `alarms`: the cloud itself makes and takes away the VNFs, by its alarms or by webhooks, and they are adopted.
     `stateful`: the VNFs track connections, so both directions of one must meet the same VNF, and one that leaves is
     waited for until it tracks none.
     """
 
     plane: Plane = Plane.NFTABLES
     size: int | None = None
+    alarms: bool = False
     spread: bool = True
     stateful: bool = False
     decide_every_s: float = 5.0
@@ -42,6 +44,9 @@ class FleetSettings:
     patience: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
+        if self.alarms and self.size is not None:
+            words = "the cloud's alarms decide how many there are: signal them (`aclflow openstack alarms grow`)"
+            raise BadInput(words, place="size")
         if self.size is not None and not 0 <= self.size <= self.limits.most:
             raise BadInput(f"{self.size} VNFs, where at most {self.limits.most} are allowed", place="size")
         if self.limits.most > _MOST_MEMBERS:

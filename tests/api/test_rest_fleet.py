@@ -196,10 +196,24 @@ def test_the_command_line_sets_grows_shrinks_drains(told: Client, service: Serve
     assert run("fleet", "set", "pop", "--size", "auto").code == 0
     assert told.fleet("pop").settings["size"] is None
     assert json.loads(run("fleet", "history", "pop", "--json").out) == []
+    assert told.fleet("pop").settings["alarms"] is False
     file = tmp_path / "measured.json"
     file.write_text(json.dumps([{"rules": each.rules, "octets": each.octets, "pps": each.pps} for each in MEASURED]))
     listed = json.loads(run("fleet", "capacity", str(file), "--json").out)
     assert (listed[0]["source"], listed[0]["current"]) == ("measured.json", True)
+
+
+def test_the_command_line_leaves_the_size_to_the_clouds_alarms_and_takes_it_back(told: Client) -> None:
+    assert run("fleet", "set", "pop", "--size", "2").code == 0
+    assert run("fleet", "set", "pop", "--size", "alarms").code == 0
+    settings = told.fleet("pop").settings
+    assert (settings["alarms"], settings["size"]) == (True, None)
+    grown = run("fleet", "grow", "pop")
+    assert grown.code == 2
+    assert "size: the cloud's alarms decide how many there are" in grown.err
+    assert run("fleet", "set", "pop", "--size", "0").code == 0
+    settings = told.fleet("pop").settings
+    assert (settings["alarms"], settings["size"]) == (False, 0)
 
 
 WRONG = [

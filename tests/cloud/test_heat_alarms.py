@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cloud.contract_alarms import AlarmContract
 from cloud.contract_heat import FLEET, URL
 from cloud.test_heat_fake import settings_in
 
+from orchestrator.cloud.base import VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fake import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
+from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput, Busy, Missing, NotFound, TooLarge, Unreachable
 
@@ -81,8 +86,76 @@ def test_what_failed_is_said(groups: AlarmGroups, openstack: FakeOpenStack) -> N
     assert "quota of instances is used up: 1 of 1" in settled(groups).trouble
 
 
-def test_a_fleet_does_not_see_it(groups: AlarmGroups, openstack: FakeOpenStack, tmp_path: Path) -> None:
-    assert HeatCloud(settings_in(tmp_path), openstack).list() == ()
+@dataclass
+class FakeBench:
+    """See `cloud.contract_alarms.Bench`."""
+
+    settings: HeatSettings
+    openstack: FakeOpenStack = field(default_factory=lambda: FakeOpenStack(slow=6))
+
+    def __post_init__(self) -> None:
+        self.cloud = HeatCloud(self.settings, self.openstack)
+        self.groups = AlarmGroups(self.settings, self.openstack)
+
+    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        assert any(is_so() for _ in range(60)), what
+
+    def post(self, url: str) -> None:
+        self.openstack.post(url)
+
+    def machines(self) -> int:
+        return len(self.openstack.machines)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> FakeBench:
+    return FakeBench(settings_in(tmp_path_factory.mktemp("alarms")))
+
+
+class TestFake(AlarmContract):
+    """In memory."""
+
+
+def test_one_that_could_not_be_created_is_taken_away_before_another_is(
+    openstack: FakeOpenStack, tmp_path: Path
+) -> None:
+    made = AlarmGroups(settings_in(tmp_path), openstack)
+    openstack.limit = 0
+    made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    assert "quota of instances" in settled(made).trouble
+    openstack.limit = 100
+    with pytest.raises(Busy, match=r"quota of instances is used up.*takes away"):
+        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    with pytest.raises(Busy, match="still deleting"):
+        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    found = settled(made)
+    assert (found.size, found.trouble) == (1, "")
+
+
+def test_what_cannot_be_told_of_a_group_is_not_told(openstack: FakeOpenStack, tmp_path: Path) -> None:
+    bench = FakeBench(settings_in(tmp_path), openstack)
+    bench.groups.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    for verb in ("stacks", "stack", "members", "servers", "ports"):
+        openstack.before[verb] = [Unreachable("no answer")]
+        with pytest.raises(Unreachable):
+            bench.cloud.list()
+
+
+def test_a_signal_to_replace_that_got_lost_is_given_again(
+    groups: AlarmGroups, openstack: FakeOpenStack, tmp_path: Path
+) -> None:
+    cloud = HeatCloud(settings_in(tmp_path), openstack)
+    [first] = cloud.list(FLEET)
+    openstack.before["signal"] = [Unreachable("no answer")]
+    with pytest.raises(Unreachable):
+        cloud.delete(FLEET, [first.name])
+    assert [vnf.state for vnf in cloud.list(FLEET)] == [VnfState.FAILED]
+    with pytest.raises(Busy):
+        cloud.delete(FLEET, [first.name])
+    settled(groups)
+    [second] = cloud.list(FLEET)
+    assert second.name != first.name
 
 
 def test_it_can_be_deleted_and_is_not_there_then(groups: AlarmGroups) -> None:

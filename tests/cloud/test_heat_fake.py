@@ -24,7 +24,7 @@ STACK = f"aclflow-fleet-{FLEET}"
 def settings_in(folder: Path, **more: object) -> HeatSettings:
     """Settings whose files are there."""
     (folder / "environment.yaml").write_text("parameters: {image: i, flavor: f}\n")
-    for group in (FLEET, "pop2", f"aclflow-alarms-{FLEET}"):
+    for group in (FLEET, "pop2"):
         (folder / f"{group}.token").write_text("secret\n")
     return HeatSettings(folder / "environment.yaml", folder, **more)  # type: ignore[arg-type]
 

@@ -35,7 +35,7 @@ def settings_for(place: Place, folder: Path, **parameters: object) -> HeatSettin
     chosen = {"image": IMAGE, "flavor": FLAVOR, **networks, **parameters}
     (folder / "clouds.yaml").write_text(yaml.safe_dump(clouds))
     (folder / "environment.yaml").write_text(yaml.safe_dump({"parameters": chosen}))
-    for group in ("pop1", "pop2", "aclflow-alarms-pop2"):
+    for group in ("pop1", "pop2"):
         (folder / f"{group}.token").write_text("a-token-for-nobody\n")
     return HeatSettings.read(
         {

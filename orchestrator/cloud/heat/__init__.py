@@ -8,8 +8,10 @@ fake.py       one in memory, with the real one's rules for names, failures and l
 members.py    which VNF is which member of a ResourceGroup. Pure
 words.py      what OpenStack says went wrong, for people. Pure
 sight.py      what Heat, Nova and Neutron say of a stack, as VNFs. Pure
+looking.py    the questions that a sight is put together from
 fleets.py     `HeatCloud`: the cloud as the rest of aclflow sees it
 alarms.py     groups that grow and shrink by alarms of the cloud, not by decisions of ours
+autonomous.py the VNFs of such groups, as VNFs of their domains
 
 The client libraries are an extra (`pip install 'aclflow[openstack]'`); only openstack.py and problems.py import them.
 """

@@ -1,8 +1,9 @@
 """Groups of firewall VNFs that the cloud itself grows and shrinks: an AutoScalingGroup, two policies, their alarms.
 
 Here an alarm of the cloud decides, not `scaling.decide`: for an operator whose monitoring is the cloud's, or who wants
-no service of aclflow to be needed for growing. Who goes is Heat's choice, so connections through it are cut; which is
-why a fleet is the better way, and a domain has the one or the other.
+no service of aclflow to be needed for growing. Who goes is Heat's choice (the oldest, in this release), so what it
+carries must move or end within `notice`; which is why a fleet of ours is the better way. A domain has the one or the
+other. `autonomous.py` has what becomes of the VNFs.
 
 Three things of Heat that this respects. A signal that cannot be followed (at the limit, within the cooldown, while the
 group is at it) is dropped without a word, so `grow` asks before it signals and says what stands in the way. A webhook
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
-from orchestrator.cloud.heat.settings import HeatSettings
+from orchestrator.cloud.heat.settings import ALARMS, HeatSettings
 from orchestrator.cloud.heat.words import in_words
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput, Busy, NotFound, TooLarge
@@ -26,24 +27,28 @@ GROW, SHRINK = "grow", "shrink"
 
 @dataclass(frozen=True, slots=True)
 class AlarmLimits:
-    """Within which sizes alarms may move a group, and how long nothing follows upon a change. Raises BadInput."""
+    """Within which sizes alarms may move a group, how long nothing follows upon a change, and how long a VNF stays once
+    it was chosen to go, so that it can be drained. Raises BadInput."""
 
     fewest: int = 1
     most: int = 5
     cooldown_s: int = 60
+    notice_s: int = 30
     alarms: bool = True
     """Whether the cloud's own alarms are made too; else only the webhooks are there."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.fewest <= self.most or self.most < 1:
             raise BadInput(f"between {self.fewest} and {self.most} VNFs is no range", place="fewest")
-        if self.cooldown_s < 0:
-            raise BadInput(f"{self.cooldown_s} s is no time", place="cooldown_s")
+        for place in ("cooldown_s", "notice_s"):
+            if getattr(self, place) < 0:
+                raise BadInput(f"{getattr(self, place)} s is no time", place=place)
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmGroup:
-    """A group as it is. `settled` once nothing is under way; `trouble` says what failed, in words."""
+    """A group as it is. `size` are those that are there or coming, without those that leave; `settled` once nothing is
+    under way; `trouble` says what failed, in words."""
 
     domain: str
     size: int
@@ -69,20 +74,27 @@ class AlarmGroups:
         self._openstack = openstack
 
     def create(self, domain: str, url: str, plane: Plane, limits: AlarmLimits) -> None:
-        """Begin to create a domain's group; fine where it is there. Raises Missing without a group token."""
+        """Begin to create a domain's group; fine where it is there.
+
+        Raises Missing without a group token, Busy while the one before is still being deleted; one that Heat could not
+        create is taken away, with all that there is of it.
+        """
         name = self._name(domain)
-        if self._openstack.stack(name) is not None:
+        stack = self._openstack.stack(name)
+        if stack is not None:
+            self._clear(stack)
             return
         parameters = {
             "service_url": url,
             "plane": plane.value,
-            "enrol_token": self._settings.token_of(domain, name),
+            "enrol_token": self._settings.token_of(domain, domain),
             "fewest": limits.fewest,
             "most": limits.most,
             "cooldown": limits.cooldown_s,
+            "notice": limits.notice_s,
             "with_alarms": limits.alarms,
         }
-        self._openstack.create_stack(name, TEMPLATE, parameters, f"{self._settings.tag}-alarms")
+        self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag_of(ALARMS))
 
     def show(self, domain: str) -> AlarmGroup:
         """How a group is doing. Raises NotFound."""
@@ -120,6 +132,16 @@ class AlarmGroups:
         if stack is not None:
             self._openstack.delete_stack(stack)
 
+    def _clear(self, stack: Stack) -> None:
+        """Nothing for a stack that came to be; Busy for one that is on its end, or never will, and is deleted now."""
+        standing = stack.standing
+        if standing.action is Action.CREATE and standing.status is Status.FAILED:
+            self._openstack.delete_stack(stack)
+            why = in_words(standing.reason)
+            raise Busy(f"Heat could not create it ({why}), and takes away what there is of it: then ask again")
+        if standing.action is Action.DELETE:
+            raise Busy("Heat is still deleting the last one: ask again when it is gone")
+
     def _signal(self, group: AlarmGroup, policy: str) -> None:
         if not group.settled:
             raise Busy("Heat is at the group: it would drop the signal without a word")
@@ -139,7 +161,7 @@ class AlarmGroups:
         return stack
 
     def _name(self, domain: str) -> str:
-        return self._settings.stack_name(domain, "alarms")
+        return self._settings.stack_name(domain, ALARMS)
 
 
 def _size(found: tuple[Member, ...]) -> int:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.cloud.endpoints import MachinePort
+
 
 class Action(enum.Enum):
     """What Heat last did to something, or is doing."""
@@ -143,6 +145,10 @@ class OpenStack(Protocol):
         """Those of some ports that are there, by id."""
         ...
 
+    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
+        """The ports of virtual machines of a project, which is told by name or id. Raises NotFound."""
+        ...
+
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
         """Of what a VNF takes if it has that flavor, in a fleet that has so many already."""
         ...
@@ -157,6 +163,10 @@ class OpenStack(Protocol):
 
     def is_scaling(self, stack: Stack) -> bool:
         """Whether its AutoScalingGroup is at it."""
+        ...
+
+    def mark_unhealthy(self, stack: Stack, member: str, because: str) -> None:
+        """Have a member of its AutoScalingGroup counted as failed: the next growing replaces it."""
         ...
 
     def validate(self, template: str) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from orchestrator.cloud.endpoints import MachinePort
 from orchestrator.cloud.heat.api import Action, Member, Port, Quota, Server, Stack, Standing, Status
 from orchestrator.errors import AclflowError, Busy, NotFound
 
@@ -52,6 +53,8 @@ class FakeOpenStack:
     after: dict[str, list[AclflowError]] = field(default_factory=dict)
     machines: dict[str, Server] = field(default_factory=dict)
     """Nova's own, by id: a test may break or delete one behind Heat's back."""
+    tenants: dict[str, list[MachinePort]] = field(default_factory=dict)
+    """Ports of the virtual machines of each project."""
 
     def __post_init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
@@ -116,6 +119,13 @@ class FakeOpenStack:
         with self._call("ports"):
             return {each: Port(each, int(each.rpartition("-")[2])) for each in ids}
 
+    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
+        """See `OpenStack`."""
+        with self._call("machine_ports"):
+            if project not in self.tenants:
+                raise NotFound(f"there is no project '{project}', or these credentials do not see it")
+            return tuple(self.tenants[project])
+
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
         """See `OpenStack`: here every flavor is the same."""
         del flavor
@@ -129,8 +139,12 @@ class FakeOpenStack:
             if kept.stack.standing.status is Status.IN_PROGRESS or kept.left:
                 return
             sizes = {name: int(kept.stack.parameters[name]) for name in ("fewest", "most")}
-            size = min(sizes["most"], max(sizes["fewest"], len(kept.members) + {"grow": 1, "shrink": -1}[resource]))
-            names = sorted(kept.members)[:size]
+            good = sum(member.standing.status is not Status.FAILED for member in kept.members.values())
+            size = min(sizes["most"], max(sizes["fewest"], good + {"grow": 1, "shrink": -1}[resource]))
+            if size == good:
+                return
+            oldest = sorted(kept.members, key=lambda name: kept.members[name].standing.status is not Status.FAILED)
+            names = oldest[-size:] if size else []
             names += [f"m{next(self._numbers)}" for _ in range(size - len(names))]
             self._aim(kept, names, None)
 
@@ -139,10 +153,22 @@ class FakeOpenStack:
         with self._call("webhook"):
             return f"http://heat.invalid/v1/signal/{self._of(stack).stack.id}/{resource}"
 
+    def post(self, url: str) -> None:
+        """As whoever knows a webhook does."""
+        stack_id, _, resource = url.rpartition("/signal/")[2].partition("/")
+        self.signal(next(kept.stack for kept in self._kept.values() if kept.stack.id == stack_id), resource)
+
     def is_scaling(self, stack: Stack) -> bool:
         """See `OpenStack`."""
         with self._call("is_scaling"):
             return self._of(stack).left > 0
+
+    def mark_unhealthy(self, stack: Stack, member: str, because: str) -> None:
+        """See `OpenStack`."""
+        with self._call("mark_unhealthy"):
+            kept = self._of(stack)
+            marked = Standing(Action.OTHER, Status.FAILED, because)
+            kept.members[member] = replace(kept.members[member], standing=marked)
 
     def validate(self, template: str) -> Mapping[str, Any]:
         """See `OpenStack`: any template will do."""
@@ -180,6 +206,7 @@ class FakeOpenStack:
             if name not in wanted:
                 kept.members[name] = replace(member, standing=_GOING)
             elif member.standing.status is Status.FAILED:
+                self.machines.pop(member.server or "", None)
                 kept.members[name] = Member(name, _COMING, parts=4)
         for name in wanted:
             kept.members.setdefault(name, Member(name, _COMING, parts=4))
@@ -219,7 +246,7 @@ class FakeOpenStack:
             kept.members[name] = replace(member, standing=failed, done=3)
             return reason
         number = next(self._numbers)
-        machine = Server(f"server-{number}", "ACTIVE", (f"10.91.{number >> 8 & 255}.{number & 255}",))
+        machine = Server(f"{number:08x}-server", "ACTIVE", (f"10.91.{number >> 8 & 255}.{number & 255}",))
         self.machines[machine.id] = machine
         ports = {"left": f"port-{2 * number}", "right": f"port-{2 * number + 1}"}
         kept.members[name] = Member(name, _MADE, machine.id, ports, 4, 4)

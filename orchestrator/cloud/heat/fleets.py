@@ -18,6 +18,8 @@ import structlog
 from orchestrator.cloud.base import Vnf, VnfOrder
 from orchestrator.cloud.heat import members
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
+from orchestrator.cloud.heat.autonomous import AutonomousVnfs
+from orchestrator.cloud.heat.looking import as_named_by_heat, look
 from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.cloud.heat.sight import Sight, vnfs
@@ -35,6 +37,7 @@ class HeatCloud:
     def __init__(self, settings: HeatSettings, openstack: OpenStack) -> None:
         self._settings = settings
         self._openstack = openstack
+        self._autonomous = AutonomousVnfs(settings, openstack)
 
     @property
     def kind(self) -> str:
@@ -69,22 +72,27 @@ class HeatCloud:
         log.info("heat.growing", fleet=fleet, vnfs=lacking, taken_out=len(failed))
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
-        """What there is of a fleet, or of all. What is no fleet may be another stack with a group, by its own name."""
+        """What there is of a fleet, or of all, with what alarms have made for it. What is neither may be another stack
+        with a group, by its own name."""
         if fleet is not None:
             stack = self._openstack.stack(self._settings.stack_name(fleet))
-            return self._others(fleet) if stack is None else vnfs(fleet, self._sight(stack))
-        found: list[Vnf] = []
+            found = (vnfs(fleet, self._sight(stack)) if stack is not None else ()) + self._autonomous.list(fleet)
+            return found if found or stack is not None else self._others(fleet)
+        all_found = [*self._autonomous.list()]
         for listed in self._openstack.stacks(self._settings.tag):
             owner = self._settings.fleet_of(listed.name)
             stack = self._openstack.stack(listed.name) if owner is not None else None
             if owner is not None and stack is not None:
-                found += vnfs(owner, self._sight(stack))
-        return tuple(sorted(found, key=lambda vnf: (vnf.fleet, vnf.name)))
+                all_found += vnfs(owner, self._sight(stack))
+        return tuple(sorted(all_found, key=lambda vnf: (vnf.fleet, vnf.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
         """Begin to take VNFs away; failed ones of the fleet leave by the way, others do not."""
         stack = self._openstack.stack(self._settings.stack_name(fleet))
-        if stack is None or (stack.standing.action is Action.DELETE and stack.standing.status is not Status.FAILED):
+        if stack is None:
+            self._autonomous.give_back(fleet, names)
+            return
+        if stack.standing.action is Action.DELETE and stack.standing.status is not Status.FAILED:
             return
         found = self._openstack.members(stack)
         group = self._group(stack, found)
@@ -107,13 +115,12 @@ class HeatCloud:
     # -------------------------------------------------------------------------------------------------------- steps
 
     def _others(self, name: str) -> tuple[Vnf, ...]:
-        """Members of a stack that is not ours to change: of an edge, or a group that alarms move. So they can enrol."""
+        """Members of a stack that is not ours to change: of an edge, say. So they can enrol."""
         stack = self._openstack.stack(name)
         if stack is None:
             return ()
         found = self._openstack.members(stack)
-        live = {member.name: f"{name}-{member.name}" for member in found}
-        return vnfs(name, self._seen(stack, found, Group(frozenset(live), frozenset(), live)))
+        return vnfs(name, look(self._openstack, stack, found, as_named_by_heat(name, found)))
 
     def _see_it_deleted(self, stack: Stack) -> NoReturn:
         """A stack that is being deleted must be gone before there is another one. Always raises Busy."""
@@ -139,13 +146,7 @@ class HeatCloud:
 
     def _sight(self, stack: Stack) -> Sight:
         found = self._openstack.members(stack)
-        return self._seen(stack, found, self._group(stack, found))
-
-    def _seen(self, stack: Stack, found: Sequence[Member], group: Group) -> Sight:
-        servers = self._openstack.servers(stack.name) if found else {}
-        ports = self._openstack.ports([port for member in found for port in member.ports.values()])
-        going = frozenset(filter(None, stack.parameters.get("removed", "").split(",")))
-        return Sight(stack, found, group, servers, ports, going)
+        return look(self._openstack, stack, found, self._group(stack, found))
 
     def _check_room(self, flavor: str, more: int, there: int) -> None:
         """Refuse what a quota would: Heat would try, and leave half of it. Raises TooLarge."""

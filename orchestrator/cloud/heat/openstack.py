@@ -17,10 +17,12 @@ from heatclient import client as heat_client
 from heatclient import exc as heat_errors
 from heatclient.common import template_utils
 
+from orchestrator.cloud.endpoints import MachinePort
 from orchestrator.cloud.heat.api import Member, Port, Quota, Server, Stack, Standing
 from orchestrator.cloud.heat.problems import asking
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.errors import BadInput, NotFound
+from orchestrator.policy.addresses import Prefix
 
 GROUP = "group"
 """What the group is called in every template with one."""
@@ -100,8 +102,9 @@ class OpenStackClient:
                 return ()
         parts: dict[str, list[Any]] = {}
         for each in found:
-            parts.setdefault(getattr(each, "parent_resource", None) or "", []).append(each)
-        return tuple(_member(each, parts.get(each.resource_name, [])) for each in parts.get(GROUP, []))
+            parts.setdefault(_stack_of(each), []).append(each)
+        members = (each for each in found if getattr(each, "parent_resource", None) == GROUP)
+        return tuple(_member(each, parts.get(each.physical_resource_id, [])) for each in members)
 
     def removed(self, stack: Stack) -> frozenset[str]:
         """Names that will never be given again; none where the group was not even begun."""
@@ -129,6 +132,14 @@ class OpenStackClient:
             for each in answer.json()["ports"]:
                 found[each["id"]] = Port(each["id"], int(each["mac_address"].replace(":", ""), 16))
         return found
+
+    def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
+        """The ports of virtual machines of a project. On which hosts they are only administrators may see."""
+        with asking(f"Neutron for the ports of the project {project}"):
+            wanted = {"project_id": self._project(project)}
+            answer = self._connection.network.get("/ports", params=wanted)
+            sdk.exceptions.raise_from_response(answer)
+        return tuple(_machine_port(each) for each in answer.json()["ports"] if _is_of_machine(each))
 
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
         """Of what a VNF takes from Nova."""
@@ -170,6 +181,12 @@ class OpenStackClient:
             nested = self._heat.stacks.get(group.physical_resource_id, resolve_outputs=False)
         return bool(metadata.get("scaling_in_progress")) or nested.stack_status.endswith("_IN_PROGRESS")
 
+    def mark_unhealthy(self, stack: Stack, member: str, because: str) -> None:
+        """Have a member of its AutoScalingGroup counted as failed: the next growing replaces it."""
+        with asking(f"Heat to mark {member} of the stack {stack.name}"):
+            group = self._heat.resources.get(stack.id, GROUP)
+            self._heat.resources.mark_unhealthy(group.physical_resource_id, member, True, because)
+
     def validate(self, template: str) -> Mapping[str, Any]:
         """What Heat says of a template: its parameters. Raises Refused where it does not take it."""
         files, body = _read_template(self._settings, template)
@@ -197,6 +214,20 @@ class OpenStackClient:
             if self._cloud is None:
                 self._cloud = _connect(self._settings)
             return self._cloud
+
+    def _project(self, wanted: str) -> str:
+        """A project's id; our own may be told by name, whoever we are. Raises NotFound."""
+        cloud = self._connection
+        own = cloud.current_project
+        if wanted in (own.id, own.name):
+            return str(own.id)
+        try:
+            found = cloud.identity.find_project(wanted)
+        except sdk.exceptions.ForbiddenException:
+            found = None
+        if found is None:
+            raise NotFound(f"there is no project '{wanted}', or these credentials do not see it", place="--project")
+        return str(found.id)
 
     @property
     def _heat(self) -> Any:
@@ -249,10 +280,29 @@ def _member(found: Any, parts: Sequence[Any]) -> Member:
     )
 
 
+def _stack_of(part: Any) -> str:
+    """The id of the stack that a resource is in: while a member is replaced, two have its name."""
+    links = {each["rel"]: each["href"] for each in part.links}
+    return str(links.get("stack", "")).rpartition("/")[2]
+
+
 def _server(found: Any) -> Server:
     addresses = tuple(each["addr"] for network in (found.addresses or {}).values() for each in network)
     fault = found.fault.get("message", "") if isinstance(found.fault, dict) else ""
     return Server(found.id, found.status, addresses, fault)
+
+
+def _is_of_machine(port: Mapping[str, Any]) -> bool:
+    return str(port.get("device_owner", "")).startswith("compute:")
+
+
+def _machine_port(found: Mapping[str, Any]) -> MachinePort:
+    """Its own addresses, and those of others that it was allowed to use."""
+    pairs = (pair["ip_address"] for pair in found.get("allowed_address_pairs") or ())
+    addresses = dict.fromkeys([*(each["ip_address"] for each in found["fixed_ips"]), *pairs])
+    mac = int(found["mac_address"].replace(":", ""), 16)
+    host = found.get("binding:host_id") or None
+    return MachinePort(found["id"], found["device_id"], mac, tuple(map(Prefix.parse, addresses)), host)
 
 
 def _quota(what: str, limits: Mapping[str, int], key: str, used: int, each: int) -> Quota:

@@ -12,6 +12,8 @@ import yaml
 
 from orchestrator.errors import BadInput, Missing
 
+FLEET, ALARMS = "fleet", "alarms"
+"""Kinds of stacks: groups that aclflow moves, and groups that alarms of the cloud move."""
 _INSTALLATION = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}\Z")
 _CHECKOUT = Path(__file__).resolve().parents[3] / "heat-templates"
 _INSTALLED = Path(sys.prefix) / "share" / "aclflow" / "heat"
@@ -93,21 +95,25 @@ class HeatSettings:
             raise Missing("the file holds no token", place=str(path))
         return token
 
-    def stack_name(self, fleet: str, kind: str = "fleet") -> str:
+    def stack_name(self, fleet: str, kind: str = FLEET) -> str:
         """What a fleet's stack of some kind is called. Raises BadInput for a name that no stack can have."""
         if ":" in fleet:
             raise BadInput("Heat takes no stack with a colon in its name: choose another domain", place="fleet")
         return f"{self.installation}-{kind}-{fleet}"
 
-    def fleet_of(self, stack_name: str) -> str | None:
-        """Whose stack it is; None: none of this installation's."""
-        head = f"{self.installation}-fleet-"
+    def fleet_of(self, stack_name: str, kind: str = FLEET) -> str | None:
+        """Whose stack of some kind it is; None: none of this installation's."""
+        head = f"{self.installation}-{kind}-"
         return stack_name[len(head) :] if stack_name.startswith(head) and len(stack_name) > len(head) else None
 
     @property
     def tag(self) -> str:
-        """What marks this installation's stacks."""
-        return f"aclflow-fleet-{self.installation}"
+        """What marks this installation's fleets."""
+        return self.tag_of(FLEET)
+
+    def tag_of(self, kind: str) -> str:
+        """What marks this installation's stacks of some kind."""
+        return f"aclflow-{kind}-{self.installation}"
 
 
 def _value(key: str, value: object) -> object:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.cloud.base import Vnf, VnfState
+from orchestrator.cloud.endpoints import device_of
 from orchestrator.cloud.heat.api import Action, Member, Port, Server, Stack, Standing, Status
 from orchestrator.cloud.heat.members import Group
 from orchestrator.cloud.heat.words import in_words
@@ -18,13 +19,14 @@ from orchestrator.compile.spread import Side
 _BROKEN = frozenset(
     {"ERROR", "DELETED", "SOFT_DELETED", "SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SHELVED_OFFLOADED"}
 )
-_TAP = 11
-"""So many letters of a port's id are in the name of its device: ``tap`` and these are an interface's 14."""
+_SHORT = 8
+"""So many letters of a machine's id tell those of one domain apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All that was seen of one stack. `going` are members that the last change of it takes out."""
+    """All that was seen of one stack. `going` are members that the last change of it takes out. `autonomous`: they come
+    and go without a change of the stack, as the cloud decides."""
 
     stack: Stack
     members: Sequence[Member]
@@ -32,12 +34,18 @@ class Sight:
     servers: Mapping[str, Server]
     ports: Mapping[str, Port]
     going: frozenset[str]
+    autonomous: bool = False
 
 
 def vnfs(fleet: str, sight: Sight) -> tuple[Vnf, ...]:
     """A fleet's VNFs, by name: those that are there, and those that are to come."""
     there = [_vnf(fleet, sight, member) for member in sight.members]
     return tuple(sorted(there + _to_come(fleet, sight), key=lambda vnf: vnf.name))
+
+
+def own_name(member: Member) -> str:
+    """What we call a member that nobody ordered: after its machine, for Heat gives a replaced one's name again."""
+    return f"asg-{member.server[:_SHORT] if member.server else member.name}"
 
 
 def _to_come(fleet: str, sight: Sight) -> list[Vnf]:
@@ -56,19 +64,20 @@ def _vnf(fleet: str, sight: Sight, member: Member) -> Vnf:
     state, words = _state(sight, member, server)
     return Vnf(
         fleet,
-        sight.group.name_of(member.name),
+        own_name(member) if sight.autonomous else sight.group.name_of(member.name),
         state,
         words,
         server.id if server is not None else None,
         server.addresses if server is not None else (),
         _attachment(sight, member, "left"),
         _attachment(sight, member, "right"),
+        autonomous=sight.autonomous,
     )
 
 
 def _state(sight: Sight, member: Member, server: Server | None) -> tuple[VnfState, str]:
     stack, own = sight.stack.standing, member.standing
-    busy = stack.status is Status.IN_PROGRESS
+    busy = sight.autonomous or stack.status is Status.IN_PROGRESS
     if own.action is Action.DELETE or stack.action is Action.DELETE or (busy and member.name in sight.going):
         return _leaving(stack, own)
     if own.status is Status.FAILED and own.action is not Action.UPDATE:
@@ -99,4 +108,4 @@ def _of_server(server: Server | None) -> tuple[VnfState, str]:
 
 def _attachment(sight: Sight, member: Member, side: str) -> Side | None:
     port = sight.ports.get(member.ports.get(side, ""))
-    return Side(f"tap{port.id[:_TAP]}", port.mac) if port is not None else None
+    return Side(device_of(port.id), port.mac) if port is not None else None

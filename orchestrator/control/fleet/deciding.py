@@ -26,6 +26,7 @@ HELD = "storm breaker"
 """How the reason begins where the breaker is open."""
 _FORGOTTEN_S = 5.0
 """A load that was told longer ago counts as none."""
+BY_THE_CLOUD = "the cloud's alarms decide how many there are"
 UNMEASURED = "nobody has measured what one VNF carries: `aclflow bench fw-vnf`, then `aclflow fleet capacity`"
 
 
@@ -95,6 +96,8 @@ def sample_of(look: FleetLook, rules: int, now: dt.datetime) -> FleetSample:
 def decided(ground: Ground) -> Decision:
     """How many there should be, and why."""
     settings, fleet, newest = ground.look.record.settings, ground.fleet, ground.samples[-1]
+    if settings.alarms:
+        return Decision(fleet.size, BY_THE_CLOUD)
     history = _history(ground.times)
     if settings.size is not None:
         held = storm(history, settings.limits, ground.now.timestamp()) if settings.size > fleet.size else None

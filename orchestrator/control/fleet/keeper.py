@@ -32,11 +32,12 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import ENDING, MemberState, Sight
+from orchestrator.store.fleetrecords import FleetRecord
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
-BUSY_LOOK_S, STEADY_LOOK_S, IDLE_LOOK_S = 0.1, 0.25, 1.0
+BUSY_LOOK_S, STEADY_LOOK_S, IDLE_LOOK_S = 0.05, 0.25, 1.0
 """How often is looked while VNFs come or go; while all serve, for one that falls sick; while there is none."""
 _LIST_EVERY_S = 5.0
 """How often the cloud is asked while all serve."""
@@ -161,6 +162,8 @@ class FleetKeeper:
     def _kept(self, known: Known) -> bool:
         """Do what is due for one fleet; whether it should be looked at again soon."""
         try:
+            if self._adopted(known):
+                return True
             refused = self._effects(known)
             view = View(self._sky, self._listens_since, refused)
             news = self._units.read(lambda unit: news_of(unit, known, view))
@@ -173,6 +176,19 @@ class FleetKeeper:
         for member, taken in news.steps:
             log.info("vnf.step", fleet=member.domain, name=member.name, to=taken.state.value, because=taken.because)
         return bool(news) or any(each.member.state is not MemberState.SERVING for each in known.look.members)
+
+    def _adopted(self, known: Known) -> bool:
+        """Take in what the cloud has made for a fleet that leaves that to it; whether there was any."""
+        record = known.look.record
+        here = {each.member.name for each in known.look.members}
+        strange = self._sky.autonomous(record.domain) - here if record.settings.alarms else frozenset()
+        if not strange:
+            return False
+        new = self._units.read(lambda unit: unit.fleets.unknown(record.domain, sorted(strange)))
+        if new:
+            self._write(lambda unit: _taken_in(unit, record, new))
+            log.info("fleet.adopted", fleet=record.domain, vnfs=new)
+        return bool(new)
 
     def _effects(self, known: Known) -> Mapping[str, str]:
         """Ask the cloud for what is not there and for the end of what should not be; whom it refuses, and why."""
@@ -236,6 +252,10 @@ class FleetKeeper:
             self._write(lambda unit: _kept_decision(unit, ground, said))
             return
         log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
+
+
+def _taken_in(unit: Unit, record: FleetRecord, names: Sequence[str]) -> None:
+    unit.fleets.adopt(record.domain, names, record.settings.plane)
 
 
 def _told_refused(unit: Unit, domain: str, because: str) -> None:

@@ -14,7 +14,7 @@ from orchestrator.compile.spread import MemberState as SpreadState
 from orchestrator.control.fleet import sights, trials
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.scaling.health import Health
-from orchestrator.scaling.lifecycle import MemberState, Step, Trial, step
+from orchestrator.scaling.lifecycle import TRIED, MemberState, Step, Trial, step
 from orchestrator.store.fleetrecords import FleetLook, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.spreads import SpreadRecord
 from orchestrator.store.unit import Unit
@@ -81,8 +81,8 @@ def _of_member(unit: Unit, known: Known, look: MemberLook, view: View, news: New
         health, trouble = sights.health_of(look, unit.now, view.listens_since, settings.patience)
         if health != member.health:
             news.health.append((member, health, trouble))
-    trial = _trial(unit, member, news) if member.state is MemberState.LOADED else (Trial.WAITING, "")
-    around = sights.Around(_is_spread(known), _is_last(known, member), settings.stateful)
+    trial = _trial(unit, member, news) if member.state in TRIED else (Trial.WAITING, "")
+    around = sights.Around(_is_spread(known), _is_last(known, member), settings.stateful, settings.alarms)
     now = sights.seen(look, view.sky, health, trouble or trial[1], trial[0], around, unit.now)
     taken = step(member.state, now, (unit.now - member.since).total_seconds(), settings.patience)
     if taken is not None:

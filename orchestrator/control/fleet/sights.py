@@ -17,6 +17,7 @@ _SIGHTS = {
     VnfState.FAILED: Sight.FAILED,
     VnfState.LEAVING: Sight.LEAVING,
 }
+_THERE = (VnfState.COMING, VnfState.RUNNING)
 _NOT_WELL = frozenset({PointState.REFUSED, PointState.DISCONNECTED})
 _SETTLES_S = 1.0
 """For so long a VNF without traffic must say that it has none: a report may be of the time before."""
@@ -38,6 +39,15 @@ class Sky:
             return Sight.UNKNOWN, None
         vnf = self.vnfs.get((member.domain, member.name))
         return (Sight.ABSENT, None) if vnf is None else (_SIGHTS[vnf.state], vnf)
+
+    def autonomous(self, domain: str) -> frozenset[str]:
+        """VNFs that a cloud has made for a domain by itself, and does not take away just now."""
+        vnfs = (self.vnfs or {}).values()
+        return frozenset(
+            vnf.name
+            for vnf in vnfs
+            if vnf.fleet == domain and vnf.autonomous and vnf.instance_id and vnf.state in _THERE
+        )
 
 
 def health_of(
@@ -61,11 +71,12 @@ def health_of(
 @dataclass(frozen=True, slots=True)
 class Around:
     """What is known of a member from elsewhere: whether the switch holds the shares that are to be, whether nobody else
-    serves and is well, and whether connections are tracked."""
+    serves and is well, whether connections are tracked, and whether the cloud makes its fleet's VNFs by itself."""
 
     is_spread: bool
     is_last: bool
     stateful: bool
+    autonomous: bool
 
 
 def seen(
@@ -80,6 +91,7 @@ def seen(
         trial=trial,
         spread=around.is_spread,
         is_last=around.is_last,
+        autonomous=around.autonomous,
         quiet=_is_quiet(look, around.stateful),
         sick_s=health.sick_for_s(now.timestamp()),
         relapses=len(health.fell_sick_s),

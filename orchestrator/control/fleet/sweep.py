@@ -39,7 +39,8 @@ class Sweep:
         if sky.vnfs is None:
             return False
         owned = units.read(lambda unit: unit.fleets.names())
-        orphans = {key for key, vnf in sky.vnfs.items() if key not in owned and vnf.state is not VnfState.LEAVING}
+        ours = {key: vnf for key, vnf in sky.vnfs.items() if not vnf.autonomous}
+        orphans = {key for key, vnf in ours.items() if key not in owned and vnf.state is not VnfState.LEAVING}
         now_s = self._ticks()
         self._since = {key: self._since.get(key, now_s) for key in orphans}
         self._told &= orphans

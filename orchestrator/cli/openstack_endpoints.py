@@ -1,0 +1,165 @@
+"""`aclflow openstack endpoints`: virtual machines of a project as endpoints of a tenant, wherever Nova moves them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.connection import service
+from orchestrator.cli.openstack import CloudFile, opened_openstack
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.terminal import complain, say, say_json, say_table
+from orchestrator.client import Client
+from orchestrator.client.transport import ANY_VERSION
+from orchestrator.cloud.endpoints import Comparison, Whereabouts, compared
+from orchestrator.cloud.heat.api import OpenStack
+from orchestrator.errors import ChangeTheRequest, TryAgain
+from orchestrator.policy.model import TenantId
+
+_NO = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Whose machines are looked at, and as whom."""
+
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="The tenant's project, by name or id; called as the tenant by default."),
+    ] = None
+    entry: Annotated[
+        str | None,
+        typer.Option("--os-cloud", help="Another entry of clouds.yaml: only administrators see hosts."),
+    ] = None
+    apply: Annotated[bool, typer.Option("--apply", help="Write what is new or has changed, forget what is gone.")] = (
+        False
+    )
+    follow: Annotated[bool, typer.Option("--follow", help="Go on looking, and tell what changes, until stopped.")] = (
+        False
+    )
+    every: Annotated[float, typer.Option("--every", min=0.2, help="With --follow: look so often, in seconds.")] = 2.0
+
+
+@taking
+def endpoints(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id.")],
+    looking: Looking,
+    cloud: CloudFile = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a tenant's endpoints against the ports of its virtual machines, and tell on which host each is.
+
+    Ends with 1 where they differ and nothing was written, and where a machine is on a host that is not of the domain.
+    """
+    with opened_openstack(cloud, looking.entry) as (_, openstack), service(url) as client:
+        desk = _Desk(client, openstack, TenantId(tenant), looking)
+        found = desk.look()
+        if not looking.follow:
+            refused = desk.write(found) if looking.apply else {}
+            _tell(found, refused, as_json=as_json)
+            if found.outside or refused or not (looking.apply or found.is_same):
+                raise typer.Exit(_NO)
+            return
+        _follow(desk, looking, as_json=as_json)
+
+
+def _follow(desk: _Desk, looking: Looking, *, as_json: bool) -> None:
+    """Look again and again; a cloud or a service that does not answer is asked again."""
+    before: Mapping[str, str | None] | None = None
+    told: Mapping[str, str] = {}
+    while True:
+        try:
+            found = desk.look()
+            refused = desk.write(found) if looking.apply else {}
+        except TryAgain as error:
+            complain(str(error))
+        else:
+            where = {each.endpoint.name: each.host for each in found.where}
+            if where != before or refused != told or not found.is_same:
+                _tell(found, refused, as_json=as_json)
+            before, told = where, refused
+        time.sleep(looking.every)
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """Where OpenStack and the service are asked about one tenant."""
+
+    client: Client
+    openstack: OpenStack
+    tenant: TenantId
+    looking: Looking
+
+    def look(self) -> Comparison:
+        domain = self.client.tenant(self.tenant).domain
+        ports = self.openstack.machine_ports(self.looking.project or self.tenant)
+        hosts = [host.name for host in self.client.hosts(domain)]
+        return compared(ports, self.tenant, self.client.endpoints(domain), hosts)
+
+    def write(self, found: Comparison) -> Mapping[str, str]:
+        """Bring the service to what OpenStack has; which endpoints it does not take, and why."""
+        domain = self.client.tenant(self.tenant).domain
+        known = {each.name for each in self.client.endpoints(domain)}
+        refused = {}
+        for name in found.gone:
+            self.client.remove_endpoint(domain, name)
+        for endpoint in found.written:
+            try:
+                self.client.put_endpoint(domain, endpoint, etag=ANY_VERSION if endpoint.name in known else None)
+            except ChangeTheRequest as error:  # the others are written all the same
+                refused[endpoint.name] = str(error)
+        return refused
+
+
+def _tell(found: Comparison, refused: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        say_json(_json(found, refused))
+        return
+    new = {endpoint.name for endpoint in found.written}
+    say_table(
+        ("endpoint", "port", "addresses", "host", ""),
+        ((*_row(each), _words(each, new, refused)) for each in found.where),
+    )
+    for name in found.gone:
+        say(f"{name} is no port of OpenStack's any more")
+    for each in found.outside:
+        complain(f"{each.endpoint.name} is on {each.host}, which is no host of the domain: nobody filters for it there")
+    for name, reason in refused.items():
+        complain(f"{name}: {reason}")
+
+
+def _row(each: Whereabouts) -> tuple[object, ...]:
+    endpoint = each.endpoint
+    return (endpoint.name, endpoint.port, " ".join(map(str, endpoint.prefixes)), each.host or "not told")
+
+
+def _words(each: Whereabouts, new: set[str], refused: Mapping[str, str]) -> str:
+    if each.endpoint.name in refused:
+        return "refused"
+    if each.endpoint.name in new:
+        return "new or changed"
+    return "" if each.inside or each.host is None else "outside"
+
+
+def _json(found: Comparison, refused: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "endpoints": [
+            {
+                "name": each.endpoint.name,
+                "port": each.endpoint.port,
+                "prefixes": [*map(str, each.endpoint.prefixes)],
+                "host": each.host,
+                "inside": each.inside,
+            }
+            for each in found.where
+        ],
+        "written": [endpoint.name for endpoint in found.written],
+        "gone": list(found.gone),
+        "outside": [each.endpoint.name for each in found.outside],
+        "refused": dict(refused),
+    }
