@@ -77,11 +77,16 @@ PlaceDep = Annotated[Place, Depends(one_place)]
 
 @router.get("", response_model=Page[RuleDocument])
 def list_rules(
-    _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    limit: Limit = 100,
+    marker: NameMarker = None,
+    begins: Annotated[str, Query(max_length=128, description="Only rules whose ids begin so.")] = "",
 ) -> Response:
     """The rules of the list, in order. The ETag is the whole list's."""
     record = services.control.read(lambda unit: unit.acls.current(tenant))
-    by_id = {rule.id: rule for rule in record.acl.rules}
+    by_id = {rule.id: rule for rule in record.acl.rules if rule.id.startswith(begins)}
     names, following = page_after(list(by_id), limit, marker)
     return answer({"items": [rule_to_json(by_id[name]) for name in names], "next": following}, tag=etag(record.version))
 

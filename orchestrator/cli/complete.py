@@ -44,6 +44,12 @@ def groups(ctx: Any, incomplete: str) -> list[str]:
     return _beginning(incomplete, (each["name"] for each in _of_tenant(ctx, "acl/groups")))
 
 
+def rules(ctx: Any, incomplete: str) -> list[str]:
+    """Rules of the tenant that is named before."""
+    found = _of_tenant(ctx, "acl/rules", begins=incomplete)
+    return _beginning(incomplete, (each["id"] for each in found))
+
+
 def kinds(incomplete: str) -> list[str]:
     """Kinds of events."""
     return _beginning(incomplete, iter(KINDS))
@@ -65,7 +71,7 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen
 
 
-EVERY = (tenants, domains, hosts, groups, kinds, formats)
+EVERY = (tenants, domains, hosts, groups, rules, kinds, formats)
 
 
 def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
@@ -75,9 +81,9 @@ def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
         return []
 
 
-def _of_tenant(ctx: Any, what: str) -> list[Any]:
+def _of_tenant(ctx: Any, what: str, **asked: str) -> list[Any]:
     tenant = _named(ctx, "tenant")
-    return _items(f"/v1/tenants/{tenant}/{what}") if tenant else []
+    return _items(f"/v1/tenants/{tenant}/{what}", **asked) if tenant else []
 
 
 def _named(ctx: Any, parameter: str) -> str:
@@ -85,8 +91,8 @@ def _named(ctx: Any, parameter: str) -> str:
     return quote(str(ctx.params.get(parameter) or ""), safe="")
 
 
-def _items(path: str) -> list[Any]:
-    found = _asked(f"{path}?{urlencode({'limit': MOST})}")
+def _items(path: str, **asked: str) -> list[Any]:
+    found = _asked(f"{path}?{urlencode({'limit': MOST, **asked})}")
     return found.get("items", []) if isinstance(found, dict) else []
 
 

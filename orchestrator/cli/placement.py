@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName, TenantName
 from orchestrator.cli.options import AsJson, Url, taking
@@ -15,7 +16,7 @@ from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client.placement import PlacedRule
 from orchestrator.placement.choice import Algorithm
 
-RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The rule's id.")]
+RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The rule's id.", autocompletion=complete.rules)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,14 @@ def test_rules_move_and_keep_their_numbers(admin: Client, http: httpx.Client, te
         admin.move_rule(tenant, "dns", position=0, etag=first.etag)
 
 
+def test_rules_are_listed_by_how_their_ids_begin(admin: Client, http: httpx.Client, tenant: str) -> None:
+    admin.put_acl(tenant, rules(SSH, DNS, web_of(tenant)))
+    path = f"/v1/tenants/{tenant}/acl/rules"
+    assert [each["id"] for each in http.get(path, params={"begins": "d"}).json()["items"]] == ["dns"]
+    assert http.get(path, params={"begins": "x"}).json()["items"] == []
+    assert len(http.get(path, params={"begins": ""}).json()["items"]) == 3
+
+
 def test_bad_places_are_refused(admin: Client, http: httpx.Client, tenant: str) -> None:
     admin.put_acl(tenant, rules(DNS))
     path = f"/v1/tenants/{tenant}/acl/rules"

@@ -31,7 +31,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             for name in ("blue", "black", "red"):
                 admin.create_tenant(name, domain="pop1", prefixes=[])
             groups = {"office": {"prefixes": [str(Prefix.parse("192.0.2.1"))]}, "other": {"prefixes": []}}
-            admin.put_acl("blue", acl_from_json({"groups": groups, "rules": []}))
+            rules = [{"id": name, "action": "permit"} for name in ("web", "web-again", "mail")]
+            admin.put_acl("blue", acl_from_json({"groups": groups, "rules": rules}))
         yield here
 
 
@@ -71,6 +72,7 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow acl show --format cis", cache, town) == [f for f in FORMATS if f.startswith("cis")]
         assert completed("aclflow group show --tenant blue o", cache, town) == ["office", "other"]
         assert completed("aclflow events --kind acl.en", cache, town) == ["acl.enforced"]
+        assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
