@@ -6,8 +6,7 @@ import datetime as dt
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("tenant", "rule", "packets/s", "bits/s", "share", "packets", "last hit", "lifted")
 _KEYS = {"r": SortBy.RATE, "p": SortBy.PACKETS, "b": SortBy.BYTES, "l": SortBy.LAST_HIT}
+_AROUND = 6
+"""Lines of the picture that are no rule's."""
 _QUIT = frozenset({"q", "\x03", "\x04"})
 _UNITS = ("", "k", "M", "G", "T")
 _THOUSAND = 1000.0
@@ -67,13 +68,13 @@ def top(
 ) -> None:
     """Show the rules that decide most, live, like top.
 
-    On a terminal: r, p, b, l sort by rate, packets, bytes, last hit; q ends. Elsewhere, and with --json, one look after
-    the other is printed; --once looks once. Operators see whole domains, tenants their own rules.
+    On a terminal: r, p, b, l sort by rate, packets, bytes, last hit; q ends. Elsewhere a table is printed. With --json
+    one look after the other is a line; --once looks once. Operators see whole domains, tenants their own rules.
     """
     with service(url) as client:
         view = _placed(client, view)
         if as_json or once or not sys.stdout.isatty():
-            _print(client, view, interval, once=once, as_json=as_json)
+            _print(client, view, interval, once=once or not as_json, as_json=as_json)
         else:
             _live(client, view, interval)
 
@@ -127,36 +128,15 @@ def _live(client: Client, view: View, interval_s: float) -> None:
     """A table that stays where it is, until q."""
     from rich.live import Live  # noqa: PLC0415 - only for people who look
 
-    with _keys() as pressed, Live(screen=True, auto_refresh=False) as screen:
+    from orchestrator.cli.keyboard import keys  # noqa: PLC0415 - only where there is a terminal
+
+    with keys() as pressed, Live(screen=True, auto_refresh=False) as screen:
         key = ""
         while key not in _QUIT:
             view = replace(view, sort=_KEYS.get(key, view.sort))
-            screen.update(_picture(look(client, view), view), refresh=True)
+            fitting = replace(view, limit=max(1, min(view.limit, screen.console.height - _AROUND)))
+            screen.update(_picture(look(client, fitting), view), refresh=True)
             key = pressed(interval_s)
-
-
-@contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
-    """A way to wait for a key, for so many seconds at most ("": none came); the terminal gives keys one by one."""
-    import select  # noqa: PLC0415 - only where there is a terminal
-    import termios  # noqa: PLC0415
-    import tty  # noqa: PLC0415
-
-    if not sys.stdin.isatty():
-        yield _no_key
-        return
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    tty.setcbreak(number)
-    try:
-        yield lambda seconds: sys.stdin.read(1) if select.select([sys.stdin], [], [], seconds)[0] else ""
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-
-def _no_key(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
 
 
 def _picture(seen: Seen, view: View) -> RenderableType:

@@ -1,0 +1,155 @@
+"""`aclflow top`: live on a real terminal (a pseudo-terminal here), one table or lines of JSON elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import Ended, aclflow
+from served import Served, served
+
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+
+PATIENCE_S = 60.0
+RULES = 12
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A tenant with some rules, none of them used."""
+    with served(tmp_path_factory.mktemp("service")) as here:
+        with here.client() as admin:
+            admin.create_domain("pop")
+            admin.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("198.51.100.0/24")])
+            rules = [
+                {"id": f"rule-{port}", "action": "permit", "protocol": "tcp", "destination_ports": port}
+                for port in range(100, 100 + RULES)
+            ]
+            admin.put_acl("shop", acl_from_json({"rules": rules}))
+        yield here
+
+
+class Terminal:
+    """`aclflow top` on a terminal of its own."""
+
+    def __init__(self, service: Served, lines: int) -> None:
+        self._master, slave = pty.openpty()
+        self.resize(lines)
+        self.before = termios.tcgetattr(slave)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--interval", "600"],
+            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            env={**os.environ, "ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token, "TERM": "xterm"},
+        )  # fmt: skip
+        self._slave = slave
+
+    def resize(self, lines: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 120, 0, 0))
+
+    def told_of_its_size(self) -> None:
+        """As the kernel tells the programs of a terminal."""
+        self.process.send_signal(signal.SIGWINCH)
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def picture(self, caption: str) -> str:
+        """What is drawn up to the next picture with a caption."""
+        drawn, until = "", time.monotonic() + PATIENCE_S
+        while caption not in drawn:
+            if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise AssertionError(f"no picture with {caption!r}: {drawn!r}")
+            drawn = _CONTROL.sub("", drawn + os.read(self._master, 65536).decode(errors="replace"))
+        return drawn
+
+    def modes(self) -> list[object]:
+        return list(termios.tcgetattr(self._slave))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+
+@contextmanager
+def top_on_a_terminal(service: Served, lines: int) -> Iterator[Terminal]:
+    terminal = Terminal(service, lines)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def test_keys_sort_a_resize_redraws_and_q_ends(service: Served) -> None:
+    with top_on_a_terminal(service, 40) as terminal:
+        first = terminal.picture("by rate")
+        assert f"pop: {RULES} rules" in first
+        assert first.count("rule-") == RULES
+        terminal.press("p")
+        assert "rule-100" in terminal.picture("by packets")
+        terminal.press("bl")  # at once: the second is not left lying until a third comes
+        terminal.picture("by last_hit")
+        terminal.resize(11)
+        terminal.told_of_its_size()
+        assert terminal.picture("by last_hit").count("rule-") == 5
+        terminal.press("q")
+        assert terminal.process.wait(PATIENCE_S) == 0
+        assert terminal.modes() == list(terminal.before)
+
+
+def test_a_terminal_is_given_back_when_it_is_interrupted(service: Served) -> None:
+    with top_on_a_terminal(service, 24) as terminal:
+        terminal.picture("by rate")
+        assert terminal.modes() != list(terminal.before)
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(PATIENCE_S) == 130
+        assert terminal.modes() == list(terminal.before)
+
+
+def _top(service: Served, *arguments: str) -> Ended:
+    return aclflow("top", *arguments, environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token})
+
+
+def test_without_a_terminal_it_is_one_table(service: Served) -> None:
+    ended = _top(service, "--tenant", "shop")
+    assert ended.code == 0
+    assert len(ended.out.splitlines()) == RULES + 1
+
+
+def test_json_has_the_same_rules(service: Served) -> None:
+    ended = _top(service, "--domain", "pop", "--json", "--once", "--limit", "3")
+    (line,) = ended.out.splitlines()
+    seen = json.loads(line)
+    assert (ended.code, seen["rules"], len(seen["items"]), seen["items"][0]["tenant"]) == (0, RULES, 3, "shop")
+
+
+def test_json_goes_on_until_somebody_ends_it(service: Served, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--json", "--interval", "0.2"]
+    environment = {**os.environ, "ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as looking:
+        assert looking.stdout is not None
+        assert [json.loads(looking.stdout.readline())["rules"] for _ in range(2)] == [RULES] * 2
+        looking.send_signal(signal.SIGINT)
+        assert looking.wait(PATIENCE_S) == 130
+
+
+def test_a_domain_and_a_tenant_at_once_is_a_wrong_call(service: Served) -> None:
+    ended = _top(service, "--domain", "pop", "--tenant", "shop")
+    assert (ended.code, "--tenant" in ended.err) == (2, True)
