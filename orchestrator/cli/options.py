@@ -23,7 +23,7 @@ from orchestrator.cli import complete
 from orchestrator.cli.folders import texts_under
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.results import Options
+from orchestrator.policy.formats.results import Interfaces, Options
 from orchestrator.policy.model import Action, Direction, ReturnTraffic
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -101,6 +101,12 @@ class Reading:
         bool,
         typer.Option("--stateless", help="iptables, nftables: read state matches as what a stateless list can say."),
     ] = False
+    in_interface: Annotated[
+        str, typer.Option("--in-interface", help="iptables, nftables: the interface that packets come in by.")
+    ] = ""
+    out_interface: Annotated[
+        str, typer.Option("--out-interface", help="iptables, nftables: the interface that packets leave by.")
+    ] = ""
     access_list: Annotated[
         list[str] | None,
         typer.Option("--list", "--acl", help="Of several lists in a file, one to read, as NAME or NAME=egress."),
@@ -124,6 +130,7 @@ class Reading:
         return Options(
             chains=tuple(self.chain or ()),
             stateless=self.stateless,
+            interfaces=Interfaces(self.in_interface, self.out_interface),
             lists=tuple(self.access_list or ()),
             direction=self.direction,
             addresses=_addresses(self.address or ()),

@@ -42,6 +42,7 @@ OPTIONS = {
     "includes": "--includes",
     "lists": "--list",
     "stateless": "--stateless",
+    "interfaces": "--in-interface",
 }
 """How the fields of Options are called on the command line."""
 DATA = Path(os.environ.get("ACLFLOW_DATA", ROOT / ".." / "shared" / "data"))

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import read, write
-from orchestrator.policy.formats.results import Effect, Imported, Options
+from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Options
 from orchestrator.policy.model import Acl, Action, Addresses, Direction, FlagMatch, Rule, RuleId, check_ownership
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -69,6 +69,37 @@ def test_ids_come_from_comments_or_from_what_a_rule_says() -> None:
     assert udp.id.startswith("FORWARD-")
 
 
+WAYS = """*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -i lo -j ACCEPT
+-A FORWARD -i eth0 -o tun+ -p tcp --dport 1 -j ACCEPT
+-A FORWARD -i eth+ -p tcp --dport 2 -j ACCEPT
+-A FORWARD ! -i eth0 -p tcp --dport 3 -j ACCEPT
+-A FORWARD ! -i wan -p tcp --dport 4 -j ACCEPT
+-A FORWARD -o eth1 -p tcp --dport 5 -j DROP
+COMMIT
+"""
+
+
+def test_lines_of_interfaces_are_read_where_it_is_said_which_packets_take() -> None:
+    """By eth0 in and tun0 out; where nothing is said of a way, a permit that asks for it is left out."""
+
+    def permitted(**ways: str) -> tuple[list[int], bool]:
+        found = read(WAYS, "iptables", options=Options(interfaces=Interfaces(**ways)))
+        ingress = [rule for rule in found.acl.rules if rule.direction is Direction.INGRESS]
+        return [rule.destination_ports[0].low for rule in ingress], found.exact
+
+    assert permitted(arrives="eth0", leaves="tun0") == ([1, 2, 4], True)
+    assert permitted(arrives="eth0", leaves="eth1") == ([2, 4, 5], True)
+    assert permitted(arrives="eth0") == ([2, 4, 5], False)  # a deny that may hold is kept, and covers more
+    assert permitted() == ([5], False)
+    assert permitted(arrives="lo", leaves="x")[0][0] == 0
+    notes = read(WAYS, "iptables", options=Options(interfaces=Interfaces("eth0", "tun0"))).notes
+    assert "every packet is taken to come in by the interface eth0" in notes
+
+
 def test_a_rule_said_twice_gets_two_ids() -> None:
     rules = read(table(*["-A FORWARD -p udp -j ACCEPT"] * 3), "iptables").acl.rules
     assert [rule.id.partition(".")[2] for rule in rules] == ["", "2", "3", "policy"]
@@ -77,7 +108,7 @@ def test_a_rule_said_twice_gets_two_ids() -> None:
 @pytest.mark.parametrize(
     ("line", "effect", "reason"),
     [
-        ("-i eth0 -j ACCEPT", Effect.NARROWER, "the interface a packet takes cannot be seen here"),
+        ("-i eth0 -j ACCEPT", Effect.NARROWER, "the interface a packet takes cannot be seen here; it can be said"),
         ("-m limit --limit 3/min -j ACCEPT", Effect.NARROWER, "-m limit: rates are not counted here"),
         (
             "-m mac ! --mac-source 0:1:2:3:4:5 -j ACCEPT",
@@ -108,7 +139,8 @@ def test_a_loss_of_a_jump_says_how_much_hangs_on_it() -> None:
     text = table("-A FORWARD -i eth0 -j A", "-A A -p tcp -j ACCEPT", "-A A -p udp -j ACCEPT", more=":A - [0:0]")
     (loss,) = read(text, "iptables").losses
     assert str(loss) == (
-        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here (2 rules hang on it): "
+        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here; it can be said which one it "
+        "is (2 rules hang on it): "
         "-A FORWARD -i eth0 -j A"
     )
 
@@ -240,7 +272,9 @@ def test_ipv6_rules_of_a_protocol_without_ports_are_two_lines_and_one_rule_again
     rule = Rule(RuleId("e"), Action.PERMIT, protocol=50, source=Addresses((Prefix.parse("::/0"),)), log=True)
     text = write(Acl((rule,)), "ip6tables").text
     kinds = ("-m ipv6header ! --header ipv6-frag --soft", "-m frag --fragfirst")
-    lines = [f'-A FORWARD -p 50 {kind} -m comment --comment "[e]" -j {to}' for to in ("LOG", "ACCEPT") for kind in kinds]
+    lines = [
+        f'-A FORWARD -p 50 {kind} -m comment --comment "[e]" -j {to}' for to in ("LOG", "ACCEPT") for kind in kinds
+    ]
     assert [line for line in text.splitlines() if line.startswith("-A FORWARD")] == lines
     assert read(text, "ip6tables").acl.rules[0] == rule
     for alone in lines[2:]:

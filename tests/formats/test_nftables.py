@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.formats.registry import read, write
-from orchestrator.policy.formats.results import Effect, Imported, Options
+from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Options
 from orchestrator.policy.model import Action, Direction
 
 FIXTURE = (Path(__file__).parent / "fixtures" / "web.nftables").read_text()
@@ -68,7 +68,7 @@ def test_a_listing_of_the_real_nft() -> None:
         "established packets cannot be told from others",
         "rates are not counted here",
         "ip6 nexthdr sees the first header only, which need not be that of the protocol",
-        "meta oifname: interfaces, marks and times are not part of a packet",
+        "the interface a packet takes cannot be seen here; it can be said which one it is",
     }
 
 
@@ -97,9 +97,31 @@ def test_a_file_may_start_by_removing_what_it_replaces() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "op", "right", "arrives", "leaves", "is_read"),
+    [
+        ("iifname", "==", "eth0", "eth0", "", True),
+        ("iifname", "==", "eth0", "eth1", "", False),
+        ("iif", "!=", "lo", "eth0", "", True),
+        ("oifname", "==", {"set": ["eth1", "tun*"]}, "eth1", "tun7", True),
+        ("oifname", "!=", {"set": ["eth1", "tun*"]}, "eth1", "tun7", False),
+        ("oif", "==", "@inner", "", "eth1", True),
+        ("oif", "==", "@inner", "", "eth2", False),
+    ],
+)
+def test_rules_of_interfaces_are_read_where_it_is_said_which_packets_take(
+    key: str, op: str, right: object, arrives: str, leaves: str, *, is_read: bool
+) -> None:
+    inner = {"set": {**PLACE, "name": "inner", "type": "ifname", "elem": ["eth1", "lo"]}}
+    statement = match({"meta": {"key": key}}, right, op)
+    found = imported(inner, chain(), rule(statement, WEB, {"accept": None}), interfaces=Interfaces(arrives, leaves))
+    assert (said(found), found.exact) == (["permit 6 0.0.0.0/0>any 80"] if is_read else [], True)
+
+
+@pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        (match({"meta": {"key": "iifname"}}, "eth0"), "meta iifname: interfaces, marks and times"),
+        (match({"meta": {"key": "mark"}}, 1), "meta mark: interfaces, marks and times"),
+        (match({"meta": {"key": "iifname"}}, "eth0"), "the interface a packet takes cannot be seen here"),
         (match({"ct": {"key": "mark"}}, 1), "ct mark: connections are not tracked"),
         (match({"ct": {"key": "state"}}, ["new"], "in"), "connections are not tracked here; --stateless"),
         (match(payload("ip", "ttl"), 64), "ip ttl: this field cannot"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from orchestrator.errors import TooLarge
+from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.axes import Axes, boxes_of_axes, narrow
+from orchestrator.policy.formats.results import NOT_SAID, Interfaces
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
 from orchestrator.policy.spans import Spans
@@ -23,6 +25,7 @@ class Draft:
     """A line as far as it has been read."""
 
     family: Family
+    interfaces: Interfaces = NOT_SAID
     axes: Axes = field(default_factory=dict)
     either: list[tuple[Axes, ...]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -31,6 +34,20 @@ class Draft:
     target: str = ""
     goto: bool = False
     comment: str = ""
+    is_elsewhere: bool = False
+    """Whether it is about interfaces that packets do not take: then it matches nothing."""
+
+    def narrow_interface(self, known: str, patterns: Iterable[str], any_more: str, *, negated: bool) -> None:
+        """Narrow to packets of some interfaces, whose names may end in `any_more`. `known` is the one that they take.
+
+        Raises BadInput where that is not known.
+        """
+        if not known:
+            raise BadInput("the interface a packet takes cannot be seen here; it can be said which one it is")
+        found = any(
+            known.startswith(each[: -len(any_more)]) if each.endswith(any_more) else known == each for each in patterns
+        )
+        self.is_elsewhere |= found == negated
 
     def narrow(self, axis: str, members: int | Spans) -> None:
         narrow(self.axes, axis, members)
@@ -41,6 +58,9 @@ def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
 
     Narrowings that its protocol does not have are taken back and become doubts. Raises TooLarge.
     """
+    if draft.is_elsewhere:
+        draft.reasons.clear()
+        return (), ()
     axes = dict(draft.axes)
     protocols = axes.get("protocols", ALL_BYTES)
     if draft.transport is not None:

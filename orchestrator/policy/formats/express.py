@@ -86,6 +86,7 @@ def prefixes_of(spans: Spans, family: Family) -> tuple[Prefix, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=4096)
 def flag_matches_of(flags: int) -> tuple[FlagMatch, ...]:
     """Disjoint flag matches that make up a set of flag bytes (bit 0x12 for SYN and ACK); empty for the full set."""
     return () if flags == ALL_BYTES else tuple(_cubes(flags, 0, 0))
@@ -152,14 +153,15 @@ def _addresses(spans: Spans, family: Family) -> Addresses:
     return ANY if spans == ALL_ADDRESSES[family] else Addresses(prefixes_of(spans, family))
 
 
-def _prefixes_of_span(low: int, high: int, family: Family) -> list[Prefix]:
+@functools.lru_cache(maxsize=4096)
+def _prefixes_of_span(low: int, high: int, family: Family) -> tuple[Prefix, ...]:
     found = []
     while low <= high:
         aligned = (low & -low).bit_length() - 1 if low else family.bits
         size = min(aligned, (high - low + 1).bit_length() - 1)
         found.append(Prefix(family, low, family.bits - size))
         low += 1 << size
-    return found
+    return tuple(found)
 
 
 def _port_ranges(spans: Spans) -> tuple[PortRange, ...]:

@@ -102,7 +102,7 @@ _FORMATS = (
         looks_like=_looks_like_ip6tables,
         read=read_ip6tables,
         write=write_ip6tables,
-        options=("chains", "stateless"),
+        options=("chains", "stateless", "interfaces"),
     ),
     Format(
         name="iptables",
@@ -111,7 +111,7 @@ _FORMATS = (
         looks_like=_looks_like_iptables,
         read=read_iptables,
         write=write_iptables,
-        options=("chains", "stateless"),
+        options=("chains", "stateless", "interfaces"),
     ),
     Format(
         name="classbench",
@@ -219,7 +219,7 @@ _FORMATS = (
         looks_like=lambda sight: sight.json and sight.has("nftables"),
         read=read_nftables,
         write=write_nftables,
-        options=("chains", "stateless"),
+        options=("chains", "stateless", "interfaces"),
     ),
     Format(
         name="native",

@@ -14,7 +14,7 @@ that REJECT became deny), or what an option that the caller gave has changed.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -76,6 +76,23 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
+class Interfaces:
+    """By which interface packets come in, and by which they leave; empty: that is not said, and such a match a loss."""
+
+    arrives: str = ""
+    leaves: str = ""
+
+    def notes(self) -> Iterator[str]:
+        """What is taken for granted."""
+        for name, way in ((self.arrives, "come in"), (self.leaves, "leave")):
+            if name:
+                yield f"every packet is taken to {way} by the interface {name}"
+
+
+NOT_SAID = Interfaces()
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What a caller may choose when a text is read. Each format looks at its own options only (`Format.options`).
 
@@ -83,6 +100,7 @@ class Options:
     chains              iptables, nftables: the chains to read, as `NAME=ingress` or `NAME=egress`
     stateless           iptables, nftables: read state matches as what a stateless list can say, with a note for each
     direction           of a list that does not say
+    interfaces          those that every packet is taken to come in by and to leave by
     addresses           what names stand for that the text uses and does not explain: selectors, groups, service tags
     definitions         Aerleon: the files that define its networks and services, texts by name
     includes            Aerleon: the files that policies include, texts by the names that they are included by
@@ -92,6 +110,7 @@ class Options:
     lists: tuple[str, ...] = ()
     chains: tuple[str, ...] = ()
     stateless: bool = False
+    interfaces: Interfaces = NOT_SAID
     direction: Direction = Direction.INGRESS
     addresses: Mapping[str, tuple[Prefix, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     definitions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), hash=False)

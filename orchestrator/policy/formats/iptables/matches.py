@@ -12,12 +12,13 @@ from orchestrator.policy.formats.assemble import Doubt, marker_in, plain
 from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
 from orchestrator.policy.formats.iptables.words import Quoted
+from orchestrator.policy.formats.results import Interfaces
 from orchestrator.policy.formats.tables import Line, Match
 
 
-def read_line(words: list[str], number: int, text: str, family: Family) -> Line:
+def read_line(words: list[str], number: int, text: str, family: Family, interfaces: Interfaces) -> Line:
     """Read what follows ``-A CHAIN``. What cannot be carried over is a doubt of the line; nothing is an error."""
-    draft = Draft(family)
+    draft = Draft(family, interfaces)
     _read_words(words, draft)
     boxes, hidden = boxes_of_draft(draft)
     match = Match(

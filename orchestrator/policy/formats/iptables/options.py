@@ -194,9 +194,14 @@ def load_module(draft: Draft, values: list[str], _negated: bool) -> None:
         draft.reasons.append(f"-m {plain(name, 40)}: {_UNSEEN.get(name, 'this match is not known here')}")
 
 
-def _interface(draft: Draft, values: list[str], negated: bool) -> None:
+def _arrives(draft: Draft, values: list[str], negated: bool) -> None:
     if values[0] != "+" or negated:
-        draft.reasons.append("the interface a packet takes cannot be seen here")
+        draft.narrow_interface(draft.interfaces.arrives, values, "+", negated=negated)
+
+
+def _leaves(draft: Draft, values: list[str], negated: bool) -> None:
+    if values[0] != "+" or negated:
+        draft.narrow_interface(draft.interfaces.leaves, values, "+", negated=negated)
 
 
 def _comment(draft: Draft, values: list[str], _negated: bool) -> None:
@@ -230,8 +235,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             *_spelled("-s", "--source", "--src", option=Option(1, _address("source"), True)),
             *_spelled("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
             *_spelled("-p", "--protocol", "--proto", option=Option(1, _protocol, True)),
-            *_spelled("-i", "--in-interface", option=Option(1, _interface, True)),
-            *_spelled("-o", "--out-interface", option=Option(1, _interface, True)),
+            *_spelled("-i", "--in-interface", option=Option(1, _arrives, True)),
+            *_spelled("-o", "--out-interface", option=Option(1, _leaves, True)),
             *_spelled("-f", "--fragment", option=Option(0, _fragment, True)),
             *_spelled("-m", "--match", option=Option(1, load_module, True)),
             *_spelled("-j", "--jump", option=Option(1, _jump, True)),

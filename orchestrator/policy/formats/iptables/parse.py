@@ -13,7 +13,7 @@ from orchestrator.policy.formats.assemble import Doubt, shown
 from orchestrator.policy.formats.iptables.matches import read_line
 from orchestrator.policy.formats.iptables.whole import for_whole_packets
 from orchestrator.policy.formats.iptables.words import words_of
-from orchestrator.policy.formats.results import Notes
+from orchestrator.policy.formats.results import NOT_SAID, Interfaces, Notes
 from orchestrator.policy.formats.tables import Chain, Line
 
 _CHAIN = re.compile(r":(\S+)\s+(\S+)(?:\s+\[\d+:\d+\])?\s*\Z")
@@ -33,13 +33,15 @@ class Filter:
 class _Table:
     name: str
     number: int
+    family: Family
+    interfaces: Interfaces
     declared: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     lines: dict[str, list[Line]] = field(default_factory=dict)
     last: dict[str, list[str]] = field(default_factory=dict)
     committed: bool = False
 
 
-def parse(text: str, family: Family, notes: Notes) -> Filter:
+def parse(text: str, family: Family, notes: Notes, interfaces: Interfaces = NOT_SAID) -> Filter:
     """Read the whole text. Raises BadInput, with the line as its place, where it is no iptables-save text."""
     found: _Table | None = None
     table: _Table | None = None
@@ -50,14 +52,14 @@ def parse(text: str, family: Family, notes: Notes) -> Filter:
             continue
         try:
             if line.startswith("*"):
-                table = _open(line, number, table, found)
+                table = _open(line, number, table, found, family, interfaces)
                 found = table if table.name == "filter" else found
             elif table is None or table.committed:
                 raise BadInput("this is no line of iptables-save: a table such as *filter must come first")
             elif line == "COMMIT":
                 table.committed = True
             elif table.name == "filter":
-                _read(line, number, table, family)
+                _read(line, number, table)
             else:
                 _look_at(line, number, table, elsewhere, notes)
         except AclflowError as error:
@@ -69,16 +71,18 @@ def parse(text: str, family: Family, notes: Notes) -> Filter:
     return Filter(_chains(found), tuple(elsewhere))
 
 
-def _open(line: str, number: int, table: _Table | None, found: _Table | None) -> _Table:
+def _open(
+    line: str, number: int, table: _Table | None, found: _Table | None, family: Family, interfaces: Interfaces
+) -> _Table:
     name = line[1:].strip()
     if table is not None and not table.committed:
         raise BadInput(f"*{name} begins before the COMMIT of *{table.name}")
     if name == "filter" and found is not None:
         raise BadInput(f"a second *filter table; the first is on line {found.number}")
-    return _Table(name, number)
+    return _Table(name, number, family, interfaces)
 
 
-def _read(line: str, number: int, table: _Table, family: Family) -> None:
+def _read(line: str, number: int, table: _Table) -> None:
     """A line of the filter table: the declaration of a chain, or one of its rules."""
     if line.startswith(":"):
         declared = _CHAIN.match(line)
@@ -91,17 +95,17 @@ def _read(line: str, number: int, table: _Table, family: Family) -> None:
         raise BadInput(f"'{shown(line)}' is no line of iptables-save: rules start with -A CHAIN")
     if words[1] not in table.declared:
         raise BadInput(f"the chain {shown(words[1])} is not declared")
-    _add(table, words[1], words[2:], number, line, family)
+    _add(table, words[1], words[2:], number, line)
 
 
-def _add(table: _Table, chain: str, words: list[str], number: int, text: str, family: Family) -> None:
+def _add(table: _Table, chain: str, words: list[str], number: int, text: str) -> None:
     """Add a line to its chain, as one with the line before it where the two say one thing."""
     lines = table.lines.setdefault(chain, [])
-    both = for_whole_packets(table.last.get(chain, []), words) if family is Family.IPV6 else None
+    both = for_whole_packets(table.last.get(chain, []), words) if table.family is Family.IPV6 else None
     if both is not None:
         lines.pop()
     table.last[chain] = words
-    lines.append(read_line(both or words, number, text, family))
+    lines.append(read_line(both or words, number, text, table.family, table.interfaces))
 
 
 def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], notes: Notes) -> None:

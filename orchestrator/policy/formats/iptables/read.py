@@ -31,7 +31,9 @@ def read_ip6tables(text: str, name: str, options: Options) -> Imported:
 
 def _read(text: str, name: str, options: Options, family: Family) -> Imported:
     notes = Notes()
-    table = parse(text, family, notes)
+    table = parse(text, family, notes, options.interfaces)
+    for taken in options.interfaces.notes():
+        notes.add(taken)
     chosen = _named_chains(table.chains, options.chains) if options.chains else _usual_chains(table.chains, notes)
     assembler = Assembler(name, notes, max_rules=options.max_rules)
     for direction, chain in chosen.items():

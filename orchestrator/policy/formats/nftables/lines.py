@@ -22,6 +22,7 @@ from orchestrator.policy.formats.nftables.document import RawChain, RawRule, Tab
 from orchestrator.policy.formats.nftables.fields import VERSION, field_of, narrow_field, universe_of
 from orchestrator.policy.formats.nftables.matches import STATES, combinations, is_state, narrow_states, read_match
 from orchestrator.policy.formats.nftables.values import Scope, value_of
+from orchestrator.policy.formats.results import NOT_SAID, Interfaces
 from orchestrator.policy.formats.tables import Line, Match
 from orchestrator.policy.spans import Spans
 
@@ -57,9 +58,11 @@ def chain_name(table: TableKey, name: str) -> str:
     return f"{table}/{name}"
 
 
-def lines_of(rule: RawRule, chain: RawChain, family: Family, scope: Scope) -> Iterator[Line]:
+def lines_of(
+    rule: RawRule, chain: RawChain, family: Family, scope: Scope, interfaces: Interfaces = NOT_SAID
+) -> Iterator[Line]:
     """The lines of a rule for one IP version. Raises BadInput, or TooLarge, with the rule's statement as its place."""
-    reader = _Rule(rule, chain, Draft(family), scope)
+    reader = _Rule(rule, chain, Draft(family, interfaces), scope)
     try:
         for index, statement in enumerate(rule.statements):
             reader.take(*single(statement, f"expr[{index}]"), f"expr[{index}]")

@@ -46,6 +46,7 @@ Loads of one, two or four bytes take a faster way through the kernel (seen in 6.
 offset: there `tcp dport 80` holds for a later fragment that happens to have these bytes. Three bytes go the slow way.
 """
 
+_INTERFACES = ("iifname", "iif", "oifname", "oif")
 _ORDERS = ("<", "<=", ">", ">=")
 _NO_SETS = Scope(TableKey("inet", ""), {})
 
@@ -62,6 +63,8 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
         _fragments(draft, left == OFFSET_IPV4, op, right)
     elif is_state(left):
         _states(draft, op, right, scope)
+    elif kind == "meta" and isinstance(inner, dict) and inner.get("key") in _INTERFACES:
+        _interface(draft, str(inner["key"]), op, right, scope)
     elif kind == "concat":
         if op not in ("==", "in"):
             raise BadInput("what is in none of several combinations cannot be said here")
@@ -150,6 +153,16 @@ def _fragments(draft: Draft, is_ipv4: bool, op: object, right: object) -> None:
         draft.narrow("fragments", WHOLE)
         raise BadInput("first fragments cannot be told from whole packets here")
     draft.narrow("fragments", LATER if op == "!=" else WHOLE)
+
+
+def _interface(draft: Draft, key: str, op: object, right: object, scope: Scope) -> None:
+    """`iifname "eth0"`, `oifname != { "eth1", "tun*" }`."""
+    elements = scope.elements(right)
+    names = [value_of(each) for each in (elements if elements is not None else [right])]
+    if op not in ("==", "in", "!=") or not all(isinstance(name, str) for name in names):
+        raise BadInput(f"this test of meta {key} is not known here")
+    known = draft.interfaces.arrives if key.startswith("i") else draft.interfaces.leaves
+    draft.narrow_interface(known, map(str, names), "*", negated=op == "!=")
 
 
 def _states(draft: Draft, op: object, right: object, scope: Scope) -> None:

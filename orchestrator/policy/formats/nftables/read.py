@@ -18,7 +18,7 @@ from orchestrator.policy.formats.lists import name_and_direction
 from orchestrator.policy.formats.nftables.document import RawChain, Ruleset, ruleset_of
 from orchestrator.policy.formats.nftables.lines import chain_name, lines_of
 from orchestrator.policy.formats.nftables.values import Scope
-from orchestrator.policy.formats.results import Effect, Imported, Loss, Notes, Options
+from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Loss, Notes, Options
 from orchestrator.policy.formats.tables import Chain, decides, drops
 from orchestrator.policy.model import Acl, Action, Direction
 
@@ -39,7 +39,9 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
     """Read `nft -j list ruleset`. Raises BadInput or TooLarge with a place such as ``nftables[12].rule.expr[0]``."""
     ruleset = ruleset_of(load_json(text))
     notes = Notes()
-    chains = {family: _chains(ruleset, family) for family in Family}
+    for taken in options.interfaces.notes():
+        notes.add(taken)
+    chains = {family: _chains(ruleset, family, options.interfaces) for family in Family}
     active = [chain for chain in ruleset.chains.values() if chain.table not in ruleset.dormant]
     chosen = _named(active, options.chains) if options.chains else _usual(active, chains, notes)
     assembler = Assembler(name, notes, max_rules=options.max_rules)
@@ -65,7 +67,7 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
     return Imported(acl, (*assembler.losses(), *elsewhere), notes.taken())
 
 
-def _chains(ruleset: Ruleset, family: Family) -> Mapping[str, Chain]:
+def _chains(ruleset: Ruleset, family: Family, interfaces: Interfaces) -> Mapping[str, Chain]:
     """All chains that packets of an IP version can come to, as lines."""
     found = {}
     count = 0
@@ -73,7 +75,7 @@ def _chains(ruleset: Ruleset, family: Family) -> Mapping[str, Chain]:
         if table.family not in _SEES[family] | _BESIDE:
             continue
         scope = Scope(table, ruleset.sets)
-        lines = tuple(line for rule in chain.rules for line in lines_of(rule, chain, family, scope))
+        lines = tuple(line for rule in chain.rules for line in lines_of(rule, chain, family, scope, interfaces))
         count += len(lines)
         if count > MOST_LINES:
             raise TooLarge(
