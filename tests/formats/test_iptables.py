@@ -139,8 +139,8 @@ def test_a_loss_of_a_jump_says_how_much_hangs_on_it() -> None:
     text = table("-A FORWARD -i eth0 -j A", "-A A -p tcp -j ACCEPT", "-A A -p udp -j ACCEPT", more=":A - [0:0]")
     (loss,) = read(text, "iptables").losses
     assert str(loss) == (
-        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here; it can be said which one it "
-        "is (2 rules hang on it): "
+        "-:6: permit left out (narrower): the interface a packet takes cannot be seen here; it can be said which one "
+        "it is (2 rules hang on it): "
         "-A FORWARD -i eth0 -j A"
     )
 
