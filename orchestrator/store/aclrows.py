@@ -11,7 +11,8 @@ import orjson
 from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
 from orchestrator.errors import NotFound
-from orchestrator.policy.formats.native import at, read_text, rule_texts, rules_from_json
+from orchestrator.policy.formats.native import rule_texts, rules_from_json
+from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import Action, Rule, TenantId, trusted_acl
 from orchestrator.policy.numbers import RuleNumbers

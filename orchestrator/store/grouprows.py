@@ -17,7 +17,7 @@ from sqlalchemy import Row, bindparam, insert, or_, select, update
 
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.native import at, read_text
+from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.model import AddressGroup, GroupName
 from orchestrator.store.aclcache import KeyedGroup, spliced
 from orchestrator.store.keys import keys_between, longest_increasing, spread

@@ -11,47 +11,48 @@ lists are refused. `source` and `destination` are ``"any"``, a prefix, ``"@group
 are ``80``, ``"80"``, ``"1024-65535"`` or a list of these; `protocol` is a name or a number; `tcp_flags` is
 ``{"set": ["syn"], "clear": ["ack", "rst"]}``; `expires` is a time with its zone.
 
-These functions take parsed JSON (what `json.loads` gives). Texts that repeat are parsed once, each rule is checked by
-its own class only, and the plain ones among many are read and written by an extension (`native_bulk.py`).
+These functions take parsed JSON (what `json.loads` gives). Values are read in `native_values.py`, each rule is checked
+by its own class only, and the plain ones among many are read and written by an extension (`native_bulk.py`).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
-import unicodedata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
-from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quoted
+from orchestrator.policy.formats.json_text import quoted
 from orchestrator.policy.formats.native_bulk import bulk
-from orchestrator.policy.model import (
-    Acl,
-    Action,
-    AddressGroup,
-    Direction,
-    FlagMatch,
-    GroupName,
-    Rule,
-    RuleId,
-    TcpFlag,
+from orchestrator.policy.formats.native_values import (
+    CACHED_TEXTS,
+    a_direction,
+    a_list,
+    a_number,
+    a_prefix,
+    a_protocol,
+    a_rule_id,
+    a_time,
+    a_truth,
+    an_action,
+    an_object,
+    at,
+    flag_names,
+    inside,
+    read_text,
+    some_addresses,
+    some_flags,
+    some_ports,
 )
-from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
-from orchestrator.policy.protocols import format_protocol, parse_protocol
+from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import format_protocol
 
 VERSION = 1
-
-_CACHED_TEXTS = 1 << 16
-
-_ACTIONS = {action.value: action for action in Action}
-_DIRECTIONS = {direction.value: direction for direction in Direction}
-
-_T = TypeVar("_T")
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -59,7 +60,7 @@ _T = TypeVar("_T")
 
 def acl_from_json(document: object) -> Acl:
     """Read a whole access list. Raises BadInput or BadPolicy with a place such as ``rules[3].destination``."""
-    top = _an_object(document, "an access list")
+    top = an_object(document, "an access list")
     unknown = next((key for key in top if key not in _TOP_KEYS), None)
     if unknown is not None:
         raise BadInput(f"{quoted(unknown)} is no key of an access list: {', '.join(_TOP_KEYS)}")
@@ -68,12 +69,12 @@ def acl_from_json(document: object) -> Acl:
     if "version" in top:
         at("version", _version, top["version"])
     groups = at("groups", _groups, top.get("groups", {}))
-    rules = at("rules", _a_list, top["rules"])
+    rules = at("rules", a_list, top["rules"])
     return Acl(
         rules=rules_from_json(rules),
         groups=groups,
-        ingress_default=at("ingress_default", _action, top.get("ingress_default", Action.DENY.value)),
-        egress_default=at("egress_default", _action, top.get("egress_default", Action.PERMIT.value)),
+        ingress_default=at("ingress_default", an_action, top.get("ingress_default", Action.DENY.value)),
+        egress_default=at("egress_default", an_action, top.get("egress_default", Action.PERMIT.value)),
     )
 
 
@@ -91,17 +92,17 @@ def rules_from_json(documents: list[object]) -> tuple[Rule, ...]:
 def rule_from_json(document: object, place: str = "") -> Rule:
     """Read one rule. `place` is put in front of the place of any error: ``rules[3]`` gives ``rules[3].source``."""
     fields: dict[str, Any] = {}  # the readers' types are those of Rule's fields; Rule checks the values
-    for key, value in at(place, _an_object, document, "a rule").items():
+    for key, value in at(place, an_object, document, "a rule").items():
         reader = _RULE_READERS.get(key)
         if reader is None:
             raise BadInput(f"{quoted(key)} is no key of a rule: {', '.join(_RULE_READERS)}", place=place or None)
         try:
             fields[key] = reader(value)
         except AclflowError as error:
-            raise error.within(_inside(place, key)) from None
+            raise error.within(inside(place, key)) from None
     if "id" not in fields or "action" not in fields:
         missing = "id" if "id" not in fields else "action"
-        raise BadInput(f"a rule needs its `{missing}`", place=_inside(place, missing))
+        raise BadInput(f"a rule needs its `{missing}`", place=inside(place, missing))
     try:
         return Rule(**fields)
     except AclflowError as error:
@@ -111,85 +112,18 @@ def rule_from_json(document: object, place: str = "") -> Rule:
 def group_from_json(name: str, document: object, place: str = "") -> AddressGroup:
     """Read one address group, ``{"prefixes": [...], "description": ""}``, known by `name`."""
     try:
-        fields = _an_object(document, "an address group")
+        fields = an_object(document, "an address group")
         unknown = next((key for key in fields if key not in ("prefixes", "description")), None)
         if unknown is not None:
             raise BadInput(f"{quoted(unknown)} is no key of an address group: prefixes, description")
         if "prefixes" not in fields:
             raise BadInput("an address group needs its `prefixes` (an empty list has none)")
-        texts = at("prefixes", _a_list, fields["prefixes"])
-        prefixes = tuple([at(f"prefixes[{index}]", _prefix, text) for index, text in enumerate(texts)])
+        texts = at("prefixes", a_list, fields["prefixes"])
+        prefixes = tuple([at(f"prefixes[{index}]", a_prefix, text) for index, text in enumerate(texts)])
         description = at("description", read_text, fields.get("description", ""))
         return AddressGroup(GroupName(name), prefixes, description)
     except AclflowError as error:
         raise (error.within(place) if place else error) from None
-
-
-def read_text(value: object) -> str:
-    """One line of text: control characters and halves of surrogate pairs, which not every store keeps, are refused."""
-    text = _a_string(value)
-    if not text.isprintable():
-        for character in text:
-            if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
-                raise BadInput(f"the character U+{ord(character):04X} cannot be kept: write one line of plain text")
-    return text
-
-
-def at(place: str, read: Callable[..., _T], *arguments: object) -> _T:
-    """Call a reader; an error of it names the place."""
-    try:
-        return read(*arguments)
-    except AclflowError as error:
-        raise (error.within(place) if place else error) from None
-
-
-def _inside(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
-
-
-def _an_object(value: object, what: str) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise BadInput(f"{quoted(value)} cannot be {what}: it must be an object")
-    return value
-
-
-def _a_list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise BadInput(f"{quoted(value)} is not a list")
-    return value
-
-
-def _a_string(value: object) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"{quoted(value)} is not a string")
-    return value
-
-
-def _a_word(value: object) -> str:
-    """A string short enough for an error to quote whole."""
-    word = _a_string(value)
-    if len(word) > LONGEST_QUOTED:
-        raise BadInput(f"{quoted(word)} cannot be read: it is {len(word)} characters long")
-    return word
-
-
-def _a_truth(value: object) -> bool:
-    if value is not True and value is not False:
-        raise BadInput(f"{quoted(value)} is not true or false")
-    return value is True
-
-
-def _a_number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f"{quoted(value)} is not a whole number")
-    return value
-
-
-def _a_port(value: object) -> int:
-    port = _a_number(value)
-    if not 0 <= port <= HIGHEST_PORT:
-        raise BadInput(f"port {quoted(port)} is not in 0..{HIGHEST_PORT}")
-    return port
 
 
 def _version(value: object) -> None:
@@ -198,158 +132,31 @@ def _version(value: object) -> None:
 
 
 def _groups(value: object) -> Mapping[str, AddressGroup]:
-    groups = _an_object(value, "a set of address groups")
+    groups = an_object(value, "a set of address groups")
     return MappingProxyType({name: group_from_json(name, body, name) for name, body in groups.items()})
-
-
-def _action(value: object) -> Action:
-    found = _ACTIONS.get(value) if isinstance(value, str) else None
-    if found is None:
-        raise BadInput(f"{quoted(value)} is not an action: permit or deny")
-    return found
-
-
-def _direction(value: object) -> Direction:
-    found = _DIRECTIONS.get(value) if isinstance(value, str) else None
-    if found is None:
-        raise BadInput(f"{quoted(value)} is not a direction: ingress or egress")
-    return found
-
-
-def _rule_id(value: object) -> RuleId:
-    return RuleId(_a_string(value))
-
-
-def _protocol(value: object) -> int | None:
-    if isinstance(value, str):
-        return _protocol_from_text(_a_word(value))
-    number = _a_number(value)
-    if not 0 <= number <= 255:
-        raise BadInput(f"protocol {quoted(number)} is not in 0..255")
-    return number
-
-
-@functools.lru_cache(maxsize=512)
-def _protocol_from_text(text: str) -> int | None:
-    return None if text == "any" else parse_protocol(text)
-
-
-def _prefix(value: object) -> Prefix:
-    return _prefix_from_text(_a_word(value))
-
-
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
-def _prefix_from_text(text: str) -> Prefix:
-    return Prefix.parse(text)
-
-
-def _addresses(value: object) -> Addresses:
-    if isinstance(value, str):
-        return _addresses_from_text(_a_word(value))
-    if not isinstance(value, list):
-        raise BadInput(f"{quoted(value)} is not any, a prefix, @group, or a list of the last two")
-    if not value:
-        raise BadInput("an empty list matches nothing; leave it out, or write any, to match every address")
-    parts = [at(f"[{index}]", _addresses_of_list, item) for index, item in enumerate(value)]
-    return Addresses(
-        tuple([prefix for part in parts for prefix in part.prefixes]),
-        tuple([name for part in parts for name in part.groups]),
-    )
-
-
-def _addresses_of_list(value: object) -> Addresses:
-    found = _addresses_from_text(_a_word(value))
-    if found.is_any:
-        raise BadInput("`any` stands alone, not in a list")
-    return found
-
-
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
-def _addresses_from_text(text: str) -> Addresses:
-    if text == "any":
-        return ANY
-    if text.startswith("@"):
-        return Addresses(groups=(text[1:],))
-    return Addresses((Prefix.parse(text),))
-
-
-def _ports(value: object) -> tuple[PortRange, ...]:
-    if isinstance(value, str):
-        return _ports_from_text(_a_word(value))
-    if not isinstance(value, list):
-        return _ports_from_number(_a_port(value))
-    return tuple([ports for index, item in enumerate(value) for ports in at(f"[{index}]", _ports_of_list, item)])
-
-
-def _ports_of_list(value: object) -> tuple[PortRange, ...]:
-    if isinstance(value, str):
-        return (PortRange.parse(_a_word(value)),)
-    return _ports_from_number(_a_port(value))
-
-
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
-def _ports_from_text(text: str) -> tuple[PortRange, ...]:
-    return EVERY_PORT if text == "any" else (PortRange.parse(text),)
-
-
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
-def _ports_from_number(port: int) -> tuple[PortRange, ...]:
-    return (PortRange(port, port),)
-
-
-def _tcp_flags(value: object) -> FlagMatch:
-    fields = _an_object(value, "a match of TCP flags")
-    unknown = next((key for key in fields if key not in ("set", "clear")), None)
-    if unknown is not None:
-        raise BadInput(f"{quoted(unknown)} is no key of a match of TCP flags: set, clear")
-    wanted = at("set", _flags, fields.get("set", []))
-    unwanted = at("clear", _flags, fields.get("clear", []))
-    if wanted & unwanted:
-        raise BadInput(f"{_flag_names(wanted & unwanted)[0]} cannot be both set and clear")
-    if not wanted | unwanted:
-        raise BadInput("it names no flag: leave it out to match every segment")
-    return FlagMatch(wanted, wanted | unwanted)
-
-
-def _flags(value: object) -> int:
-    flags = 0
-    for item in _a_list(value):
-        name = _a_string(item)
-        if name.upper() not in TcpFlag.__members__:
-            raise BadInput(f"{quoted(name)} is not a TCP flag: {', '.join(_flag_names(0xFF))}")
-        flags |= TcpFlag[name.upper()].value
-    return flags
-
-
-def _expires(value: object) -> dt.datetime:
-    text = _a_string(value)
-    try:
-        return dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput(f"{quoted(text)} is not a time such as 2030-01-31T12:00:00Z") from None
 
 
 _TOP_KEYS = ("version", "ingress_default", "egress_default", "groups", "rules")
 
 _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
     {
-        "id": _rule_id,
-        "direction": _direction,
-        "action": _action,
-        "protocol": _protocol,
-        "source": _addresses,
-        "destination": _addresses,
-        "source_ports": _ports,
-        "destination_ports": _ports,
-        "icmp_type": _a_number,
-        "icmp_code": _a_number,
-        "established": _a_truth,
-        "tcp_flags": _tcp_flags,
-        "fragments": _a_truth,
+        "id": a_rule_id,
+        "direction": a_direction,
+        "action": an_action,
+        "protocol": a_protocol,
+        "source": some_addresses,
+        "destination": some_addresses,
+        "source_ports": some_ports,
+        "destination_ports": some_ports,
+        "icmp_type": a_number,
+        "icmp_code": a_number,
+        "established": a_truth,
+        "tcp_flags": some_flags,
+        "fragments": a_truth,
         "description": read_text,
         "owner": read_text,
-        "expires": _expires,
-        "log": _a_truth,
+        "expires": a_time,
+        "log": a_truth,
     }
 )
 
@@ -409,7 +216,7 @@ def _add_transport(rule: Rule, body: dict[str, object]) -> None:
         body["established"] = True
     if rule.tcp_flags is not None:
         value, mask = rule.tcp_flags.value, rule.tcp_flags.mask
-        body["tcp_flags"] = {"set": _flag_names(value), "clear": _flag_names(mask & ~value)}
+        body["tcp_flags"] = {"set": flag_names(value), "clear": flag_names(mask & ~value)}
     if rule.fragments:
         body["fragments"] = True
 
@@ -430,7 +237,7 @@ def _addresses_to_json(addresses: Addresses) -> str | list[str]:
     return parts[0] if len(parts) == 1 else parts
 
 
-@functools.lru_cache(maxsize=_CACHED_TEXTS)
+@functools.lru_cache(maxsize=CACHED_TEXTS)
 def _prefix_to_text(prefix: Prefix) -> str:
     return str(prefix)
 
@@ -438,10 +245,6 @@ def _prefix_to_text(prefix: Prefix) -> str:
 def _ports_to_json(ports: tuple[PortRange, ...]) -> int | str | list[int | str]:
     parts = [item.low if item.low == item.high else str(item) for item in ports]
     return parts[0] if len(parts) == 1 else parts
-
-
-def _flag_names(flags: int) -> list[str]:
-    return [flag.name.lower() for flag in TcpFlag if flag & flags and flag.name]
 
 
 _BULK = bulk(_RULE_READERS, _prefix_to_text)

@@ -1,0 +1,240 @@
+"""Values of the native form: what stands behind the keys of a rule, each with an error that quotes what it was.
+
+Every reader raises BadInput. Texts that repeat are parsed once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from orchestrator.errors import AclflowError, BadInput
+from orchestrator.policy.addresses import ANY, Addresses, Prefix
+from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quoted
+from orchestrator.policy.model import Action, Direction, FlagMatch, RuleId, TcpFlag
+from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
+from orchestrator.policy.protocols import parse_protocol
+
+CACHED_TEXTS = 1 << 16
+"""So many different texts of a kind are remembered."""
+
+_ACTIONS = {action.value: action for action in Action}
+_DIRECTIONS = {direction.value: direction for direction in Direction}
+
+_T = TypeVar("_T")
+
+
+def read_text(value: object) -> str:
+    """One line of text: control characters and halves of surrogate pairs, which not every store keeps, are refused."""
+    text = _a_string(value)
+    if not text.isprintable():
+        for character in text:
+            if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
+                raise BadInput(f"the character U+{ord(character):04X} cannot be kept: write one line of plain text")
+    return text
+
+
+def at(place: str, read: Callable[..., _T], *arguments: object) -> _T:
+    """Call a reader; an error of it names the place."""
+    try:
+        return read(*arguments)
+    except AclflowError as error:
+        raise (error.within(place) if place else error) from None
+
+
+def inside(place: str, key: str) -> str:
+    """The place of a part."""
+    return f"{place}.{key}" if place else key
+
+
+def an_object(value: object, what: str) -> Mapping[str, object]:
+    """`what` says for an error what it was to be."""
+    if not isinstance(value, dict):
+        raise BadInput(f"{quoted(value)} cannot be {what}: it must be an object")
+    return value
+
+
+def a_list(value: object) -> list[object]:
+    """Of anything."""
+    if not isinstance(value, list):
+        raise BadInput(f"{quoted(value)} is not a list")
+    return value
+
+
+def _a_string(value: object) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{quoted(value)} is not a string")
+    return value
+
+
+def _a_word(value: object) -> str:
+    """A string short enough for an error to quote whole."""
+    word = _a_string(value)
+    if len(word) > LONGEST_QUOTED:
+        raise BadInput(f"{quoted(word)} cannot be read: it is {len(word)} characters long")
+    return word
+
+
+def a_truth(value: object) -> bool:
+    """``true`` or ``false``."""
+    if value is not True and value is not False:
+        raise BadInput(f"{quoted(value)} is not true or false")
+    return value is True
+
+
+def a_number(value: object) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadInput(f"{quoted(value)} is not a whole number")
+    return value
+
+
+def _a_port(value: object) -> int:
+    port = a_number(value)
+    if not 0 <= port <= HIGHEST_PORT:
+        raise BadInput(f"port {quoted(port)} is not in 0..{HIGHEST_PORT}")
+    return port
+
+
+def an_action(value: object) -> Action:
+    """``"permit"`` or ``"deny"``."""
+    found = _ACTIONS.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadInput(f"{quoted(value)} is not an action: permit or deny")
+    return found
+
+
+def a_direction(value: object) -> Direction:
+    """``"ingress"`` or ``"egress"``."""
+    found = _DIRECTIONS.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadInput(f"{quoted(value)} is not a direction: ingress or egress")
+    return found
+
+
+def a_rule_id(value: object) -> RuleId:
+    """What a rule is called."""
+    return RuleId(_a_string(value))
+
+
+def a_protocol(value: object) -> int | None:
+    """A name or a number; None for ``"any"``."""
+    if isinstance(value, str):
+        return _protocol_from_text(_a_word(value))
+    number = a_number(value)
+    if not 0 <= number <= 255:
+        raise BadInput(f"protocol {quoted(number)} is not in 0..255")
+    return number
+
+
+@functools.lru_cache(maxsize=512)
+def _protocol_from_text(text: str) -> int | None:
+    return None if text == "any" else parse_protocol(text)
+
+
+def a_prefix(value: object) -> Prefix:
+    """A prefix or an address."""
+    return _prefix_from_text(_a_word(value))
+
+
+@functools.lru_cache(maxsize=CACHED_TEXTS)
+def _prefix_from_text(text: str) -> Prefix:
+    return Prefix.parse(text)
+
+
+def some_addresses(value: object) -> Addresses:
+    """One side of a rule."""
+    if isinstance(value, str):
+        return _addresses_from_text(_a_word(value))
+    if not isinstance(value, list):
+        raise BadInput(f"{quoted(value)} is not any, a prefix, @group, or a list of the last two")
+    if not value:
+        raise BadInput("an empty list matches nothing; leave it out, or write any, to match every address")
+    parts = [at(f"[{index}]", _addresses_of_list, item) for index, item in enumerate(value)]
+    return Addresses(
+        tuple([prefix for part in parts for prefix in part.prefixes]),
+        tuple([name for part in parts for name in part.groups]),
+    )
+
+
+def _addresses_of_list(value: object) -> Addresses:
+    found = _addresses_from_text(_a_word(value))
+    if found.is_any:
+        raise BadInput("`any` stands alone, not in a list")
+    return found
+
+
+@functools.lru_cache(maxsize=CACHED_TEXTS)
+def _addresses_from_text(text: str) -> Addresses:
+    if text == "any":
+        return ANY
+    if text.startswith("@"):
+        return Addresses(groups=(text[1:],))
+    return Addresses((Prefix.parse(text),))
+
+
+def some_ports(value: object) -> tuple[PortRange, ...]:
+    """The ports of one side of a rule."""
+    if isinstance(value, str):
+        return _ports_from_text(_a_word(value))
+    if not isinstance(value, list):
+        return _ports_from_number(_a_port(value))
+    return tuple([ports for index, item in enumerate(value) for ports in at(f"[{index}]", _ports_of_list, item)])
+
+
+def _ports_of_list(value: object) -> tuple[PortRange, ...]:
+    if isinstance(value, str):
+        return (PortRange.parse(_a_word(value)),)
+    return _ports_from_number(_a_port(value))
+
+
+@functools.lru_cache(maxsize=CACHED_TEXTS)
+def _ports_from_text(text: str) -> tuple[PortRange, ...]:
+    return EVERY_PORT if text == "any" else (PortRange.parse(text),)
+
+
+@functools.lru_cache(maxsize=CACHED_TEXTS)
+def _ports_from_number(port: int) -> tuple[PortRange, ...]:
+    return (PortRange(port, port),)
+
+
+def some_flags(value: object) -> FlagMatch:
+    """Flags that are set, and flags that are clear."""
+    fields = an_object(value, "a match of TCP flags")
+    unknown = next((key for key in fields if key not in ("set", "clear")), None)
+    if unknown is not None:
+        raise BadInput(f"{quoted(unknown)} is no key of a match of TCP flags: set, clear")
+    wanted = at("set", _flags, fields.get("set", []))
+    unwanted = at("clear", _flags, fields.get("clear", []))
+    if wanted & unwanted:
+        raise BadInput(f"{flag_names(wanted & unwanted)[0]} cannot be both set and clear")
+    if not wanted | unwanted:
+        raise BadInput("it names no flag: leave it out to match every segment")
+    return FlagMatch(wanted, wanted | unwanted)
+
+
+def _flags(value: object) -> int:
+    flags = 0
+    for item in a_list(value):
+        name = _a_string(item)
+        if name.upper() not in TcpFlag.__members__:
+            raise BadInput(f"{quoted(name)} is not a TCP flag: {', '.join(flag_names(0xFF))}")
+        flags |= TcpFlag[name.upper()].value
+    return flags
+
+
+def a_time(value: object) -> dt.datetime:
+    """A time in ISO 8601."""
+    text = _a_string(value)
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{quoted(text)} is not a time such as 2030-01-31T12:00:00Z") from None
+
+
+def flag_names(flags: int) -> list[str]:
+    """The names of TCP flags."""
+    return [flag.name.lower() for flag in TcpFlag if flag & flags and flag.name]
