@@ -27,6 +27,7 @@ VnfName = Annotated[str, typer.Argument(metavar="VNF", help="The VNF's name, as 
 Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
 _AUTO, _ALARMS = "auto", "alarms"
 _LOOK_S = 0.5
+_AT_THE_CLOUD = ("requested", "building", "leaving", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,8 @@ def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
 def _row(one: FleetMember) -> tuple[object, ...]:
     numbers = ["" if each is None else f"{each:,}" for each in (one.packets_pps, one.connections)]
     cpu = "" if one.cpu_permille is None else f"{one.cpu_permille / 10:.1f} %"
-    why = one.trouble or one.because
+    how_far = one.progress if one.state in _AT_THE_CLOUD else ""
+    why = one.trouble or ": ".join(filter(None, (one.because, how_far)))
     since = one.since.isoformat(timespec="seconds")
     return (one.name, one.state, "yes" if one.well else "no", since, numbers[0], cpu, numbers[1], why)
 

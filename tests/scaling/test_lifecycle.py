@@ -38,6 +38,7 @@ SEEN = st.builds(
     st.sampled_from((0.0, 1.0, 9.9, 10.0, 100.0)),
     st.integers(0, 6),
     st.booleans(),
+    st.booleans(),
 )
 WELL = {
     S.REQUESTED: Seen(Sight.COMING),
@@ -90,10 +91,9 @@ def test_gone_only_when_the_cloud_says_so(state: S, seen: Seen, for_s: float) ->
 def test_a_cloud_that_does_not_answer_changes_nothing(state: S, seen: Seen, for_s: float) -> None:
     """What it is next would be the same if the cloud said that it runs, as long as it is not about the cloud itself."""
     blind, running = (
-        step(state, Seen(sight, seen.enrolled, seen.holds, seen.trial, seen.spread, seen.quiet, seen.sick_s,
-                         seen.relapses, seen.is_last), for_s, PATIENCE)
+        step(state, replace(seen, sight=sight, words="", trouble=""), for_s, PATIENCE)
         for sight in (Sight.UNKNOWN, Sight.RUNNING)
-    )  # fmt: skip
+    )
     if state is S.REQUESTED:
         assert blind is None or for_s >= PATIENCE.order_s
     else:
@@ -129,6 +129,21 @@ def test_a_good_life() -> None:
 def test_the_last_that_serves_is_not_given_up_for_being_silent(seen: Seen, for_s: float) -> None:
     last = replace(seen, sight=Sight.RUNNING, is_last=True)
     assert step(S.SERVING, last, for_s, PATIENCE) is None
+
+
+@given(STATES, SEEN, TIMES)
+def test_one_that_its_cloud_takes_away_by_itself_is_drained_and_has_not_failed(
+    state: S, seen: Seen, for_s: float
+) -> None:
+    taken = replace(seen, autonomous=True, sight=Sight.LEAVING)
+    found, gone = (step(state, each, for_s, PATIENCE) for each in (taken, replace(taken, sight=Sight.ABSENT)))
+    assert not any(each is not None and each.state is S.FAILED for each in (found, gone))
+    if state is S.SERVING:
+        assert found == gone == Step(S.DRAINING, "its cloud takes it away")
+    if state is S.DRAINING:
+        assert (found is None) == (not (seen.spread and seen.quiet) and for_s < PATIENCE.drain_s)
+        assert gone is not None
+        assert gone.state is S.LEAVING
 
 
 FAILURES = [
