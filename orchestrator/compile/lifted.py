@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from orchestrator.compile.boxes import box_atoms
+from orchestrator.compile.boxes import rows_taken
 from orchestrator.compile.edits import Hunk, hunks
 from orchestrator.compile.liftedrows import Unit, rows_of
 from orchestrator.compile.lifts import Lift, Lists, concerns
 from orchestrator.compile.nearby import Bounds
-from orchestrator.compile.openflow import flow_counts
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Direction, Endpoint, Policy, Rule, Tenant
 from orchestrator.program.flows import FlowTable
@@ -187,7 +186,6 @@ def _lift(name: LiftedRule, places: Mapping[str, int], lists: Lists) -> Lift:
 def lift_of(name: LiftedRule, place: int, lists: Lists) -> Lift:
     """What it takes to lift the rule at a place of a list, held to what a lift may take."""
     lift = lists.lift(name, place)
-    table = box_atoms([part.box for part in lift.parts], MOST_ROWS)
-    if table is None or flow_counts(table).sum() > MOST_ROWS:
+    if sum(rows_taken(part.box) for part in lift.parts) > MOST_ROWS:
         return Lift(name, None, f"it would take over {MOST_ROWS} flow entries", asked=lift.asked)
     return lift

@@ -18,6 +18,7 @@ them and meets their packets is among them: a packet that one of their rows hold
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -96,29 +97,37 @@ def _is_of_own_side(part: Part) -> bool:
 
 def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int], target: Target = HOSTS) -> FlowTable:
     """The rows of some units; `operator_numbers` are those of the operator's rules."""
-    own_side = _Band.of(unit for unit in units if unit.is_of_own_side)
-    if own_side.how_many_levels > _OWN_SIDE_LEVELS:  # no use is known for so many; they are right below as well
-        own_side, others = _Band.of(()), _Band.of(units)
-    else:
-        others = _Band.of(unit for unit in units if not unit.is_of_own_side)
-    found = [
-        *own_side.rows(LIFTED_PRIORITY, operator_numbers, target),
-        *others.rows(LIFTED_PRIORITY - _OWN_SIDE_LEVELS, operator_numbers, target),
-    ]
-    return FlowTable.joined(found)
+    bands = [_Band.OWN_SIDE if unit.is_of_own_side else _Band.OTHERS for unit in units]
+    arranged = _Arranged.of(units, bands)
+    if arranged.levels_of_own_side > _OWN_SIDE_LEVELS:  # no use is known for so many; they are right below as well
+        arranged = _Arranged.of(units, [_Band.OTHERS] * len(units))
+    return FlowTable.joined(list(arranged.rows(operator_numbers, target)))
+
+
+class _Band(enum.IntEnum):
+    """Where parts stand; of parts in different bands it is the band that says which is asked first."""
+
+    OWN_SIDE = 0
+    OTHERS = 1
+
+    @property
+    def highest(self) -> int:
+        """The priority of level 0."""
+        return LIFTED_PRIORITY - self * _OWN_SIDE_LEVELS
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A part, and the list that its line is of."""
+    """A part, the list that its line is of, and the band that it is in."""
 
     composed: Composed
     part: Part
+    band: _Band
 
     @property
-    def order(self) -> tuple[int, int, int]:
-        """Where the part's line stands, among those of all lists."""
-        return self.composed.tenant.number, _WAYS[self.part.direction], self.part.position
+    def order(self) -> tuple[int, int, int, int]:
+        """Where the part's line stands, among those of all lists in both bands."""
+        return self.band, self.composed.tenant.number, _WAYS[self.part.direction], self.part.position
 
     @property
     def size(self) -> int:
@@ -153,7 +162,7 @@ class _Placed:
 
 def _apart(placed: Iterable[_Placed]) -> tuple[_Placed, ...]:
     """Parts in the order of their lines; those of one line, which several rules may have asked for, made disjoint."""
-    found: dict[tuple[int, int, int], list[_Placed]] = {}
+    found: dict[tuple[int, int, int, int], list[_Placed]] = {}
     for each in sorted(placed, key=attrgetter("size"), reverse=True):
         mine = found.setdefault(each.order, [])
         for piece in remaining((each.part.box,), [other.part.box for other in mine]):
@@ -162,21 +171,26 @@ def _apart(placed: Iterable[_Placed]) -> tuple[_Placed, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Band:
+class _Arranged:
     """Parts as atoms with levels; `of_atom` is the part that each atom is of."""
 
     placed: tuple[_Placed, ...]
     atoms: RuleTable
     of_atom: npt.NDArray[np.intp]
+    band: npt.NDArray[np.uint8]
     level: Levels
 
     @classmethod
-    def of(cls, units: Iterable[Unit]) -> _Band:
-        placed = _apart(_Placed(unit.composed, part) for unit in units for part in unit.parts)
+    def of(cls, units: Sequence[Unit], bands: Sequence[_Band]) -> _Arranged:
+        """Units, each in its band; in each, and of each list, they have levels of their own."""
+        placed = _apart(
+            _Placed(unit.composed, part, band) for unit, band in zip(units, bands, strict=True) for part in unit.parts
+        )
         atoms = box_atoms([each.part.box for each in placed], MOST_FLOWS)
         assert atoms is not None, "every lift is small"
         of_atom = atoms.order.astype(np.intp)
         ranks = {order: rank for rank, order in enumerate(dict.fromkeys(each.order for each in placed))}
+        lists = {key: number for number, key in enumerate(dict.fromkeys(each.order[:-1] for each in placed))}
 
         def column(values: Iterable[int], name: str) -> npt.NDArray[Any]:
             return np.array(list(values), COLUMNS[name])[of_atom]
@@ -184,21 +198,24 @@ class _Band:
         atoms = replace(
             atoms,
             order=column((ranks[each.order] for each in placed), "order"),
-            tenant=column((each.composed.tenant.number for each in placed), "tenant"),
-            direction=column((_WAYS[each.part.direction] for each in placed), "direction"),
+            tenant=column((lists[each.order[:-1]] for each in placed), "tenant"),
             action=column((PERMIT if each.permits else DENY for each in placed), "action"),
             log=column((each.meter > 0 for each in placed), "log"),
         )
-        return cls(placed, atoms, of_atom, levels(atoms))
+        level = levels(atoms)
+        tenant = column((each.composed.tenant.number for each in placed), "tenant")
+        band = np.array([each.band for each in placed], np.uint8)[of_atom]
+        return cls(placed, replace(atoms, tenant=tenant), of_atom, band, level)
 
     @property
-    def how_many_levels(self) -> int:
-        return int(self.level.max(initial=-1)) + 1
+    def levels_of_own_side(self) -> int:
+        return int(self.level[self.band == _Band.OWN_SIDE].max(initial=-1)) + 1
 
-    def rows(self, highest: int, operator_numbers: Mapping[str, int], target: Target) -> Iterator[FlowTable]:
-        """The rows, level 0 with the priority `highest`. They are nobody's: no tenant's quota pays for them."""
+    def rows(self, operator_numbers: Mapping[str, int], target: Target) -> Iterator[FlowTable]:
+        """The rows. They are nobody's: no tenant's quota pays for them."""
         cookies = np.array([each.cookie(operator_numbers, target.tier) for each in self.placed], np.uint64)
-        priority = (highest - self.level).astype(np.uint16)
+        highest = np.array([band.highest for band in _Band], np.int32)
+        priority = (highest[self.band] - self.level).astype(np.uint16)
         stages = [(each.stage, each.meter if target.reports else 0) for each in self.placed]
         for key in dict.fromkeys(stages):
             mine = np.array([stage == key for stage in stages], np.bool_)[self.of_atom]

@@ -23,7 +23,7 @@ U64 = npt.NDArray[np.uint64]
 
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _FAMILIES, _DIRECTION = (0, 1), 2
-_WORDS, _PROTOCOL, _PORTS = 10, 7, slice(8, 10)
+_WORDS, _PROTOCOL, _SIDES, _PORTS = 10, 7, (slice(3, 5), slice(5, 7)), slice(8, 10)
 _EVERY_PROTOCOL = 256
 """A row a rule: the IP versions that its sides may be of (source, destination: 4, 6 or 0 for both), its direction, the
 first and the last address of both sides, its protocol, its first and its last destination port."""
@@ -64,25 +64,34 @@ class Bounds:
 
     def near(self, box: Box, direction: Direction) -> list[int]:
         """The places, ascending, of the direction's rules that may meet a box."""
-        rows, wanted = self.rows, np.uint64(direction is Direction.EGRESS)
         shift = 64 if box.family is Family.IPV6 else 0
         up = 0 if box.family is Family.IPV6 else 32
-        found = rows[:, _DIRECTION] == wanted
+        ends = [(side[0].low >> shift << up, side[-1].high >> shift << up) for side in (box.source, box.destination)]
+        asked = sorted(zip(_SIDES, ends, strict=True), key=lambda side: side[1][1] - side[1][0])
+        asked.append((_PORTS, (box.destination_ports[0].low, box.destination_ports[-1].high)))
+        near = np.flatnonzero(_meets(self.rows, *asked[0]))
+        rows = self.rows[near]
+        found = rows[:, _DIRECTION] == np.uint64(direction is Direction.EGRESS)
         for family in (rows[:, side] for side in _FAMILIES):
             found &= (family == 0) | (family == np.uint64(box.family))
-        for side, spans in enumerate((box.source, box.destination)):
-            low, high = spans[0].low >> shift << up, spans[-1].high >> shift << up
-            found &= (rows[:, 3 + 2 * side] <= np.uint64(high)) & (rows[:, 4 + 2 * side] >= np.uint64(low))
-        first, last = box.destination_ports[0].low, box.destination_ports[-1].high
-        found &= (rows[:, _PORTS.start] <= np.uint64(last)) & (rows[:, _PORTS.stop - 1] >= np.uint64(first))
+        for columns, between in asked[1:]:
+            found &= _meets(rows, columns, between)
         found &= _among(box.protocols)[rows[:, _PROTOCOL].astype(np.intp)]
-        places: list[int] = np.flatnonzero(found).tolist()
+        places: list[int] = near[found].tolist()
         return places
+
+
+def _meets(rows: U64, columns: slice, between: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Which rows have something in an interval; `columns` are those of a first and a last member."""
+    first, last = map(np.uint64, between)
+    found: npt.NDArray[np.bool_] = (rows[:, columns.start] <= last) & (rows[:, columns.stop - 1] >= first)
+    return found
 
 
 def _among(protocols: int) -> npt.NDArray[np.bool_]:
     """Which protocols are in a set, by number; every protocol at once is."""
-    return np.array([*(bool(protocols >> number & 1) for number in range(_EVERY_PROTOCOL)), True], np.bool_)
+    members = np.frombuffer(protocols.to_bytes(_EVERY_PROTOCOL // 8, "little"), np.uint8)
+    return np.append(np.unpackbits(members, bitorder="little"), np.uint8(1)).astype(np.bool_)
 
 
 def _sides(sides: Sequence[Addresses]) -> U64:

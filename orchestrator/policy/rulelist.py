@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -62,9 +63,17 @@ class RuleList:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = tuple(rows)
-        self.permits: npt.NDArray[np.bool_] = np.array([row.permit for row in self.rows], np.bool_)
+
+    @cached_property
+    def permits(self) -> npt.NDArray[np.bool_]:
+        """Whether each row does."""
+        return np.array([row.permit for row in self.rows], np.bool_)
+
+    @cached_property
+    def bounds(self) -> tuple[_Bounds, _Bounds]:
+        """The first members and the last, made when first asked for: short lists have no use for them."""
         bounds = [_bounds_of(row.box) for row in self.rows]
-        self._low, self._high = _columns([low for low, _ in bounds]), _columns([high for _, high in bounds])
+        return _columns([low for low, _ in bounds]), _columns([high for _, high in bounds])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,38 +81,50 @@ class RuleList:
     def near(self, box: Box) -> RowNumbers:
         """Ascending numbers of the rows whose bounds meet those of `box`: all that overlap it, and perhaps others."""
         low, high = _bounds_of(box)
+        lows, highs = self.bounds
         found = np.flatnonzero(
-            (self._low[0] <= high[0])
-            & (self._high[0] >= low[0])
-            & (self._low[1] <= high[1])
-            & (self._high[1] >= low[1])
+            (lows[0] <= high[0]) & (highs[0] >= low[0]) & (lows[1] <= high[1]) & (highs[1] >= low[1])
         )
         for axis in range(2, len(low)):
-            found = found[(self._low[axis, found] <= high[axis]) & (self._high[axis, found] >= low[axis])]
+            found = found[(lows[axis, found] <= high[axis]) & (highs[axis, found] >= low[axis])]
         return found
 
     def overlapping(self, box: Box, start: int = 0, stop: int | None = None) -> list[int]:
         """Ascending numbers of the rows in [start, stop) that share a packet with `box`."""
-        near = self.near(box)
         end = len(self.rows) if stop is None else stop
+        if end - start <= _FEW:
+            return [row for row in range(start, end) if self.rows[row].box.overlaps(box)]
+        near = self.near(box)
         return [row for row in near[(near >= start) & (near < end)].tolist() if self.rows[row].box.overlaps(box)]
 
     def answering(self, box: Box) -> list[int]:
         """The rows that may answer for packets of `box`: those that overlap it, up to the first that contains it."""
+        if len(self.rows) <= _FEW:
+            return self._answering_of_few(box)
         near = self.near(box)
         container = self.first_container(box, near)
         reached = near if container is None else near[near <= container]
         return [row for row in reached.tolist() if self.rows[row].box.overlaps(box)]
 
+    def _answering_of_few(self, box: Box) -> list[int]:
+        found = []
+        for number, row in enumerate(self.rows):
+            if row.box.overlaps(box):
+                found.append(number)
+                if row.box.contains(box):
+                    break
+        return found
+
     def first_container(self, box: Box, among: RowNumbers) -> int | None:
         """Of ascending row numbers, the first whose box contains `box`."""
         low, high = (np.array(ends, np.uint64).reshape(-1, 1) for ends in _bounds_of(box))
-        around = among[((self._low[:, among] <= low) & (self._high[:, among] >= high)).all(axis=0)]
+        lows, highs = self.bounds
+        around = among[((lows[:, among] <= low) & (highs[:, among] >= high)).all(axis=0)]
         return next((row for row in around.tolist() if self.rows[row].box.contains(box)), None)
 
     def finder(self, among: Sequence[int] | RowNumbers) -> Finder:
         """Some rows, ascending, made ready to be asked for the first that holds a packet, many times."""
-        return Finder(self.rows, np.asarray(among, np.intp), self._low, self._high)
+        return Finder(self, np.asarray(among, np.intp))
 
     def deciders(self, box: Box) -> list[int]:
         """The rows that decide some packet of `box`, by first match."""
@@ -116,12 +137,12 @@ class RuleList:
 class Finder:
     """A choice of rows to look packets up in."""
 
-    def __init__(self, rows: Sequence[Row], among: RowNumbers, low: _Bounds, high: _Bounds) -> None:
-        self._rows = rows
+    def __init__(self, rows: RuleList, among: RowNumbers) -> None:
+        self._rows = rows.rows
         self._among = among
         self._few = _listed(among) if len(among) <= _FEW else None
         if self._few is None:
-            self._low, self._high = low[:, among], high[:, among]
+            self._low, self._high = (ends[:, among] for ends in rows.bounds)
 
     def first(self, packet: Packet) -> int | None:
         """The first row that holds a packet."""

@@ -97,7 +97,13 @@ class Box(NamedTuple):
 
     def overlaps(self, other: Box) -> bool:
         """Whether some packet is in both."""
-        return self.intersect(other) is not None
+        return (
+            self.family is other.family
+            and bool(self.protocols & other.protocols and self.fragments & other.fragments)
+            and spans.meet(self.destination, other.destination)
+            and spans.meet(self.source, other.source)
+            and self.intersect(other) is not None
+        )
 
     def contains(self, other: Box) -> bool:
         """Whether every packet of `other` is in this box."""

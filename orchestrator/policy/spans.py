@@ -52,6 +52,13 @@ def intersect(left: Spans, right: Spans) -> Spans:
     return tuple(common)
 
 
+def meet(left: Spans, right: Spans) -> bool:
+    """Whether some integer is in both sets."""
+    if len(left) == 1 and len(right) == 1:
+        return left[0].low <= right[0].high and right[0].low <= left[0].high
+    return bool(intersect(left, right))
+
+
 def minus(left: Spans, right: Spans) -> Spans:
     """What lies in `left` and not in `right`."""
     rest: list[Span] = []

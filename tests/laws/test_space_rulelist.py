@@ -35,6 +35,8 @@ def test_columns_find_the_rows_that_a_plain_search_finds(acl: Acl) -> None:
                 near = [number for number, other in enumerate(boxes) if other.overlaps(box)]
                 assert rows.overlapping(box) == near
                 assert rows.overlapping(box, 1, 3) == [number for number in near if 1 <= number < 3]
+                container = next(number for number in near if boxes[number].contains(box))
+                assert rows.answering(box) == [number for number in near if number <= container]
             for packet in packets:
                 if packet.family is family:
                     hits = [number for number, box in enumerate(boxes) if box.holds(packet)]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -179,20 +180,12 @@ def _check_home(policy: Policy, tenant: Tenant, rows: Sequence[Row]) -> None:
     arriving = [row for row in rows if row.direction is Direction.INGRESS]
     if not arriving:
         return
-    own, others = (_homes(policy, tenant, whose_own) for whose_own in (True, False))
-    for row in arriving:
-        family, wanted = row.box.family, row.box.destination
-        if spans.minus(wanted, own[family]) or spans.intersect(wanted, others[family]):
+    prefixes = [(end.tenant == tenant.id, each) for end in policy.endpoints for each in end.prefixes]
+    for (family, wanted), row in {(row.box.family, row.box.destination): row for row in arriving}.items():
+        homes = [(own, (Span(each.network, each.last),)) for own, each in prefixes if each.family is family]
+        mine = spans.union(home[0] for own, home in homes if own)
+        if spans.minus(wanted, mine) or any(spans.meet(wanted, home) for own, home in homes if not own):
             raise _wrong(row.flow, f"is for addresses that are not of {tenant.id}'s endpoints")
-
-
-def _homes(policy: Policy, tenant: Tenant, own: bool) -> Mapping[Family, Spans]:
-    """The addresses of a tenant's endpoints, or of all others'."""
-    prefixes = [each for end in policy.endpoints if (end.tenant == tenant.id) is own for each in end.prefixes]
-    return {
-        family: spans.union(Span(each.network, each.last) for each in prefixes if each.family is family)
-        for family in Family
-    }
 
 
 # ------------------------------------------------------------------------------------------------------- how they read
@@ -258,12 +251,18 @@ def _box(item: Any) -> Box | None:
         protocols=_bytes(*protocol),
         icmp_types=_bytes(past[0].low, min(past[0].high, 255)) if pinged else ALL_BYTES,
         icmp_codes=_bytes(past[1].low, min(past[1].high, 255)) if pinged else ALL_BYTES,
-        tcp_flags=sum(1 << flags for flags in range(256) if flags & mask == value) if mask else ALL_BYTES,
+        tcp_flags=_flags(value, mask),
         source=source,
         destination=destination,
         source_ports=(past[0],) if ported else ALL_PORTS,
         destination_ports=(past[1],) if ported else ALL_PORTS,
     ).intersect(everything(family))
+
+
+@lru_cache(maxsize=1024)
+def _flags(value: int, mask: int) -> int:
+    """The set of the flag bytes that a ternary byte holds."""
+    return sum(1 << flags for flags in range(256) if flags & mask == value)
 
 
 def _addresses(item: Any, side: int, family: Family) -> Spans:

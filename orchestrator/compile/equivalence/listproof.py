@@ -139,11 +139,12 @@ class ListProof:
         since = np.zeros(len(self.since_items), np.bool_)
         for item in items if len(since) else ():
             since |= overlapping(item, self.since_items)
-        links = np.unique(self.base.items["rule"][met & ~self.gone])
+        marked = np.flatnonzero(met)
+        links = np.unique(self.base.items["rule"][marked[~self.gone[marked]]])
         cookies = {*self.base.cookies[links].tolist(), *self.since_cookies[since].tolist()}
-        places = [(cookie, place) for cookie in cookies if (place := self.place(cookie)) is not None]
-        places.sort(key=lambda each: each[1].key)
-        return [(cookie, place.rule) for cookie, place in places if place.rule is not None]
+        found = [(cookie, place) for cookie in cookies if (place := self.place(cookie)) is not None]
+        found.sort(key=lambda each: each[1].key)
+        return [(cookie, place.rule) for cookie, place in found if place.rule is not None]
 
     def _items(self, cookie: int) -> Items:
         """What is proven of the rule with a cookie; a copy."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Proof:
         NotEquivalent.
         """
         gone, come = _by_owner(deciding(removed)), _by_owner(deciding(added))
-        chains = _chains(policy)
+        chains = self._chains(policy)
         strange = (gone.keys() | come.keys()) - {chain.tenant for chain in chains.values()}
         scratch: list[str] = []
         lists: dict[str, Proven] = {}
@@ -96,6 +97,14 @@ class Proof:
             lists |= _from_scratch(scratch, chains, flows())
         return Proof(policy, lists, self.lifted.after(policy, lifted(removed), lifted(added), _met_by(lists)))
 
+    def _chains(self, policy: Policy) -> dict[str, Chain]:
+        """Every list of the next policy; those of tenants that are the same objects are not read again."""
+        same = policy.return_traffic is self.policy.return_traffic
+        before = {tenant.id: tenant for tenant in self.policy.tenants} if same else {}
+        return _chains(
+            policy, {each.id: self.lists[each.id].chain for each in policy.tenants if before.get(each.id) is each}
+        )
+
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
@@ -111,11 +120,12 @@ def _met_by(lists: Mapping[str, Proven]) -> Met:
     return lambda tenant, items: lists[tenant].met_by(items)
 
 
-def _chains(policy: Policy) -> dict[str, Chain]:
-    """Every list of a policy."""
+def _chains(policy: Policy, known: Mapping[str, Chain] = MappingProxyType({})) -> dict[str, Chain]:
+    """Every list of a policy; `known` are those of some tenants."""
     operator = Chain.of_operator(policy.operator, policy.operator_numbers)
     return {OPERATOR: operator} | {
-        str(tenant.id): Chain.of_tenant(tenant, policy.return_traffic) for tenant in policy.tenants
+        str(tenant.id): known.get(tenant.id) or Chain.of_tenant(tenant, policy.return_traffic)
+        for tenant in policy.tenants
     }
 
 

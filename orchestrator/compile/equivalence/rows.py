@@ -21,6 +21,8 @@ _ALL_32 = np.uint32(0xFFFFFFFF)
 _FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _VERDICTS = {(action, log): 2 * log + (action is Action.PERMIT) for action in Action for log in (False, True)}
 _NEITHER = 4
+_OF_RULES = np.isin(np.arange(16), [int(kind) for kind in _FROM_RULES])
+_DECIDES = np.isin(np.arange(256), list(DECIDING))
 
 Verdicts = npt.NDArray[np.uint8]
 """Numbers of `_VERDICTS`."""
@@ -31,7 +33,7 @@ def deciding(flows: FlowTable) -> FlowTable:
 
     Raises NotEquivalent where another table has a row that is not structure.
     """
-    inside = np.isin(flows.table, list(DECIDING))
+    inside = _DECIDES[flows.table]
     strange = np.flatnonzero(~inside & (flows.cookie >> np.uint64(NUMBER_BITS) != _HOST >> NUMBER_BITS))
     if len(strange):
         raise _wrong(flows, int(strange[0]), "is no part of the pipeline in a table that is")
@@ -56,7 +58,7 @@ def kinds(flows: FlowTable) -> U64:
 
 def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
     """Which rows a rule made, one of the domain's return traffic included; the others end lists and tables."""
-    found: npt.NDArray[np.bool_] = np.isin(kinds(flows), [int(kind) for kind in _FROM_RULES])
+    found: npt.NDArray[np.bool_] = _OF_RULES[kinds(flows)]
     return found
 
 
