@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,29 +24,29 @@ import yaml
 from orchestrator.errors import BadInput, Missing, Refused, Unreachable
 from orchestrator.hosts.ovs import LocalSwitch
 from orchestrator.hosts.request import LOCAL, Machine, Onboarding
+from orchestrator.hosts.ssh import advice
 
 Tell = Callable[[str], None]
 """Told what was done or is about to be."""
 
-_MACHINE, _CONTROLLER = "machine", "controller"
-_WORDS: Mapping[str, str] = {
-    "Permission denied": "the machine does not take the key: put its public half into "
-    "~{user}/.ssh/authorized_keys there, or name another key (ACLFLOW_SSH_KEY)",
-    "Host key verification failed": "the machine's host key is not the known one: compare it, and put the right "
-    "one into known_hosts of the service's user",
-    "Connection refused": "nothing listens for SSH there: check address and port",
-    "Connection timed out": "the machine does not answer: check address, routes and packet filters on the way",
-    "No route to host": "there is no way to the machine: check its address and the routes",
-    "Could not resolve hostname": "the name is not known: give an address, or put it into the DNS",
-    "No space left on device": "the machine's disk is full: make room, and ask again",
+_MACHINE, _CONTROLLER, _SERVICE = "machine", "controller", "localhost"
+_THIS_MACHINE: Mapping[str, Any] = {
+    "ansible_connection": "local",
+    "ansible_become": False,
+    "ansible_python_interpreter": sys.executable,
 }
+
+
+_PROGRAM = (sys.executable, "-m", "orchestrator.cli")
+"""`aclflow`, as it is called on this machine."""
 
 
 class Installer(Protocol):
     """Who carries out what is asked for on a machine."""
 
-    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:
-        """Raises Refused (the machine cannot be what is asked for), Unreachable, Missing."""
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
+        """`secrets` are variables of the roles that nobody else may read. Raises Refused (the machine cannot be what is
+        asked for), Unreachable, Missing."""
         ...
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
@@ -59,7 +60,7 @@ class LocalInstaller:
 
     run_dir: Path
 
-    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:  # noqa: ARG002
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:  # noqa: ARG002
         done = LocalSwitch(self.run_dir).configure(asked.switch)
         tell("configured the switch, default off" if done.changed else "the switch is as it must be")
 
@@ -77,7 +78,7 @@ class AnsibleInstaller:
     variables: Mapping[str, Any] = field(default_factory=dict)
     """What every machine is told besides: where the wheel is, the service's address ..."""
 
-    def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:
+    def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
         self._play(asked, {**secrets, "aclflow_release": False}, tell)
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
@@ -128,11 +129,19 @@ class AnsibleInstaller:
         }
         groups: dict[str, Any] = {"hosts": {"hosts": {_MACHINE: machine}}}
         if asked.controller is not None:
-            groups["controllers"] = {"hosts": {_CONTROLLER: self._login(asked.controller)}}
-        shared = {"aclflow_domain": switch.domain, "aclflow_tls": switch.tls is not None, **self.variables, **extra}
+            name = {"aclflow_controller_name": f"controller-{asked.controller.address}"}
+            groups["controllers"] = {"hosts": {_CONTROLLER: self._login(asked.controller) | name}}
+        shared = {
+            "aclflow_domain": switch.domain,
+            "aclflow_tls": switch.tls is not None,
+            "aclflow_program": _PROGRAM,
+            **self.variables,
+            **extra,
+        }
         with tempfile.TemporaryDirectory(prefix="aclflow-onboarding-") as folder:
             inventory, variables = Path(folder, "inventory.json"), Path(folder, "variables.json")
-            inventory.write_text(json.dumps({"all": {"children": groups}}))
+            everybody = {"hosts": {_SERVICE: _THIS_MACHINE}, "vars": {"aclflow_service_host": _SERVICE}}
+            inventory.write_text(json.dumps({"all": {**everybody, "children": groups}}))
             variables.touch(mode=0o600)
             variables.write_text(json.dumps(shared))
             yield inventory, variables
@@ -208,8 +217,7 @@ def _step(line: str) -> dict[str, str] | None:
 
 def _error(failed: Mapping[str, str], machine: Machine) -> Refused | Unreachable:
     said = failed["message"]
-    advice = next((words for sign, words in _WORDS.items() if sign in said), "")
-    text = "; ".join(filter(None, (advice.format(user=machine.user), said)))
+    text = "; ".join(filter(None, (advice(said, user=machine.user, key="ACLFLOW_SSH_KEY"), said)))
     if failed["state"] == "unreachable":
         return Unreachable(f"{machine.address} cannot be reached over SSH: {text}")
     return Refused(f"'{failed['task']}' failed on {machine.address}: {text}")

@@ -1,0 +1,138 @@
+"""The suite: every client to every server, in rounds, each figure of each pair held against its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.qualify.answering import answering
+from orchestrator.bench.qualify.gauges import OCTETS, Load, Pair
+from orchestrator.bench.qualify.inventory import Host, Inventory
+from orchestrator.bench.qualify.limits import Limits, Measure
+from orchestrator.bench.qualify.remote import Remote
+from orchestrator.bench.results import Figure, Results, Series
+from orchestrator.errors import AclflowError, Missing, Unreachable
+
+_ROUNDS, _QUICK_ROUNDS = 5, 1
+_LOAD = Load(seconds=10, connections=20_000, at_once=64)
+_QUICK_LOAD = Load(seconds=1, connections=500, at_once=16)
+_NEEDS = {"client": ("iperf3", "httperf", "bash", "timeout"), "server": ("iperf3", "lighttpd", "ss", "ip")}
+
+
+def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress) -> Results:
+    """Measure. Raises Unreachable, Missing and Refused with the machine as the place."""
+    rounds, load = (_QUICK_ROUNDS, _QUICK_LOAD) if quick else (_ROUNDS, _LOAD)
+    progress("looking at the machines")
+    _ready(inventory)
+    settings: dict[str, object] = {
+        "rounds": rounds,
+        "seconds": load.seconds,
+        "connections": load.connections,
+        "at_once": load.at_once,
+    }
+    settings |= {host.name: _about(Remote(host)) for host in inventory.hosts}
+    results = Results("qualify", settings)
+    pairs = [Pair(Remote(client), Remote(server)) for client in inventory.clients for server in inventory.servers]
+    with ExitStack() as stack:
+        for server in inventory.servers:
+            progress(f"starting what answers on {server.name}")
+            stack.enter_context(answering(Remote(server)))
+        found = _measured(pairs, load, rounds, progress)
+    _conclude(results, found, pairs, limits)
+    return results
+
+
+def missed(results: Results) -> list[str]:
+    """The figures that do not reach their limits, and those with limits that could not be measured."""
+    fell_short = [
+        name for name, figure in results.figures.items() if figure.target and not figure.target.met(figure.median)
+    ]
+    return [*fell_short, *results.absent]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Every value by pair and measure, in the order of the rounds; why some are absent, by figure."""
+
+    values: dict[tuple[str, Measure], list[float]] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress) -> _Found:
+    found = _Found()
+    steps = Steps(progress, rounds * sum(len(pair.gauges(load)) for pair in pairs))
+    for turn in range(rounds):
+        for pair in pairs:
+            for name, gauge in pair.gauges(load).items():
+                steps.next(f"round {turn + 1} of {rounds}, {pair.name.replace(' ', ' to ')}: {name}")
+                try:
+                    sample = gauge()
+                except Unreachable as error:
+                    lacking = [_named(measure, pair.name) for measure in Measure if measure.tool == name]
+                    found.absent |= dict.fromkeys(lacking, f"round {turn + 1}: {error.reason}")
+                    continue
+                for measure, value in sample.items():
+                    found.values.setdefault((pair.name, measure), []).append(value)
+    return found
+
+
+def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Limits) -> None:
+    for (pair, measure), values in found.values.items():
+        results.figures[_named(measure, pair)] = Figure.of(values, measure.unit, limits.get(measure))
+        rounds = tuple(float(turn + 1) for turn in range(len(values)))
+        label = f"{measure.value} ({measure.unit})"
+        results.series.append(Series(pair.replace(" ", " to "), rounds, tuple(values), "round", label))
+    results.series.sort(key=lambda line: line.y_label)
+    results.absent |= found.absent
+    if Measure.REFUSED in limits:
+        for each in pairs:
+            if not each.server.host.refused_port:
+                name = _named(Measure.REFUSED, each.name)
+                results.absent[name] = f"{each.server.host.name} has no aclflow_bench_refused_port in the inventory"
+    results.notes += [f"`{measure.value}`: {measure.what}" for measure in Measure]
+    results.notes += [
+        f"datagrams of {OCTETS} octets; every pair by itself, pairs and tools in turns",
+        "a limit holds for the median of each pair",
+        "the machine that is named first gave the orders; the traffic was between the others",
+    ]
+
+
+def _named(measure: Measure, pair: str) -> str:
+    return f"{measure.value} {pair}"
+
+
+def _ready(inventory: Inventory) -> None:
+    """Raises one error that tells everything that is wrong with the machines."""
+    wrong = [*_lacking(inventory.clients, "client"), *_lacking(inventory.servers, "server")]
+    if wrong:
+        kind = Missing if all(isinstance(each, Missing) for each in wrong) else Unreachable
+        raise kind("; ".join(dict.fromkeys(map(str, wrong))))
+
+
+def _lacking(hosts: Sequence[Host], role: str) -> Iterator[AclflowError]:
+    for host in hosts:
+        try:
+            _tools(host, _NEEDS[role])
+        except AclflowError as error:
+            yield error
+
+
+def _tools(host: Host, needed: Sequence[str]) -> None:
+    """Raises Missing for a machine that lacks a program, with all that it lacks."""
+    look = 'for each in "$@"; do command -v "$each" >/dev/null || echo "$each"; done'
+    lacks = Remote(host).run("sh", "-c", look, "sh", *needed).split()
+    if lacks:
+        raise Missing(
+            f"{' and '.join(lacks)} not installed: apt-get install iperf3 httperf lighttpd there, or run the playbook "
+            "aclflow.cloud.benchmark, which does",
+            place=f"{host.name} ({host.address})",
+        )
+
+
+def _about(remote: Remote) -> str:
+    """What a machine is, in a few words."""
+    kernel = remote.run("uname", "-r").strip()
+    model = remote.run("sh", "-c", "grep -m1 'model name' /proc/cpuinfo || true").partition(":")[2].strip()
+    return f"({remote.run('nproc').strip()} cores, {model or 'processor unknown'}, kernel {kernel})"
