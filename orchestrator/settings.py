@@ -73,8 +73,6 @@ class Settings:
     """After how long without a report an enforcement point counts as down; they report every 20 s at least."""
     heartbeat_s: float = 15.0
     """How often a stream of events without events says that it is alive."""
-    server_window_s: float = 0.005
-    """How long changes are gathered for a firewall server that was sent a program just before."""
     history_moments_s: float = 900.0
     """How long every report of what rules decided is kept."""
     history_minutes_s: float = 2 * 86400.0
@@ -177,7 +175,6 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,
-        "server_window_s": float,
         "history_moments_s": float,
         "history_minutes_s": float,
         "history_hours_s": float,

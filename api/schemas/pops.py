@@ -49,12 +49,19 @@ class PopLayout(Incoming):
         description="what a server does with a packet whose tenant it does not serve",
     )
     classify: bool = Field(default=False, description="give servers whole lists for a classifier in tc-BPF, too")
+    window_ms: float = Field(
+        default=PopSettings(("any",)).window_ms,
+        description="the longest that changes are gathered for a server that does not hold the program before yet",
+    )
+    tenant_updates_s: float = Field(default=0.0, description="how often a second a tenant's list may change; 0: any")
 
     def settings(self) -> PopSettings:
         """Raises BadInput with the field's name."""
         edge = EdgeSettings(**{each.name: getattr(self, each.name) for each in fields(EdgeSettings)})
         heavy = HeavySettings(self.heavy_interval_s, self.heavy_least_packets, self.heavy_hysteresis)
-        return PopSettings(tuple(self.outside), edge, heavy, self.misdirect, self.classify)
+        return PopSettings(
+            tuple(self.outside), edge, heavy, self.misdirect, self.classify, self.window_ms, self.tenant_updates_s
+        )
 
     @classmethod
     def of(cls, settings: PopSettings) -> PopLayout:
@@ -63,6 +70,8 @@ class PopLayout(Incoming):
             outside=list(settings.outside),
             misdirect=settings.misdirect,
             classify=settings.classify,
+            window_ms=settings.window_ms,
+            tenant_updates_s=settings.tenant_updates_s,
             **asdict(settings.edge),
             **heavy,
         )

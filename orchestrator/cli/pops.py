@@ -57,6 +57,12 @@ class Layout:
     classify: Annotated[
         bool | None, typer.Option("--classify/--no-classify", help="Give servers whole lists for a classifier, too.")
     ] = None
+    window_ms: Annotated[
+        float | None, typer.Option("--window", help="Longest that changes wait for a busy server, in milliseconds.")
+    ] = None
+    tenant_updates_s: Annotated[
+        float | None, typer.Option("--tenant-updates", help="How often a second a tenant's list may change; 0: any.")
+    ] = None
 
     def settings(self) -> Mapping[str, Any]:
         """The settings that were named."""

@@ -60,13 +60,13 @@ SERVICES4 = PairSet("services", 8, Family.IPV4, names_service=True)
 SERVICES6 = PairSet("services", 9, Family.IPV6, names_service=True)
 PAIR_SETS = (HOSTS4, HOSTS6, SERVICES4, SERVICES6)
 
-_COOKIE_BITS = 20
-"""Elements are spread over so many cookies, that a change of one touches few others' blocks."""
+_COOKIE_BITS = 16
+"""Elements are spread over so many cookies: 512 buckets of a program, which share 8 shelves, whatever there is."""
 _MIXER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
-    """A list without its exact pairs, and the pairs, each once."""
+    """A list without its exact pairs, and the pairs, one for each rule that permits it."""
     rules = each.rules
     found: dict[PairSet, Keys] = {}
     gone = np.zeros(len(rules), np.bool_)
@@ -74,11 +74,42 @@ def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
         mine = _of_kind(rules, kind) & _owned(rules, each.prefixes, kind.family)
         mine = _unmet(rules, mine)
         if mine.any():
-            found[kind] = np.unique(_keys(rules.take(mine), kind), axis=0)
+            found[kind] = _keys(rules.take(mine), kind)
             gone |= mine
     if not found:
         return each, {}
     return FilterList(each.stage, each.tenant, each.prefixes, rules.take(~gone), each.kind[~gone], each.default), found
+
+
+def pairs_alone(rules: RuleTable, prefixes: Iterable[Prefix]) -> Mapping[PairSet, Keys] | None:
+    """The pairs that some rows of an ingress list are, if they are nothing else and no deny is before them."""
+    found: dict[PairSet, Keys] = {}
+    for kind in PAIR_SETS:
+        mine = _of_kind(rules, kind) & _owned(rules, prefixes, kind.family)
+        if mine.any():
+            found[kind] = _keys(rules.take(mine), kind)
+    return found if sum(map(len, found.values())) == len(rules) else None
+
+
+def is_met(pairs: RuleTable, denies: RuleTable) -> bool:
+    """Whether a few rows that are pairs have an address pair in common with one of many that deny."""
+    for place in range(len(pairs)):
+        meets = denies.family == pairs.family[place]
+        for side in ("src", "dst"):
+            columns = (getattr(table, f"{side}_{half}") for half in ("hi", "lo") for table in (denies, pairs))
+            theirs_high, high, theirs_low, low = columns
+            for part, mine, first in ((theirs_high, high[place], 0), (theirs_low, low[place], 64)):
+                meets &= ((part ^ mine) & _leading(getattr(denies, f"{side}_len"), first)) == 0
+        if meets.any():
+            return True
+    return False
+
+
+def _leading(length: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.uint64]:
+    """The bits that prefixes of some lengths look at, of the 64 from bit `first` on."""
+    bits = np.clip(length.astype(np.int64) - first, 0, 64)
+    mask: npt.NDArray[np.uint64] = np.where(bits == 0, 0, ~np.uint64(0) << (64 - np.maximum(bits, 1)).astype(np.uint64))
+    return mask
 
 
 def pair_rows(kind: PairSet, keys: Keys, tenant: int) -> FlowTable:

@@ -47,7 +47,7 @@ class Step:
         `members` is what the step before left, if there was one.
         """
         edit, groups = difference.rules, difference.groups
-        if old.number != new.number or groups.is_large or not _same_numbers(old, new, edit):
+        if old.number != new.number or groups.is_large or not same_numbers(old, new, edit):
             return None
         followed, edit, fresh = labels.edited(edit)
         going = [labels.between(hunk.first, hunk.first + hunk.gone).tolist() for hunk in edit]
@@ -92,7 +92,7 @@ def _found(changes: Sequence[RuleChange]) -> list[Labelled]:
     return [Labelled(label, rule) for label, rule in some if rule is not None]
 
 
-def _same_numbers(old: Tenant, new: Tenant, edit: Sequence[Hunk]) -> bool:
+def same_numbers(old: Tenant, new: Tenant, edit: Sequence[Hunk]) -> bool:
     """Whether the rules that stay keep their numbers."""
     before, after = old.rule_numbers, new.rule_numbers
     if before is after:

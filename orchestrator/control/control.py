@@ -1,6 +1,6 @@
 """Control: every change is compiled before it is committed, and what is committed is published.
 
-    write(work) ── begin ── work(unit) ── compile the domains that moved ── commit ──▶ heard ── publish
+    write(work) ── begin ── work(unit) ... ── compile the domains that moved ── commit ──▶ heard ── publish
                                                │ TooLarge, NotExpressible                │
                                                ▼                                        a commit that nobody here
                                             roll back: the caller is told               compiled (another process, a
@@ -17,7 +17,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -27,13 +27,13 @@ from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.edges import EdgeReport
 from orchestrator.control.heavy import HeavyChooser
 from orchestrator.control.manager import key_of, require_server
-from orchestrator.control.moved import note
 from orchestrator.control.promote import Promoter, settled
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.quota import Usage
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Programs, Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
+from orchestrator.control.together import Jobs, NotCommitted, Together
 from orchestrator.errors import Busy, NotFound, TryAgain
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
@@ -47,6 +47,9 @@ log = structlog.get_logger()
 _RETRY_S = 1.0
 _STAGED_LOOK_S = 0.2
 """How often to look whether a domain may go on that is held at an intersection."""
+_GIVES_WAY_S = 0.0001
+"""How long who has published lets go of the interpreter, so that the event loop sends first: what is left to be done
+can be done while switches work, and without this the loop would wait for as long as a thread may go on."""
 _PAGE = 1000
 
 
@@ -61,8 +64,26 @@ class _Step:
     """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
 
 
+@dataclass(slots=True)
+class _Prepared:
+    """What a thread is about to commit: the pieces of work, and the steps of the domains that they move."""
+
+    jobs: Jobs
+    steps: dict[str, _Step] = field(default_factory=dict)
+    has_begun: bool = False
+    is_committing: bool = False
+
+    def lap(self, stage: str) -> None:
+        """End a stage of all of them."""
+        for job in self.jobs:
+            job.lap(stage)
+
+
 class _TwoSteps(Exception):
     """The change takes two generations."""
+
+
+_NOTHING = _Prepared(())
 
 
 class Control:
@@ -87,6 +108,7 @@ class Control:
         self._usage = Usage()
         self._staging = Staging()
         self._mine = threading.local()
+        self._together = Together(self._carry, store.patience_s)
         self._wake = threading.Condition()
         self._behind: set[str] = set()
         self._all_behind = True
@@ -119,47 +141,65 @@ class Control:
         return self._store.certified(fingerprint)
 
     def write(self, work: Callable[[Unit], T]) -> T:
-        """Do `work` in a transaction, compile what it changed, commit, publish.
+        """Do `work` in a transaction, compile what it changed, commit, publish; with others that come meanwhile.
 
-        Raises what `work` and the compiler raise; then nothing was changed. `work` is done a second time, after the
-        first was rolled back, where an intersection must be enforced first, which takes a generation of its own.
+        Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
+        time after it was rolled back: alone where others failed with it, and where an intersection must be enforced
+        first, which takes a generation of its own.
         """
-        try:
-            return self._write(work, stride=1)
-        except _TwoSteps:
-            return self._write(work, stride=2)
-
-    def _write(self, work: Callable[[Unit], T], *, stride: int) -> T:
-        prepared: dict[str, _Step] = {}
-        self._mine.prepared = prepared
         stages.lap("read")
+        return self._together.do(work)
+
+    def _carry(self, jobs: Jobs) -> None:
+        """Do some pieces of work in one transaction."""
+        try:
+            self._write(jobs, stride=1)
+        except _TwoSteps:
+            self._write(jobs, stride=2)
+
+    def _write(self, jobs: Jobs, *, stride: int) -> None:
+        """Raises _TwoSteps, NotCommitted, and what a commit raises that failed."""
+        self._mine.prepared = prepared = _Prepared(jobs)
         try:
             with self._store.write(stride=stride) as unit:
-                stages.lap("turn")
-                answer = work(unit)
-                stages.lap("database")
+                prepared.has_begun = True
+                for job in jobs:
+                    job.lap("turn")
+                    with unit.noting_moves() as job.moved:
+                        job.do(unit)
+                    job.lap("database")
                 for domain, generation in unit.generations.items():
-                    snapshot = unit.domains.policy(domain)
-                    stages.lap("database")
-                    compiled = self._compiler.compile(domain, snapshot)
-                    snapshot = settled(unit, domain, snapshot, compiled.lifts)
-                    others = self._tiers.compile(unit, domain, snapshot)
-                    stages.lap("compile")
-                    self._usage.hold(unit, compiled, self._publisher.program(domain))
-                    flows = len(compiled.program.blocks)
-                    prepared[domain] = self._first_step(unit, domain, snapshot, compiled, others, stride)
-                    unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
-                    stages.lap("database")
-        except TryAgain:  # if it was the commit that failed, the change may be there all the same
-            for domain in prepared:
-                self._catch_up(domain)
+                    prepared.steps[domain] = self._prepared(unit, domain, generation, prepared, stride)
+                prepared.is_committing = True
+        except _TwoSteps:
+            raise
+        except BaseException as error:
+            if prepared.has_begun and not prepared.is_committing:
+                raise NotCommitted(error) from error
+            if isinstance(error, TryAgain):  # the change may be there all the same
+                for domain in prepared.steps:
+                    self._catch_up(domain)
             raise
         finally:
-            self._mine.prepared = {}
+            self._mine.prepared = _Prepared(())
         if unit.sets_times:  # one rule may expire sooner than any other
             with self._wake:
                 self._wake.notify()
-        return answer
+
+    def _prepared(self, unit: Unit, domain: str, generation: int, prepared: _Prepared, stride: int) -> _Step:
+        """Compile a domain that moved, and tell of it. Raises what the compilers raise, and _TwoSteps."""
+        snapshot = unit.domains.policy(domain)
+        prepared.lap("database")
+        compiled = self._compiler.compile(domain, snapshot)
+        snapshot = settled(unit, domain, snapshot, compiled.lifts)
+        others = self._tiers.compile(unit, domain, snapshot)
+        prepared.lap("compile")
+        self._usage.hold(unit, compiled, self._publisher.program(domain))
+        step = self._first_step(unit, domain, snapshot, compiled, others, stride)
+        flows = len(compiled.program.blocks)
+        unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
+        prepared.lap("database")
+        return step
 
     def _first_step(
         self,
@@ -281,23 +321,24 @@ class Control:
 
     def _heard(self, committed: Committed) -> None:
         """A commit: publish what this thread compiled for it, leave the rest to the loop."""
-        stages.lap("commit")
-        note(committed.domains)
+        prepared: _Prepared = getattr(self._mine, "prepared", _NOTHING)
+        prepared.lap("commit")
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             with self._wake:
                 self._all_behind = True
                 self._wake.notify()
-        prepared: dict[str, _Step] = getattr(self._mine, "prepared", {})
         for domain, generation in committed.domains.items():
-            step = prepared.get(domain)
+            step = prepared.steps.get(domain)
             if step is None or step.target != generation:
                 self._catch_up(domain)
             else:
                 self._publish(step)
-        stages.lap("publish")
+        prepared.lap("publish")
 
-    def reported(self, domain: str, generation: int) -> None:
-        """A host of a domain was read back at a generation: what is held at an intersection may go on."""
+    def reported(self, domain: str, host: str, generation: int) -> None:
+        """A host of a domain was read back at a generation: what is held at an intersection may go on, and a firewall
+        server can take the next program."""
+        self._tiers.servers.held(domain, host, generation)
         self._staging.reported(domain, generation)
         self._go_on()
 
@@ -374,6 +415,7 @@ class Control:
         self._staging.published(step.target, step.snapshot, program)
         self._tiers.publish(program.domain, step.target, step.others)
         if self._publisher.publish(program, step.compiled.change):
+            time.sleep(_GIVES_WAY_S)
             log.info(
                 "published",
                 domain=program.domain,

@@ -57,7 +57,7 @@ class _Reported:
 class Enforcement:
     """Takes reports and answers waits. `recheck_s`: how often to look for reports that another process took.
 
-    `told` is called after every report with the domain and the generation that a host was read back at.
+    `told` is called after every report with a domain, a host of it, and the generation that this was read back at.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Enforcement:
         metrics: Metrics,
         *,
         recheck_s: float | None = None,
-        told: Callable[[str, int], None] = lambda domain, generation: None,  # noqa: ARG005
+        told: Callable[[str, str, int], None] = lambda domain, host, generation: None,  # noqa: ARG005
     ) -> None:
         self._told = told
         self._store = store
@@ -94,7 +94,7 @@ class Enforcement:
             self._keep(domain, reported)
         self._reported.fire()
         for point in report.points:
-            self._told(domain, point.generation)
+            self._told(domain, point.host, point.generation)
             self._metrics.reported(point.state.value)
         for took in report.took.values():
             self._metrics.took("enforce", took)

@@ -76,7 +76,5 @@ class FirewallTier:
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:
     """What those of a domain's firewalls filter with that hold the whole policy: servers of a PoP have a share each."""
     pop = unit.pops.of_domain(domain)
-    if pop is None or not pop.servers:
-        return unit.firewalls.planes(domain)
-    servers = {each.name for each in pop.servers}
-    return frozenset(each.firewall.plane for each in unit.firewalls.list(domain) if each.firewall.name not in servers)
+    servers = set() if pop is None else {each.name for each in pop.servers}
+    return frozenset(plane for name, plane in unit.firewalls.plane_of(domain).items() if name not in servers)

@@ -1,10 +1,12 @@
 """The manager of firewall servers: each PoP's servers get programs of the tenants that are placed on them.
 
-    commit ──▶ prepare: the lists that changed are compiled in its transaction, and refused there
-           ──▶ published: every server of the domain is noted ── window ──▶ its program, from the latest state
+    commit ──▶ prepare: the lists that changed are compiled in its transaction, and refused there; so is what comes
+                        more often than it may (`updaterates.py`)
+           ──▶ published: servers that have nothing under way get their programs at once, by who committed;
+                          for others it is noted, until they were read back or their window ends
 
-What is gathered in a window is nothing but "there is something new": programs are made of the store's latest state, so
-whoever is killed in a window has lost nothing, and a change counts as enforced only when every server was read back at
+What is gathered so is nothing but "there is something new": programs are made of the store's latest state, so
+whoever is killed meanwhile has lost nothing, and a change counts as enforced only when every server was read back at
 its generation. A list that did not change is not compiled again, and a server whose tenants did not change gets its
 program under the new generation without one row.
 
@@ -22,9 +24,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from orchestrator.compile.servers import Ask, Peer, ServerCompiler, TenantCompiler
+from orchestrator.compile.servedtenants import Lists, TenantCompiler
+from orchestrator.compile.servers import Ask, Peer, ServerCompiler
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.serverwindows import NEVER, Windows
+from orchestrator.control.updaterates import UpdateRates
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Share
@@ -58,6 +62,9 @@ class _Goal:
 
     snapshot: PolicySnapshot
     pop: Pop
+    lists: Lists
+    changed: frozenset[str]
+    """The tenants whose lists changed with it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +76,7 @@ class _Domain:
     prepared: dict[int, _Goal] = field(default_factory=dict)
     goal: _Goal | None = None
     leaving: dict[tuple[int, str], int] = field(default_factory=dict)
+    rates: UpdateRates = field(default_factory=lambda: UpdateRates(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -82,13 +90,12 @@ class ServerManager:
         self,
         publisher: Publisher,
         enforced: Callable[[str, int], bool],
-        window_s: float = 0.005,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.publisher = publisher
         self._enforced = enforced
         self._clock = clock
-        self._windows = Windows(window_s)
+        self._windows = Windows()
         self._domains: dict[str, _Domain] = {}
         self._changed = threading.Condition()
         self._stopping = False
@@ -99,13 +106,13 @@ class ServerManager:
         pop = unit.pops.of_domain(domain)
         if pop is None or not pop.servers:
             return
-        known = self._known(domain)
+        known, per_s = self._known(domain), pop.settings.tenant_updates_s
+        known.rates.check(unit.changed_lists, per_s)
         with known.lock:
             known.tenants.general(pop.settings.classify)
-            for tenant in snapshot.policy.tenants:
-                known.tenants.served(snapshot.policy, tenant)
-            known.tenants.keep_only(tenant.id for tenant in snapshot.policy.tenants)
-            known.prepared[snapshot.generation] = _Goal(snapshot, pop)
+            known.prepared[snapshot.generation] = _Goal(
+                snapshot, pop, known.tenants.lists(snapshot.policy), unit.changed_lists
+            )
 
     def publish(self, domain: str, generation: int) -> None:
         """A generation that was prepared is committed: the domain's servers are to hold it, in their windows."""
@@ -117,9 +124,20 @@ class ServerManager:
             known.prepared = {each: goal for each, goal in known.prepared.items() if each > generation}
             if goal is None or (known.goal is not None and known.goal.snapshot.generation >= generation):
                 return
+            known.rates.take(goal.changed, goal.pop.settings.tenant_updates_s)
             _note_moves(known, goal)
             known.goal = goal
-        self._note(key_of(domain, server.name) for server in goal.pop.servers)
+        servers = [key_of(domain, server.name) for server in goal.pop.servers]
+        self._note(goal, servers)
+        self._serve_due(servers)  # here and now: a thread that had to be woken would be later
+        self._wake()
+
+    def held(self, domain: str, server: str, generation: int) -> None:
+        """A server was read back to hold a generation."""
+        with self._changed:
+            is_due = self._windows.held(key_of(domain, server), generation, self._clock())
+        if is_due:
+            self._wake()
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain."""
@@ -142,10 +160,17 @@ class ServerManager:
         with self._changed:
             return self._domains.setdefault(domain, _Domain())
 
-    def _note(self, servers: Iterable[str]) -> None:
+    def _note(self, goal: _Goal, servers: Iterable[str]) -> None:
+        """There is something new for some servers."""
         with self._changed:
             for server in servers:
-                self._windows.note(server, self._clock())
+                self._windows.note(server, self._clock(), goal.pop.settings.window_ms / 1000)
+
+    def _wake(self) -> None:
+        """Have the thread look, if there is something to come."""
+        with self._changed:
+            if self._patience() is None:
+                return
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="firewall-servers", daemon=True)
                 self._thread.start()
@@ -156,12 +181,19 @@ class ServerManager:
             with self._changed:
                 if self._stopping:
                     return
-                due = self._windows.take(self._clock())
-                if not due:
+                if self._windows.next_at > self._clock():
                     self._changed.wait(self._patience())
-            for key in due:
-                self._serve(key)
+                due = self._windows.due
+            self._serve_due(due)
             self._let_go()
+
+    def _serve_due(self, servers: Iterable[str]) -> None:
+        """Give those of some servers that are due their programs."""
+        for server in servers:
+            with self._changed:
+                is_due = self._windows.take(server, self._clock())
+            if is_due:
+                self._serve(server)
 
     def _patience(self) -> float | None:
         """How long to wait."""
@@ -179,7 +211,8 @@ class ServerManager:
                     left = {server for (server, _), generation in known.leaving.items() if generation in done}
                     known.leaving = {each: at for each, at in known.leaving.items() if at not in done}
                     servers = known.goal.pop.servers if known.goal is not None else ()
-                self._note(key_of(domain, each.name) for each in servers if each.number in left)
+                if known.goal is not None:
+                    self._note(known.goal, [key_of(domain, each.name) for each in servers if each.number in left])
 
     def _is_enforced(self, domain: str, generation: int) -> bool:
         try:
@@ -196,7 +229,7 @@ class ServerManager:
             with known.lock:
                 if known.goal is not None:
                     self._compile(domain, known, known.goal, name)
-        except AclflowError:
+        except Exception:  # what is committed stays so, and other servers get theirs
             log.exception("a server's program does not compile", domain=domain, server=name)
 
     def _compile(self, domain: str, known: _Domain, goal: _Goal, name: str) -> None:
@@ -205,12 +238,17 @@ class ServerManager:
         if number is None:
             known.compilers.pop(name, None)
             self.publisher.drop(key)
+            with self._changed:
+                self._windows.forget(key)
             return
         if name not in known.compilers:
             known.compilers[name] = ServerCompiler(key, known.tenants)
         policy, generation = goal.snapshot.policy, goal.snapshot.generation
         ask = Ask(_share(goal, number, known.leaving), _peers(goal.pop, number))
-        self.publisher.publish(*known.compilers[name].program(policy, ask, generation), again=True)
+        program, change = known.compilers[name].program(policy, ask, generation, goal.lists)
+        with self._changed:
+            self._windows.sent(key, generation, self._clock())
+        self.publisher.publish(program, change, again=True)
 
 
 def _note_moves(known: _Domain, goal: _Goal) -> None:

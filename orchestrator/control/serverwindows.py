@@ -1,11 +1,11 @@
-"""When firewall servers get their programs: changes are gathered for a while, so that many cost what one does.
+"""When firewall servers get their programs: a lone change at once, many that come together for the price of one.
 
-    noted     x                x x xx x x                          x
-    due       x                x        x                          x
-              │                │◀ window ▶│                        │ nothing for longer than a window: at once
+    noted     x              x xx x x           x              x
+    sent      x              x      x           x              x
+              │◀ under way ▶│ │◀ ... ▶│◀ window: no answer ▶│  nothing under way: at once
 
-A server whose last program is older than a window gets the next at once; others wait for the end of theirs. So a change
-waits for a window at most, and no server gets programs more often than once in it. Times are seconds of one clock.
+While a server has not been read back to hold the program it was sent, what is new is gathered, for at most a window:
+that is the longest that a change waits here, whatever becomes of the server. Times are seconds of one clock.
 """
 
 from __future__ import annotations
@@ -15,26 +15,56 @@ from dataclasses import dataclass, field
 NEVER = float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The last program of a server: when, and of which generation."""
+
+    at: float
+    generation: int
+
+
 @dataclass(slots=True)
 class Windows:
     """Servers with something new for them, by when they are due."""
 
-    window_s: float
     _due: dict[str, float] = field(default_factory=dict)
-    _served: dict[str, float] = field(default_factory=dict)
+    _under_way: dict[str, _Sent] = field(default_factory=dict)
 
-    def note(self, server: str, now: float) -> None:
+    def note(self, server: str, now: float, window_s: float) -> None:
         """There is something new for a server."""
         if server not in self._due:
-            self._due[server] = max(now, self._served.get(server, -NEVER) + self.window_s)
+            sent = self._under_way.get(server)
+            self._due[server] = now if sent is None else max(now, sent.at + window_s)
 
-    def take(self, now: float) -> list[str]:
-        """The servers that are due, longest due first; what is noted from now on is for the next time."""
-        due = sorted((at, server) for server, at in self._due.items() if at <= now)
-        for _, server in due:
-            del self._due[server]
-            self._served[server] = now
-        return [server for _, server in due]
+    def take(self, server: str, now: float) -> bool:
+        """Whether a server is due; then it is not any more, and what is noted from now on is for the next time."""
+        if self._due.get(server, NEVER) > now:
+            return False
+        del self._due[server]
+        return True
+
+    def sent(self, server: str, generation: int, now: float) -> None:
+        """A server gets a program now."""
+        self._under_way[server] = _Sent(now, generation)
+
+    def held(self, server: str, generation: int, now: float) -> bool:
+        """A server was read back at a generation; whether it is due now."""
+        sent = self._under_way.get(server)
+        if sent is not None and generation >= sent.generation:
+            del self._under_way[server]
+            if server in self._due:
+                self._due[server] = min(self._due[server], now)
+        return self._due.get(server, NEVER) <= now
+
+    def forget(self, server: str) -> None:
+        """A server is no more."""
+        self._due.pop(server, None)
+        self._under_way.pop(server, None)
+
+    @property
+    def due(self) -> list[str]:
+        """Those with something new for them, longest due first."""
+        return sorted(self._due, key=lambda server: (self._due[server], server))
 
     @property
     def next_at(self) -> float:

@@ -56,6 +56,11 @@ class Block:
     def __len__(self) -> int:
         return self._count
 
+    def holds(self, line: Line) -> bool:
+        """Whether a row is there."""
+        place = bisect_left(self.lines, line)
+        return place < len(self.lines) and self.lines[place] == line
+
     @property
     def rows(self) -> FlowTable:
         """The rows as columns."""

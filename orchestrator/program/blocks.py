@@ -35,7 +35,7 @@ from orchestrator.program.buckets import (
     parts_of,
 )
 from orchestrator.program.canonical import canonical, hashed, positions
-from orchestrator.program.flows import U64, FlowTable
+from orchestrator.program.flows import U64, Flow, FlowTable
 
 _SHELF_BITS = 6
 """Buckets of a tenant whose cookie bits differ only in the lowest 6 share a shelf."""
@@ -81,6 +81,13 @@ class Blocks:
     def __len__(self) -> int:
         """How many rows there are."""
         return self._count
+
+    def __contains__(self, flow: Flow) -> bool:
+        """Whether a row is among them."""
+        line = Line.of(flow)
+        parts = self._of_bucket((flow.tenant, flow.cookie >> COOKIE_BITS))
+        block = parts.get(WHOLE) or parts.get(part_of(line.octets))
+        return block is not None and block.holds(line)
 
     def __iter__(self) -> Iterator[Block]:
         """Every block, in the order of names."""

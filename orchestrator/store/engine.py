@@ -26,6 +26,7 @@ from orchestrator.store.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.migrate import prepare
 from orchestrator.store.notices import Listener, Notices
 from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.popcache import PopCache
 from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.transaction import StoreSettings, Transaction
@@ -41,11 +42,17 @@ class Store:
         self._clock = clock
         self._cache = AclCache(settings.cached_rules)
         self._policies = PolicyCache()
+        self._pops = PopCache()
         self._principals = PrincipalCache()
         self._is_alone = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
         self._writer: Connection | None = None
         self._notices = Notices(engine)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a writer waits for others."""
+        return self._settings.busy_timeout_s
 
     @contextmanager
     def write(self, *, stride: int = 1) -> Iterator[Unit]:
@@ -132,7 +139,8 @@ class Store:
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Transaction]:
         connection = self._writing() if writing else _begun(self.engine.connect, begin_reading)
-        tx = Transaction(connection, self._clock(), writing, self._settings, self._cache, self._policies)
+        caches = self._cache, self._policies, self._pops
+        tx = Transaction(connection, self._clock(), writing, self._settings, *caches)
         try:
             yield tx
         except Unreachable:
@@ -174,6 +182,8 @@ class Store:
             self._cache.put(tenant, entry)
         for domain, snapshot in tx.snapshots.items():
             self._policies.put(domain, snapshot)
+        for domain, known in tx.pops.items():
+            self._pops.put(domain, known)
 
 
 def _begun(connect: Callable[[], Connection], begin: Callable[[Connection], None]) -> Connection:

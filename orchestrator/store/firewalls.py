@@ -5,6 +5,7 @@ They share the hosts' names, so what they report (points, counters) is kept, wai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_column, select
@@ -25,6 +26,7 @@ _FILTERS = hosts.c.plane.is_not(None) & (hosts.c.plane != literal_column(f"'{EDG
 _OF_DOMAIN = (hosts.c.domain == bindparam("of_domain")) & _FILTERS
 _PLANES = Prepared(select(hosts.c.plane).where(_OF_DOMAIN).distinct())
 _NAMES = Prepared(select(hosts.c.name).where(_OF_DOMAIN))
+_PLANE_OF = Prepared(select(hosts.c.name, hosts.c.plane).where(_OF_DOMAIN))
 
 
 class Firewalls:
@@ -50,6 +52,10 @@ class Firewalls:
     def planes(self, domain: str) -> frozenset[Plane]:
         """What the domain's firewalls filter with; nothing where it has none."""
         return frozenset(Plane(row.plane) for row in self._tx.rows(_PLANES, of_domain=domain))
+
+    def plane_of(self, domain: str) -> Mapping[str, Plane]:
+        """What each of the domain's firewalls filters with, by name."""
+        return {row.name: Plane(row.plane) for row in self._tx.rows(_PLANE_OF, of_domain=domain)}
 
     def names(self, domain: str) -> frozenset[str]:
         """The names of the domain's firewalls."""

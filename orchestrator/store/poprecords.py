@@ -17,6 +17,7 @@ from orchestrator.policy.prefilter import Misdirect
 from orchestrator.store.records import HostRecord, check_interface
 
 MOST_OUTSIDE = 64
+MOST_WINDOW_MS = 60_000
 _HIGHEST_MAC = (1 << 48) - 1
 _MULTICAST_BIT = 1 << 40
 
@@ -67,12 +68,20 @@ class PopSettings:
     misdirect: Misdirect = Misdirect.REHOME
     classify: bool = False
     """Whether servers get rows for a classifier, too."""
+    window_ms: float = 50.0
+    """The longest that a change waits for a server that is still at the one before."""
+    tenant_updates_s: float = 0.0
+    """How often a second a tenant's list may change; 0: as often as it likes."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.outside) <= MOST_OUTSIDE:
             raise BadInput(f"an edge has 1 to {MOST_OUTSIDE} ports towards the outside", place="outside")
         for index, port in enumerate(self.outside):
             check_interface(port, place=f"outside[{index}]")
+        if not 0 <= self.window_ms <= MOST_WINDOW_MS:
+            raise BadInput(f"a window lasts 0 to {MOST_WINDOW_MS:,} milliseconds", place="window_ms")
+        if not 0 <= self.tenant_updates_s < float("inf"):
+            raise BadInput(f"{self.tenant_updates_s} is not a rate", place="tenant_updates_s")
         if len(set(self.outside)) < len(self.outside):
             raise BadInput("a port is named twice", place="outside")
 

@@ -25,6 +25,7 @@ from orchestrator.policy.model import RuleId, TenantId, check_name
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.store.events import Events
 from orchestrator.store.keys import from_micros
+from orchestrator.store.popcache import KnownPop
 from orchestrator.store.popcounts import EdgeCounts, edge_counts
 from orchestrator.store.poprecords import (
     HeavyRecord,
@@ -111,9 +112,23 @@ class Pops:
         )
 
     def of_domain(self, domain: str) -> Pop | None:
-        """A domain's PoP, if it has one."""
-        row = self._tx.row(_OF_DOMAIN, of_domain=domain)
-        return None if row is None else self.get(row.name)
+        """A domain's PoP as programs are made of it, if it has one. Raises NotFound.
+
+        From memory where its generation is known, or where this transaction changed nothing but access lists since: so
+        its edge switches, and when heavy hitters were chosen last, may be those of an earlier time.
+        """
+        tx, generation = self._tx, int(self._tx.domain(domain).generation)
+        known, moved = tx.known_pops.get(domain), domain in tx.generations
+        before = generation - tx.stride if moved else generation
+        other = domain in tx.reshaped or domain in tx.placed or domain in tx.replaced
+        if known is not None and known.generation == before and (moved or not tx.writing) and not other:
+            pop = known.pop
+        else:
+            row = tx.row(_OF_DOMAIN, of_domain=domain)
+            pop = None if row is None else self.get(row.name)
+        if moved or not tx.writing:  # a writer that has not moved the generation may have changed rows already
+            tx.pops[domain] = KnownPop(generation, pop)
+        return pop
 
     def set_settings(self, name: str, settings: PopSettings, *, expected_version: int | None = None) -> int:
         """Lay a PoP out differently; the domain's generation. Raises NotFound, Stale."""
@@ -210,6 +225,7 @@ class Pops:
 
     def keep_places(self, name: str, places: Mapping[int, int]) -> None:
         """Note which server serves each tenant, by their numbers."""
+        self._replace(name)
         self._tx.write(delete(pop_places).where(pop_places.c.pop == name))
         rows = [{"pop": name, "tenant": tenant, "server": server} for tenant, server in sorted(places.items())]
         if rows:
@@ -225,6 +241,7 @@ class Pops:
 
     def keep_lines(self, name: str, family: Family, body: bytes, because: str) -> None:
         """Keep the lines that stand now; `because` says why they were built anew, if they were."""
+        self._replace(name)
         standing = {"digest": digest_of_lines(body), "body": body}
         fresh = {**standing, "because": because, "built": self._tx.micros}
         row = self._tx.upsert(pop_lines).values(pop=name, family=family.value, **fresh)
@@ -281,6 +298,12 @@ class Pops:
             raise NotFound(f"there is no PoP '{name}'")
         return row
 
+    def _replace(self, name: str) -> None:
+        """Places or lines of a PoP are about to change: what is remembered of it is read again."""
+        domain = self._row(name).domain
+        self._tx.replaced.add(domain)
+        self._tx.pops.pop(domain, None)
+
     def _server(self, name: str, server: str) -> PopServer:
         found = next((each for each in self.get(name).servers if each.name == server), None)
         if found is None:
@@ -324,4 +347,5 @@ def _body(settings: PopSettings) -> str:
 def _settings(body: str) -> PopSettings:
     read = orjson.loads(body)
     edge, heavy = EdgeSettings(**read["edge"]), HeavySettings(**read["heavy"])
-    return PopSettings(tuple(read["outside"]), edge, heavy, Misdirect(read["misdirect"]), read["classify"])
+    later = {name: read[name] for name in ("window_ms", "tenant_updates_s") if name in read}
+    return PopSettings(tuple(read["outside"]), edge, heavy, Misdirect(read["misdirect"]), read["classify"], **later)

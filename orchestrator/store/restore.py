@@ -24,6 +24,7 @@ from orchestrator.store.database import begin_writing, connect_pool
 from orchestrator.store.events import Events
 from orchestrator.store.faults import translated
 from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.popcache import PopCache
 from orchestrator.store.schema import HEAD, domains, events, invitations
 from orchestrator.store.transaction import StoreSettings, Transaction
 
@@ -67,7 +68,7 @@ def restore(url: str, file: Path, *, replace: bool, now: dt.datetime, progress: 
                 begin_writing(connection)
                 _clear(connection, replace=replace)
                 migrate.run(connection, contents.schema)
-                tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache())
+                tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
                 _fill(tx, contents, raw, progress)
                 migrate.run(connection)
                 spent = _step_ahead(tx, contents)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from orchestrator.store.acls import Acls
@@ -17,6 +18,7 @@ from orchestrator.store.firewalls import Firewalls
 from orchestrator.store.fleet import Fleets
 from orchestrator.store.groups import Groups
 from orchestrator.store.hits import Hits
+from orchestrator.store.hitsummary import HitSummaries
 from orchestrator.store.onboardings import Onboardings
 from orchestrator.store.packetlog import PacketLog
 from orchestrator.store.placements import Placements
@@ -47,6 +49,7 @@ class Unit:
         self.pops = Pops(tx)
         self.tokens = Tokens(tx)
         self.hits = Hits(tx)
+        self.hit_summaries = HitSummaries(tx)
         self.counting = Counting(tx)
         self.packet_log = PacketLog(tx)
         self.events = Events(tx)
@@ -62,6 +65,12 @@ class Unit:
     def generations(self) -> Mapping[str, int]:
         """The domains whose generation this unit moved, and to what."""
         return MappingProxyType(self._tx.generations)
+
+    @contextmanager
+    def noting_moves(self) -> Iterator[dict[str, int]]:
+        """The domains that are moved within the block, and to which generation: also those that had moved before."""
+        moved = self._tx.moving = {}
+        yield moved
 
     @property
     def changed_lists(self) -> frozenset[str]:

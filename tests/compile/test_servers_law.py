@@ -6,25 +6,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from compiled_filter import TCP, UDP, carried
+from compiled_filter import TCP, UDP, carried, reported_denial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile import servers
+from orchestrator.compile import servedtenants
 from orchestrator.compile.exactpairs import HOSTS4, HOSTS6, PAIR_SETS, SERVICES4, SERVICES6, PairSet, keys_of
 from orchestrator.compile.filterlists import FilterList, tenant_lists
 from orchestrator.compile.filterrows import Filter
 from orchestrator.compile.nftables import plan
 from orchestrator.compile.nftables.script import whole_table
 from orchestrator.compile.nftables.served import MISDIRECTED, PAIRED, REHOME
-from orchestrator.compile.servers import Ask, ServerCompiler, TenantCompiler
+from orchestrator.compile.servedtenants import TenantCompiler
+from orchestrator.compile.servers import Ask, ServerCompiler
 from orchestrator.enforce.drivers.nftables.fake import Ruleset
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Acl, Action, Packet, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
-from orchestrator.policy.oracle import decide
+from orchestrator.policy.oracle import decide, owner
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.prefilter import Fate, Misdirect, Share, Verdict, verdict
 from orchestrator.policy.protocols import SCTP
@@ -48,11 +49,14 @@ class Served:
             lines += whole_table(family, {name: tuple(text) for name, text in objects.items()})
         self.ruleset: Ruleset = nft_ruleset("\n".join([*lines, ""]))
         self.ruleset.ways = {MISDIRECTED | number: REHOME for number in ways}
+        self.reported: list[str] = []
+        """The comments under which the packet before was reported."""
 
     def fate(self, packet: Packet, *, rehomed: bool, hidden: int = UDP) -> Verdict:
         """What becomes of a packet."""
         mark = PAIRED if self.is_paired(packet) else 0
         journey = self.ruleset.send(packet, hidden, mark=mark, came_by=REHOME if rehomed else "left")
+        self.reported = journey.reported
         if not journey.accepted:
             return Verdict(Fate.DROP)
         number = journey.mark & 0xFFFF if journey.mark & 0xFFFF0000 == MISDIRECTED else 0
@@ -83,6 +87,10 @@ def check(policy: Policy, share: Share, packets: Iterable[Packet] | None = None)
             for hidden in (UDP, TCP) if packet.later_fragment and packet.family is Family.IPV6 else (UDP,):
                 wanted = verdict(policy, share, packet, rehomed=rehomed)
                 assert server.fate(packet, rehomed=rehomed, hidden=hidden) == wanted, packet
+                tenant = owner(policy, packet.family, packet.destination)
+                served_here = tenant is not None and tenant.id in share.served
+                reported = reported_denial(policy, tenant, packet) if tenant is not None and served_here else []
+                assert server.reported == reported, packet
 
 
 @st.composite
@@ -197,7 +205,7 @@ def test_a_list_that_did_not_change_is_not_compiled_again(monkeypatch: pytest.Mo
         seen.append(tenant.id)
         return tenant_lists(tenant, returns)
 
-    monkeypatch.setattr(servers, "tenant_lists", noted)
+    monkeypatch.setattr(servedtenants, "tenant_lists", noted)
     tenants = [Tenant(TenantId(f"t{n}"), n, (Prefix.parse(f"10.{n}.0.0/16"),)) for n in (1, 2)]
     share = Share(frozenset(tenant.id for tenant in tenants))
     compiler = ServerCompiler("s")

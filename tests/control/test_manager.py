@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.compile import servers
+from orchestrator.compile import servedtenants
 from orchestrator.compile.cacherows import CLASSIFIER
 from orchestrator.compile.exactpairs import HOSTS4, keys_of
 from orchestrator.compile.servers import Ask, ServerCompiler
@@ -20,8 +20,9 @@ from orchestrator.control.manager import ServerManager, key_of
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
+from orchestrator.control.updaterates import UpdateRates
 from orchestrator.edge.settings import EdgeSettings
-from orchestrator.errors import NotFound, TooLarge
+from orchestrator.errors import NotFound, TooLarge, TooOften
 from orchestrator.placement.heavy import HeavySettings
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
@@ -57,7 +58,8 @@ class Site:
         self.store = open_store(url)
         self.publisher = Counted()
         self.enforced: set[int] | None = None
-        manager = ServerManager(self.publisher, self._is_enforced, window_s)
+        manager = ServerManager(self.publisher, self._is_enforced)
+        self.settings = replace(SETTINGS, window_ms=1000 * window_s)
         self.control = Control(self.store, Compiler(Metrics()), Publisher(), tiers=Tiers(servers=manager))
         self.control.start()
 
@@ -72,10 +74,26 @@ class Site:
                 unit.tenants.create(f"t{number}", name=f"t{number}", domain="d1", prefixes=(prefix,))
 
         self.control.write(everything)
-        self.control.write(lambda unit: unit.pops.add("p1", "d1", SETTINGS))
+        self.control.write(lambda unit: unit.pops.add("p1", "d1", self.settings))
         for number, name in enumerate(SERVERS, 1):
             server = NewServer(name, f"to-{name}", 0x0AAC1F040000 + number)
             self.control.write(lambda unit, server=server: unit.pops.add_server("p1", server))
+
+    def known_time(self) -> None:
+        """From now on time passes for buckets by `ahead_s` alone."""
+        self.ahead_s = 0.0
+        self.control._tiers.servers._domains["d1"].rates = UpdateRates(lambda: self.ahead_s)
+
+    def hold_all(self) -> None:
+        """Every server says that it holds what it was sent, until that is the latest."""
+
+        def held() -> bool:
+            for server in SERVERS:
+                self.control.reported("d1", server, self._at(server))
+            return all(self._at(server) == self.generation for server in SERVERS)
+
+        wait_for(held)
+        held()
 
     def set_list(self, tenant: int, *pairs: int) -> None:
         rules = tuple(
@@ -187,7 +205,8 @@ def test_what_servers_cannot_hold_is_refused_and_nothing_changes(site: Site, mon
     def refuses(*_: object) -> None:
         raise TooLarge("too large for a server", place="rules[0]")
 
-    monkeypatch.setattr(servers, "taken_out", refuses)
+    monkeypatch.setattr(servedtenants, "taken_out", refuses)
+    monkeypatch.setattr(servedtenants.Served, "followed", lambda _, __: None)
     with pytest.raises(TooLarge, match=r"tenants\[t1\].acl: rules\[0\]: too large|tenants\[t1\]"):
         site.set_list(1, 7)
     assert site.generation == generation
@@ -206,7 +225,7 @@ def test_a_burst_comes_to_the_right_state_in_few_programs(url: str) -> None:
             site.set_list(tenant, *range(1, turn + 2))
             updates += 1
     site.settle()
-    windows = (time.monotonic() - began) / 0.5
+    windows = (time.monotonic() - began) / 0.5  # nobody says that a server holds anything
     assert sum(pairs_at(site.program(server)) for server in SERVERS) == 8 * TENANTS
     for server in SERVERS:
         published = len(site.publisher.published[key_of("d1", server)]) - count[server]
@@ -214,8 +233,40 @@ def test_a_burst_comes_to_the_right_state_in_few_programs(url: str) -> None:
     site.close()
 
 
+def test_a_server_that_holds_its_program_gets_the_next_at_once(url: str) -> None:
+    site = Site(url, window_s=60.0)
+    site.begin()
+    site.hold_all()
+    for turn in (1, 2, 3):
+        site.set_list(3, turn)
+        assert sum(pairs_at(site.program(server)) for server in SERVERS) == 1
+        site.set_list(3, turn, turn + 10)  # nobody holds the one before
+        assert sum(pairs_at(site.program(server)) for server in SERVERS) == 1
+        site.hold_all()
+        assert sum(pairs_at(site.program(server)) for server in SERVERS) == 2
+    site.close()
+
+
+def test_a_tenant_that_changes_its_list_too_often_waits_and_nobody_else(url: str) -> None:
+    site = Site(url)
+    site.settings = replace(site.settings, tenant_updates_s=3.0)
+    site.begin()
+    site.known_time()
+    for number in (1, 2, 3):
+        site.set_list(1, number)
+    with pytest.raises(TooOften, match=r"tenants\[t1\]\.acl: .*more than 3 times a second"):
+        site.set_list(1, 4)
+    site.set_list(2, 1)
+    site.ahead_s += 0.4  # which fills the bucket by one
+    site.set_list(1, 4)
+    with pytest.raises(TooOften):
+        site.set_list(1, 5)
+    assert sum(pairs_at(site.program(server)) for server in SERVERS) == 2
+    site.close()
+
+
 def test_killed_in_a_window_nothing_is_lost(url: str) -> None:
-    site = Site(url, window_s=600.0)
+    site = Site(url, window_s=60.0)
     site.begin()
     site.set_list(3, 1, 2, 3)  # its server has just been sent a program, and waits for the end of its window
     generation = site.generation

@@ -1,8 +1,6 @@
-"""Windows of firewall servers: nobody waits longer, nobody is served more often, nothing is forgotten."""
+"""Windows of firewall servers: a lone change waits for nothing, none longer than a window, none is forgotten."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,45 +8,85 @@ from hypothesis import strategies as st
 from orchestrator.control.serverwindows import NEVER, Windows
 
 _EXACT = 1e-9
-changes = st.lists(
-    st.tuples(st.sampled_from(("s1", "s2", "s3")), st.sampled_from((0.0, 0.01, 0.04, 0.05, 0.3))), max_size=60
+SERVERS = ("s1", "s2")
+steps = st.lists(
+    st.tuples(st.sampled_from(("note", "held", "stale")), st.sampled_from(SERVERS), st.sampled_from((0.0, 0.01, 0.3))),
+    max_size=60,
 )
-window = st.sampled_from((0.0, 0.05, 1.0))
 
 
-@given(changes, window)
-def test_every_change_is_served_within_a_window_and_nobody_more_often_than_once_in_it(
-    noted: list[tuple[str, float]], window_s: float
+class Model:
+    """What a manager does with windows, and since when each server waits for something."""
+
+    def __init__(self, window_s: float) -> None:
+        self.windows, self.window_s, self.now = Windows(), window_s, 0.0
+        self.waiting: dict[str, float] = {}
+        self.sent: dict[str, int] = {}
+        self.under_way: set[str] = set()
+        self.newest = 0
+
+    def serve(self) -> None:
+        for server in self.windows.due:
+            if self.windows.take(server, self.now):
+                assert self.now - self.waiting.pop(server) <= self.window_s + _EXACT
+                self.windows.sent(server, self.newest, self.now)
+                self.sent[server] = self.newest
+                self.under_way.add(server)
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.windows.next_at <= end:
+            self.now = max(self.now, self.windows.next_at)
+            self.serve()
+        self.now = end
+
+    def note(self, server: str) -> None:
+        self.newest += 1
+        self.waiting.setdefault(server, self.now)
+        self.windows.note(server, self.now, self.window_s)
+        self.serve()
+        assert (server in self.waiting) <= (server in self.under_way)
+
+    def held(self, server: str, *, stale: bool) -> None:
+        generation = self.sent.get(server, 0) - stale
+        is_due = self.windows.held(server, generation, self.now)
+        if not stale:
+            self.under_way.discard(server)
+            assert is_due == (server in self.waiting)
+        self.serve()
+
+
+@given(steps, st.sampled_from((0.0, 0.05, 1.0)))
+def test_every_change_is_sent_within_a_window_and_at_once_where_nothing_is_under_way(
+    happenings: list[tuple[str, str, float]], window_s: float
 ) -> None:
-    windows, now = Windows(window_s), 0.0
-    waiting: dict[str, float] = {}
-    served: dict[str, list[float]] = {"s1": [], "s2": [], "s3": []}
-
-    def serve_up_to(end: float) -> None:
-        while windows.next_at <= end:
-            at = windows.next_at
-            for server in windows.take(at):
-                assert at - waiting.pop(server) <= window_s + _EXACT
-                served[server].append(at)
-
-    for server, after in noted:
-        serve_up_to(now + after)
-        now += after
-        windows.note(server, now)
-        waiting.setdefault(server, now)
-    serve_up_to(now + window_s + _EXACT)
-    assert not waiting
-    assert windows.next_at == NEVER
-    for times in served.values():
-        assert all(later - earlier >= window_s - _EXACT for earlier, later in pairwise(times))
+    model = Model(window_s)
+    for what, server, after in happenings:
+        model.pass_time(after)
+        if what == "note":
+            model.note(server)
+        else:
+            model.held(server, stale=what == "stale")
+    model.pass_time(window_s + _EXACT)
+    assert not model.waiting
+    assert model.windows.next_at == NEVER
 
 
-def test_who_was_not_served_for_long_is_served_at_once() -> None:
-    windows = Windows(10.0)
-    windows.note("s1", 5.0)
-    assert windows.take(5.0) == ["s1"]
-    windows.note("s1", 6.0)
-    assert (windows.take(14.9), windows.next_at) == ([], 15.0)
-    assert windows.take(15.0) == ["s1"]
-    windows.note("s1", 100.0)
-    assert windows.take(100.0) == ["s1"]
+def test_many_changes_while_one_is_under_way_are_sent_once() -> None:
+    windows = Windows()
+    windows.note("s1", 0.0, 10.0)
+    assert windows.take("s1", 0.0)
+    windows.sent("s1", 1, 0.0)
+    for number in range(100):
+        windows.note("s1", 0.01 * number, 10.0)
+        assert not windows.take("s1", 0.01 * number)
+    assert windows.held("s1", 1, 2.0)
+    assert windows.take("s1", 2.0)
+    assert not windows.take("s1", 20.0)
+
+
+def test_a_server_that_is_no_more_is_forgotten() -> None:
+    windows = Windows()
+    windows.note("s1", 0.0, 10.0)
+    windows.forget("s1")
+    assert windows.due == []

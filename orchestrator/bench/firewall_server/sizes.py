@@ -15,7 +15,8 @@ class Sizes:
 
     `singles` and `batch` are pairs added one by one and at once; `typed` is how often the command line tool adds one;
     `spread` is to how many pairs packets go where they are to miss the processor's caches; `general` are rules that are
-    no pairs, measured in as many rounds.
+    no pairs, measured in as many rounds. Over REST, `changes` pairs are added to a list that has `held`, and `burst`
+    updates come from as many `tenants`.
     """
 
     counts: tuple[int, ...]
@@ -29,12 +30,17 @@ class Sizes:
     typed: int
     spread: int
     general: int
+    changes: int
+    held: int
+    burst: int
+    tenants: int
 
     @classmethod
     def quick(cls) -> Self:
         return cls(
             (1_000, 100_000, PAPERS_MOST), (1_000, 10_000),
             loads=1, rounds=5, lookups=25, seconds=1, singles=101, batch=1_000, typed=5, spread=20_000, general=10_000,
+            changes=40, held=20_000, burst=10_000, tenants=100,
         )  # fmt: skip
 
     @classmethod
@@ -42,5 +48,5 @@ class Sizes:
         return cls(
             (1_000, 10_000, 100_000, 1_000_000, 3_000_000, PAPERS_MOST), (1_000, 10_000, 100_000),
             loads=3, rounds=15, lookups=100, seconds=10, singles=1_001, batch=10_000, typed=15, spread=100_000,
-            general=10_000,
+            general=10_000, changes=200, held=20_000, burst=10_000, tenants=100,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from orchestrator.bench.firewall_server import general, growth, lookup, streams
+from orchestrator.bench.firewall_server import general, growth, lookup, streams, updates
 from orchestrator.bench.firewall_server.growth import Growth
 from orchestrator.bench.firewall_server.lookup import NO_SET
 from orchestrator.bench.firewall_server.outcome import conclude_growth, conclude_lookups, conclude_streams
@@ -32,13 +32,14 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
         _sets(results, sizes, steps, place)
         conclude_streams(results, streams.measured(place, sizes, steps.next), sizes.counts)
         _general(results, sizes, steps, place)
+        updates.record(results, updates.measured(place, sizes, steps.next), sizes)
     results.notes += _NOTES
     return results
 
 
 def _steps(sizes: Sizes) -> int:
     sets = sizes.loads * len(sizes.counts) + len(sizes.intervals) + sizes.lookups + 1
-    return sets + streams.steps(sizes) + general.steps(sizes.rounds)
+    return sets + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
 
 
 def _general(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:

@@ -58,9 +58,11 @@ class EdgeProof:
         self._proof: LiftedProof | None = None
         self._shown = FlowTable.of(())
 
-    def check(self, policy: Policy, heavy: FlowTable, program: FlowTable) -> None:
-        """Prove a program whose heavy hitters have the rows `heavy`. Raises NotEquivalent."""
-        _check_ways(heavy, program)
+    def check(self, policy: Policy, heavy: FlowTable, program: FlowTable | None) -> None:
+        """Prove a program whose heavy hitters have the rows `heavy`; None: the program that was proven last, for another
+        policy. Raises NotEquivalent."""
+        if program is not None:
+            _check_ways(heavy, program)
         if self._proof is None:
             self._proof = LiftedProof.of(policy, heavy, AT_THE_EDGE)
         else:

@@ -1,8 +1,9 @@
 """The classifier's program in the kernel: given rows, of which it makes bit vectors; docs/firewall-servers.md.
 
     chosen       one place: the head of a set, or nothing
-    intervals    for each half of it: the axes of IPv4, then ports and protocol of IPv6
+    intervals    for each half of it: the addresses of IPv4
     intervals6   for each half: the addresses of IPv6
+    classes      for each half: ports and protocol of IPv4, then of IPv6
     vectors      for each half: the axes of IPv4, then those of IPv6
     outcomes     for each half: the rows of IPv4, then of IPv6
 
@@ -25,8 +26,8 @@ from orchestrator.policy.addresses import Family
 OBJECT = Path(__file__).parent / "classifier.bpf.o"
 _ROOT = "chosen"
 _KIND = Kind(lambda: OBJECT, 0xAD, _ROOT)
-_MAPS = ("intervals", "intervals6", "vectors", "outcomes")
-_TABLES, _VECTORS, _AXES, _ADDRESSES = 8, 10, 5, 2
+_MAPS = ("intervals", "intervals6", "classes", "vectors", "outcomes")
+_CLASSES, _VECTORS, _AXES, _ADDRESSES = 6, 10, 5, 2
 
 
 class KernelClassifier(KernelProgram):
@@ -90,11 +91,13 @@ def _fill(made: dict[str, dict[int, int]], half: int, place: int, family: Family
     for number, axis in enumerate(axes):
         vectors = libbpf.new_long_array("vectors", layout.VECTOR_BYTES, layout.vectors(axis))
         made["vectors"][half * _VECTORS + place * _AXES + number] = vectors
-        if family is Family.IPV6 and number < _ADDRESSES:
+        if number >= _ADDRESSES:
+            behind = half * _CLASSES + place * (_AXES - _ADDRESSES) - _ADDRESSES
+            made["classes"][behind + number] = _table("classes", layout.classes(axis))
+        elif family is Family.IPV6:
             made["intervals6"][half * _ADDRESSES + number] = _table("intervals6", layout.intervals6(axis))
         else:
-            behind = place * (_AXES - _ADDRESSES)
-            made["intervals"][half * _TABLES + behind + number] = _table("intervals", layout.intervals(axis))
+            made["intervals"][half * _ADDRESSES + number] = _table("intervals", layout.intervals(axis))
 
 
 def _table(name: str, octets: bytes) -> int:

@@ -1,6 +1,7 @@
 """Bit vectors and outcomes as the octets of maps: the structures of `_native/classifier.h`.
 
 intervals    count, zero, MOST_INTERVALS starts (4 octets, or 16 for addresses of IPv6), as many classes
+classes      VALUES classes (2 octets)
 vectors      for each class a summary and a vector
 outcomes     MOST_RULES times three counters, the verdict, padding
 rule set     the head of a flow set (`layout.py`), then which half of the maps of maps it uses
@@ -25,6 +26,7 @@ VECTOR_BYTES = 8 * (SUMMARY + WORDS)
 OUTCOMES_BYTES = MOST_RULES * OUTCOME_BYTES
 _HEAD = struct.Struct(f"<QQ{DIGEST_BYTES}sIIBBB5x")
 RULE_SET_BYTES = _HEAD.size + 16 + 40
+VALUES = 1 << 16
 _HALF = (1 << 64) - 1
 
 
@@ -56,6 +58,12 @@ def intervals6(axis: Axis) -> bytes:
     head = struct.pack("<IIII", len(axis.starts), 0, 0, 0)
     halves = np.array([half for start in axis.starts for half in (start >> 64, start & _HALF)], "<u8")
     return head + _padded(halves, 2 * MOST_INTERVALS) + _padded(axis.classes.astype("<u4"))
+
+
+def classes(axis: Axis) -> bytes:
+    """The class of every value of an axis of 16 bits."""
+    lengths = np.diff([*axis.starts, VALUES])
+    return np.repeat(axis.classes.astype("<u2"), lengths).tobytes()
 
 
 def vectors(axis: Axis) -> bytes:

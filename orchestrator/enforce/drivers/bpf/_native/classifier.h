@@ -12,14 +12,21 @@
 #define WORDS (MOST_RULES / 64)
 #define SUMMARY (WORDS / 64)
 #define AXES 5
+#define ADDRESSES 2 /* of the axes; the others have 16 bits */
+#define VALUES 65536
 
 enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, PROTOCOL };
 
-/* Intervals of an axis: where each begins, ascending from 0 on, and its class. */
+/* Intervals of an axis of addresses: where each begins, ascending from 0 on, and its class. */
 struct intervals {
 	__u32 count, zero;
 	__u32 start[MOST_INTERVALS];
 	__u32 class[MOST_INTERVALS];
+};
+
+/* The class of each value of an axis of 16 bits: ports, and protocols with flags. */
+struct classes {
+	__u16 of[VALUES];
 };
 
 struct intervals6 {

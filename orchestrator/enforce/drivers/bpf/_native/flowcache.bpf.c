@@ -48,15 +48,10 @@ inline bool holds4(const struct row4 *row, const struct packet4 *p)
 	       upper_holds(&row->upper, p->source_port, p->destination_port, p->protocol, p->flags);
 }
 
-inline bool at_most(const struct address6 *left, const struct address6 *right)
-{
-	return left->high < right->high || (left->high == right->high && left->low <= right->low);
-}
-
 inline bool holds6(const struct row6 *row, const struct packet6 *p)
 {
-	return at_most(&row->destination, &p->destination) && at_most(&p->destination, &row->destination_last) &&
-	       at_most(&row->source, &p->source) && at_most(&p->source, &row->source_last) &&
+	return at_most6(&row->destination, &p->destination) && at_most6(&p->destination, &row->destination_last) &&
+	       at_most6(&row->source, &p->source) && at_most6(&p->source, &row->source_last) &&
 	       upper_holds(&row->upper, p->source_port, p->destination_port, p->protocol, p->flags);
 }
 
@@ -80,15 +75,11 @@ inline bool holds6(const struct row6 *row, const struct packet6 *p)
                                                                                                                        \
 	inline __u32 first_row##version(const struct flow_set *set, const struct packet##version *packet)              \
 	{                                                                                                              \
-		const __u64 *whole = (const void *)packet, *looked = (const void *)&set->looked##version;              \
 		struct search##version search = {set, packet, MOST_ROWS};                                              \
-		struct flow *known, found = {.serial = set->serial};                                                   \
 		struct packet##version flow;                                                                           \
+		struct flow *known = known##version(set, packet, &flow), found = {.serial = set->serial};              \
                                                                                                                        \
-		for (int i = 0; i < sizeof(flow) / sizeof(__u64); i++)                                                 \
-			((__u64 *)&flow)[i] = whole[i] & looked[i];                                                    \
-		known = bpf_map_lookup_elem(&flows##version, &flow);                                                   \
-		if (known && known->serial == set->serial)                                                             \
+		if (known)                                                                                             \
 			return known->row;                                                                             \
 		bpf_loop(set->rows##version, ask_row##version, &search, 0);                                            \
 		if (search.row < MOST_ROWS) {                                                                          \

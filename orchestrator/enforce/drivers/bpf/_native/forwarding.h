@@ -68,6 +68,28 @@ struct {
 	__type(value, struct flow);
 } flows6 SEC(".maps");
 
+/* What is known of a packet's flow, which is what the set's rows look at of it; NULL where it is of another set. `flow`
+ * is left for whoever finds it out. */
+#define KNOWN(version)                                                                                                 \
+	inline struct flow *known##version(const struct SET *set, const struct packet##version *packet,                \
+					   struct packet##version *flow)                                               \
+	{                                                                                                              \
+		const __u64 *whole = (const void *)packet, *looked = (const void *)&set->looked##version;              \
+		struct flow *known;                                                                                    \
+                                                                                                                       \
+		for (int i = 0; i < sizeof(*flow) / sizeof(__u64); i++)                                                \
+			((__u64 *)flow)[i] = whole[i] & looked[i];                                                     \
+		known = bpf_map_lookup_elem(&flows##version, flow);                                                    \
+		return known && known->serial == set->serial ? known : NULL;                                           \
+	}
+KNOWN(4)
+KNOWN(6)
+
+inline bool at_most6(const struct address6 *left, const struct address6 *right)
+{
+	return left->high < right->high || (left->high == right->high && left->low <= right->low);
+}
+
 /* ------------------------------------------------------------------------------------------------------ reading */
 
 /* The fields behind the IP header. False: too short for what the protocol says it is. */

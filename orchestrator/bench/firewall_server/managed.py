@@ -1,0 +1,185 @@
+"""Firewall servers with their manager: a service, and agents each in a network namespace of its own.
+
+    root    `aclflow serve` on a fresh database ══ management link ══ server     `aclflow agent`, nftables of its own
+
+Nothing else is in the domain, no host and no edge switch: what is enforced was read back by every server.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from pyroute2 import IPRoute
+
+from orchestrator.client import Client
+from orchestrator.compile.nftables.served import REHOME
+from orchestrator.errors import Unreachable
+from orchestrator.lab import namespaces, network, processes
+from orchestrator.lab.layout import Layout
+from orchestrator.lab.network import Management
+from orchestrator.lab.processes import Process
+from orchestrator.lab.service import COMMAND
+from orchestrator.policy.addresses import Prefix
+from orchestrator.store import open_store
+from orchestrator.store.records import Role
+
+T = TypeVar("T")
+
+_REPORTS = re.compile(r"^aclflow_reports_total\{[^}]*\} (\S+)$", re.MULTILINE)
+DOMAIN, POP = "bench", "bench"
+_PATIENCE_S = 120.0
+_LOOK_S = 0.05
+_PORT = 8420
+_NOWHERE = "rehome-end"
+
+
+@dataclass(slots=True)
+class Managed:
+    """A running service with its servers. Its processes end with the site that it was made in."""
+
+    place: Layout
+    url: str
+    token: str
+    servers: tuple[str, ...]
+    running: dict[str, Process] = field(default_factory=dict)
+
+    def client(self) -> Client:
+        """An administrator's client; close it when done."""
+        return Client(self.url, self.token)
+
+    def start_service(self, settings: Mapping[str, str]) -> None:
+        """Start the service (again), and wait until it is ready. Raises Unreachable."""
+        own = {
+            "ACLFLOW_STATE_DIR": str(self.place.run_dir / "service"),
+            "ACLFLOW_LISTEN_HOST": self.url.split("//")[1].partition(":")[0],
+            "ACLFLOW_LISTEN_PORT": str(_PORT),
+            "ACLFLOW_PLAIN_HTTP": "yes",  # the addresses are of this machine alone
+        }
+        self._spawn("service", ["serve"], {**own, **settings})
+        until = time.monotonic() + _PATIENCE_S
+        with self.client() as client:
+            while not client.is_ready():
+                if time.monotonic() > until:
+                    raise Unreachable("the service is not ready")
+                time.sleep(_LOOK_S)
+
+    def start_agent(self, server: str, invitation: str = "", options: Sequence[str] = ()) -> None:
+        """Start a server's agent (again); the first start needs an invitation."""
+        own = {
+            "ACLFLOW_STATE_DIR": str(self.place.run_dir / server),
+            "ACLFLOW_URL": self.url,
+            "ACLFLOW_TOKEN": invitation,
+        }
+        words = ["agent", "--driver", "firewall-server", "--name", server, *options]
+        self._spawn(server, words, own, namespace=self.place.namespace(server))
+
+    def kill(self, name: str) -> None:
+        """End the service or a server's agent as a crash would."""
+        processes.kill(self.running.pop(name))
+
+    def reports(self) -> int:
+        """How many reports servers have sent since the service was started: one for each program that they hold."""
+        with urllib.request.urlopen(f"{self.url}/metrics") as answer:  # noqa: S310 -- of this machine
+            return int(sum(map(float, _REPORTS.findall(answer.read().decode()))))
+
+    def inside(self, server: str, call: Callable[[], T]) -> T:
+        """What `call` returns when run in a server's namespace."""
+        return namespaces.inside(self.place.namespace(server), call)
+
+    def log(self, name: str) -> Path:
+        """Where the service or a server's agent writes."""
+        return self.place.logs / f"{name}.log"
+
+    def enforced(self, client: Client, generation: int, patience_s: float = _PATIENCE_S) -> None:
+        """Wait until every server holds a generation. Raises Unreachable, naming who does not."""
+        state = client.wait_enforced(DOMAIN, generation, timeout_s=patience_s)
+        if not state.done:
+            raise Unreachable(f"generation {generation} is not enforced by {[each.host for each in state.laggards]}")
+
+    def _spawn(
+        self, name: str, words: Sequence[str], settings: Mapping[str, str], *, namespace: str | None = None
+    ) -> None:
+        self.running[name] = processes.spawn(
+            name, [*COMMAND, *words], mark=self.place.run_dir, log=self.log(name), namespace=namespace,
+            settings=settings,
+        )  # fmt: skip
+
+
+@contextmanager
+def managed(
+    place: Layout, servers: int, tenants: Mapping[str, Sequence[Prefix]], settings: Mapping[str, str] | None = None
+) -> Iterator[Managed]:
+    """A service with so many servers, which hold the tenants' empty lists, for as long as the block runs.
+
+    `settings` are the service's. Raises Unreachable, Missing.
+    """
+    names = tuple(f"fs{number}" for number in range(1, servers + 1))
+    links = {name: _namespace(place, name, number) for number, name in enumerate(names, 1)}
+    (place.run_dir / "service").mkdir(mode=0o700)
+    made = Managed(place, f"http://{links[names[0]].controller}:{_PORT}", _token(place.run_dir / "service"), names)
+    try:
+        made.start_service(settings or {})
+        for name in names[1:]:
+            _route(place.namespace(name), links[names[0]].controller, links[name].controller)
+        with made.client() as client:
+            made.enforced(client, _onboard(made, client, tenants))
+        yield made
+    finally:
+        processes.stop(tuple(made.running.values()))
+        network.remove_management(place)
+        for name in names:
+            namespaces.remove(place.namespace(name))
+
+
+def _onboard(made: Managed, client: Client, tenants: Mapping[str, Sequence[Prefix]]) -> int:
+    """Domain, PoP, servers, tenants, agents; the generation that holds everything."""
+    client.create_domain(DOMAIN)
+    for name in made.servers:
+        client.add_firewall(DOMAIN, name, "nftables")
+    client.add_pop(POP, DOMAIN, ("outside",), heavy_interval_s=0.0)
+    for number, name in enumerate(made.servers, 1):
+        client.add_pop_server(POP, name, f"to-{name}", f"0a:ac:1f:04:00:{number:02x}")
+    for tenant, prefixes in tenants.items():
+        client.create_tenant(tenant, domain=DOMAIN, prefixes=prefixes)
+    for name in made.servers:
+        made.start_agent(name, client.invite_enforcer(DOMAIN))
+    return client.domain(DOMAIN).generation
+
+
+def _namespace(place: Layout, server: str, number: int) -> Management:
+    """A server's namespace with the interface where servers would meet, and the link to the service."""
+    name = place.namespace(server)
+    namespaces.create(name)
+    namespaces.inside(name, _meeting)
+    return network.create_management(name, place.firewall_link(number))
+
+
+def _meeting() -> None:
+    with IPRoute() as inner:
+        inner.link("add", ifname=REHOME, kind="veth", peer={"ifname": _NOWHERE})
+        for each in (REHOME, _NOWHERE, "lo"):
+            inner.link("set", index=inner.link_lookup(ifname=each)[0], state="up")
+
+
+def _route(namespace: str, service: str, gateway: str) -> None:
+    def add() -> None:
+        with IPRoute() as inner:
+            inner.route("add", dst=f"{service}/32", gateway=gateway)
+
+    namespaces.inside(namespace, add)
+
+
+def _token(directory: Path) -> str:
+    store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
+    try:
+        with store.write() as unit:
+            return unit.tokens.create(Role.ADMIN, description="made by the suite").secret
+    finally:
+        store.close()

@@ -1,0 +1,142 @@
+"""Writes that wait for each other are carried out together: one transaction, one compilation, one generation for many.
+
+    thread 1   write ── carries out its own ───────────────────────▶ answered
+    thread 2        write ── waits ── carries out 2, 3 and 4 ─────────────────────────▶ answered
+    thread 3           write ── waits ─────────────────────────────────────────────────▶ answered
+    thread 4              write ── waits ──────────────────────────────────────────────▶ answered
+
+Who comes while nobody is at it begins at once, so a lone write waits for nothing. What came meanwhile is done by the
+first of those that wait. Together it is all or nothing: where anything fails before the commit, nothing of it was done,
+and each is done again alone, so that everybody gets the answer that he would have got alone.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+from orchestrator import stages
+from orchestrator.control.moved import note
+from orchestrator.errors import Busy
+from orchestrator.store.unit import Unit
+
+T = TypeVar("T")
+
+MOST = 64
+"""So many are carried out together: as long as they take, nobody else can write, nor report."""
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """A piece of work, with the context of the thread that brought it, and what came of it."""
+
+    work: Callable[[Unit], T]
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    turn: threading.Event = field(default_factory=threading.Event)
+    is_done: bool = False
+    moved: dict[str, int] = field(default_factory=dict)
+    _answer: T | None = None
+    _error: BaseException | None = None
+
+    def do(self, unit: Unit) -> None:
+        """Do it, as part of a transaction."""
+        self._answer = self.context.run(self.work, unit)
+
+    def lap(self, stage: str) -> None:
+        """End a stage for whoever measures this piece of work."""
+        self.context.run(stages.lap, stage)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is committed, or failed; for good."""
+        self.is_done, self._error = True, error
+
+    def answer(self) -> T:
+        """What it came to; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        note(self.moved)
+        return cast("T", self._answer)
+
+
+Jobs = Sequence[Job[Any]]
+
+
+class NotCommitted(Exception):
+    """Something failed before the commit: nothing was done."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Together:
+    """Carries jobs out. `carry` does some in one transaction, and raises NotCommitted if nothing was done."""
+
+    def __init__(self, carry: Callable[[Jobs], None], patience_s: float, most: int = MOST) -> None:
+        self._carry = carry
+        self._patience_s = patience_s
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting: list[Job[Any]] = []
+        self._someone_is_at_it = False
+
+    def do(self, work: Callable[[Unit], T]) -> T:
+        """Have a piece of work done; it may be done more than once, after it was undone. Raises what it raises, and
+        Busy if its turn does not come."""
+        job = Job(work)
+        if self._must_wait(job) and not job.turn.wait(self._patience_s) and self._give_up(job):
+            raise Busy("other writers hold the store: try again")
+        if not job.is_done:
+            self._lead()
+        return job.answer()
+
+    def _must_wait(self, job: Job[Any]) -> bool:
+        with self._lock:
+            self._waiting.append(job)
+            before, self._someone_is_at_it = self._someone_is_at_it, True
+        return before
+
+    def _give_up(self, job: Job[Any]) -> bool:
+        """Whether a job was still waiting, and does not any more. One that is being carried out is waited for."""
+        with self._lock:
+            if job in self._waiting and not job.turn.is_set():
+                self._waiting.remove(job)
+                return True
+        job.turn.wait()
+        return False
+
+    def _lead(self) -> None:
+        """Carry out the first of those who wait, the own job among them, and wake the next."""
+        with self._lock:
+            jobs, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        try:
+            self._carry_out(jobs)
+        finally:
+            with self._lock:
+                self._someone_is_at_it = bool(self._waiting)
+                heirs = self._waiting[:1]
+                for job in (*jobs, *heirs):
+                    job.turn.set()
+
+    def _carry_out(self, jobs: Jobs) -> None:
+        """Together, and one by one where that does not succeed."""
+        try:
+            self._carry(jobs)
+        except NotCommitted as failed:
+            if len(jobs) == 1:
+                jobs[0].end(failed.cause)
+                return
+            for job in jobs:
+                self._carry_out([job])
+        except BaseException as error:
+            for job in jobs:
+                job.end(copy(error))
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for job in jobs:
+                job.end()

@@ -1,0 +1,196 @@
+"""Writes that wait for each other are carried out together, and everybody gets the answer that he would get alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.moved import noting
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.together import Job, Jobs, NotCommitted, Together
+from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.store import open_store
+from orchestrator.store.unit import Unit
+
+MANY = 12
+
+
+class Plant:
+    """A writing side with two domains, `d0` and `d1`, a tenant in turn in each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
+        self.control = Control(self.store, Compiler(Metrics()), Publisher())
+        self.control.start()
+
+        def everything(unit: Unit) -> None:
+            for domain in ("d0", "d1"):
+                unit.domains.create(domain)
+            for number in range(MANY):
+                prefixes = (Prefix.parse(f"10.{number}.0.0/16"),)
+                unit.tenants.create(f"t{number}", name="", domain=f"d{number % 2}", prefixes=prefixes)
+
+        self.control.write(everything)
+
+    def generation(self, domain: str) -> int:
+        return self.control.read(lambda unit: unit.domains.get(domain).generation)
+
+    def rules(self, tenant: int) -> list[str]:
+        return [rule.id for rule in self.control.read(lambda unit: unit.acls.current(f"t{tenant}").acl.rules)]
+
+    def at_once(self, works: list[Callable[[Unit], Any]]) -> list[Any]:
+        """Have all done by threads that begin while another write is under way; answers, or what was raised."""
+        found: list[Any] = [None] * len(works)
+        held, go = threading.Event(), threading.Event()
+
+        def first(_: Unit) -> None:
+            held.set()
+            assert go.wait(30)
+
+        def one(place: int) -> None:
+            try:
+                with noting() as moved:
+                    found[place] = self.control.write(works[place]), dict(moved)
+            except Exception as error:  # noqa: BLE001 -- looked at below
+                found[place] = error
+
+        threads = [threading.Thread(target=self.control.write, args=(first,))]
+        threads[0].start()
+        assert held.wait(30)
+        threads += [threading.Thread(target=one, args=(place,)) for place in range(len(works))]
+        for thread in threads[1:]:
+            thread.start()
+        while len(self.control._together._waiting) < len(works):
+            go.wait(0.005)
+        go.set()
+        for thread in threads:
+            thread.join(60)
+        return found
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Iterator[Plant]:
+    made = Plant(tmp_path)
+    yield made
+    made.control.stop()
+    made.store.close()
+
+
+def inserts(tenant: int, name: str) -> Callable[[Unit], int]:
+    rule = Rule(RuleId(name), Action.PERMIT)
+    return lambda unit: unit.acls.insert_rule(f"t{tenant}", rule, position=0, author="me").generation
+
+
+def test_many_writes_are_one_generation_and_each_knows_what_it_moved(plant: Plant) -> None:
+    before = {domain: plant.generation(domain) for domain in ("d0", "d1")}
+    found = plant.at_once([inserts(tenant, "r") for tenant in range(MANY)])
+    for tenant, (generation, moved) in enumerate(found):
+        domain = f"d{tenant % 2}"
+        assert moved == {domain: generation} == {domain: before[domain] + 1}
+        assert plant.rules(tenant) == ["r"]
+
+
+def test_several_writes_of_one_list_are_all_there(plant: Plant) -> None:
+    found = plant.at_once([inserts(0, f"r{number}") for number in range(MANY)])
+    assert len({generation for generation, _ in found}) == 1
+    assert sorted(plant.rules(0)) == sorted(f"r{number}" for number in range(MANY))
+
+
+def test_one_that_fails_fails_alone(plant: Plant) -> None:
+    works = [inserts(tenant, "r") for tenant in range(MANY)]
+    works[5] = inserts(99, "r")
+    found = plant.at_once(works)
+    assert isinstance(found[5], NotFound)
+    assert [plant.rules(tenant) for tenant in range(MANY)] == [["r"] if tenant != 5 else [] for tenant in range(MANY)]
+    others = [(tenant, each) for tenant, each in enumerate(found) if tenant != 5]
+    assert all(moved == {f"d{tenant % 2}": answer} for tenant, (answer, moved) in others)
+
+
+def test_what_does_not_compile_is_refused_alone(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Compiler.compile
+
+    def compile_(self: Compiler, domain: str, snapshot: Any) -> Any:
+        if any(rule.id == "large" for tenant in snapshot.policy.tenants for rule in tenant.acl.rules):
+            raise TooLarge("too large")
+        return whole(self, domain, snapshot)
+
+    monkeypatch.setattr(Compiler, "compile", compile_)
+    found = plant.at_once([inserts(0, "r"), inserts(1, "large"), inserts(2, "r")])
+    assert [type(each) for each in found] == [tuple, TooLarge, tuple]
+    assert [plant.rules(tenant) for tenant in range(3)] == [["r"], [], ["r"]]
+
+
+def test_a_commit_that_fails_is_told_to_all_and_nothing_is_done_twice() -> None:
+    done: list[int] = []
+
+    def carry(jobs: Jobs) -> None:
+        done.append(len(jobs))
+        raise Unreachable("the connection broke")
+
+    together = Together(carry, 5.0)
+    with pytest.raises(Unreachable):
+        together.do(lambda _: None)
+    assert done == [1]
+
+
+def test_whose_turn_does_not_come_is_told_to_try_again_and_nothing_of_his_is_done() -> None:
+    begun, go = threading.Event(), threading.Event()
+    carried: list[Job[Any]] = []
+
+    def carry(jobs: Jobs) -> None:
+        carried.extend(jobs)
+        begun.set()
+        assert go.wait(30)
+
+    together = Together(carry, 0.05)
+    thread = threading.Thread(target=together.do, args=(lambda _: None,))
+    thread.start()
+    assert begun.wait(30)
+    with pytest.raises(Busy):
+        together.do(lambda _: None)
+    go.set()
+    thread.join(30)
+    together.do(lambda _: None)
+    assert len(carried) == 2
+
+
+def test_more_than_fit_are_carried_out_in_turns_and_alone_after_a_failure() -> None:
+    sizes: list[int] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def carry(jobs: Jobs) -> None:
+        sizes.append(len(jobs))
+        if len(sizes) == 1:
+            begun.set()
+            assert go.wait(30)
+        elif len(jobs) == 3:
+            raise NotCommitted(ValueError())
+
+    together = Together(carry, 30.0, most=3)
+    threads = [threading.Thread(target=together.do, args=(lambda _: None,)) for _ in range(8)]
+    threads[0].start()
+    assert begun.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    while len(together._waiting) < 7:
+        go.wait(0.005)
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert sizes == [1, 3, 1, 1, 1, 3, 1, 1, 1, 1]
+
+
+def test_a_list_is_put_and_changed_in_one_go(plant: Plant) -> None:
+    put = Acl((Rule(RuleId("a"), Action.PERMIT),))
+    found = plant.at_once([lambda unit: unit.acls.replace("t0", put, author="me").generation, inserts(0, "b")])
+    assert sorted(plant.rules(0)) in (["a", "b"], ["a"])
+    assert len(found) == 2
