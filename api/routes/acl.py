@@ -21,12 +21,12 @@ from api.context import (
     takes,
 )
 from api.history import bisected, blamed
-from api.inspection import review, trace, written_list
+from api.inspection import review, standing, trace, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.cost import WrittenList
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
-from api.schemas.inspection import PacketBody, ReviewBody, TraceBody
+from api.schemas.inspection import PacketBody, ReviewBody, StandingBody, TraceBody
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.store.bulk import collector_paused
 from orchestrator.store.records import Reply
@@ -56,8 +56,6 @@ def put_acl(
     cost: WithCost = False,
 ) -> Response:
     """Make this the list. It is checked and compiled first: what cannot be enforced is refused and changes nothing."""
-    with collector_paused():
-        acl = acl_from_json(json_document(raw))
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.version(tenant)))
@@ -68,8 +66,16 @@ def put_acl(
         body = written_list(unit, tenant, change, with_cost=cost)
         return reply(body, generation=change.generation, tag=etag(change.version))
 
-    with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+    with collector_paused():
+        acl = acl_from_json(json_document(raw))
+        with seen_from(f"tenants[{tenant}].acl"):
+            return sent(services.control.write(work))
+
+
+@router.get("/check", response_model=StandingBody)
+def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """What is odd about the list as it is, and what it costs. Looked for once a version, so asking again is cheap."""
+    return answer(standing(services, tenant))
 
 
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))

@@ -48,6 +48,11 @@ def clear(lab: Lab, bridges: Sequence[str]) -> None:
     """Remove every flow of some bridges and let the daemon come to rest."""
     for bridge in bridges:
         lab.ovs.ofctl("del-flows", bridge)
+    settle()
+
+
+def settle() -> None:
+    """Let the daemon come to rest."""
     time.sleep(_SETTLE_S)
 
 
@@ -77,6 +82,12 @@ def resident_mib(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise Unreachable(f"process {pid} is gone")
+
+
+def processor_s(process: int) -> float:
+    """Seconds that the threads of a process have run."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
 class _Arrivals:

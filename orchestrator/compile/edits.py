@@ -43,8 +43,11 @@ def hunks(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Hunk, ...]:
 
 def hunks_of(old: Listed[Any], new: Listed[Any]) -> tuple[Hunk, ...]:
     """The same, at the cost of the pieces that the two do not share."""
-    start, gone, come = old.apart(new)
-    return tuple(Hunk(each.first + start, each.gone, each.place + start, each.come) for each in hunks(gone, come))
+    return tuple(
+        Hunk(each.first + part.start, each.gone, each.place + part.place, each.come)
+        for part in old.apart(new)
+        for each in hunks(part.gone, part.come)
+    )
 
 
 def _furthest(old: tuple[Any, ...], new: tuple[Any, ...], whole: Hunk) -> list[dict[int, int]] | None:

@@ -78,13 +78,14 @@ def _touched(pieces: Pieces, label: LabelColumn) -> Any:
 def _row_change(written: Mapping[int, _Written]) -> RowChange:
     """Rows that went in one place and came in another stay; so the two are compared."""
     in_order = [written[place] for place in sorted(written)]
-    gone, come = _together(each.gone for each in in_order), _together(each.come for each in in_order)
+    gone, come = together(each.gone for each in in_order), together(each.come for each in in_order)
     if not len(gone) or not len(come):
         return RowChange(gone.compacted(), come.compacted())
     return RowChange(*difference(gone, come))
 
 
-def _together(tables: Iterable[FlowTable]) -> FlowTable:
+def together(tables: Iterable[FlowTable]) -> FlowTable:
+    """The rows of several tables, one after the other; shared where only one has any."""
     some = [table for table in tables if len(table)]
     return some[0] if len(some) == 1 else FlowTable.joined(some)
 
@@ -142,7 +143,7 @@ class _Draft:
         stays = np.zeros(len(old) + len(come), np.bool_)
         stays[self.order] = level == before
         count = np.concatenate((old.count, come.count))
-        flows = _together((old.flows, come.flows)).take(_rows(count, self.order))
+        flows = together((old.flows, come.flows)).take(_rows(count, self.order))
         piece = Piece(self.now.label, self.now.atoms, level, count[self.order], flows).prioritised(highest)
         return _Written(piece.cut(), old.rows_of(~stays[: len(old)]), piece.rows_of(~stays[self.order]))
 

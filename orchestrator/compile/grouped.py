@@ -83,7 +83,7 @@ class TenantList:
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
         difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
-        if difference.groups.is_large:
+        if difference.groups.is_large or difference.come > self.plain.most_come:
             return TenantList.of(tenant, returns, difference.groups.after)
         rules, edit = tenant.acl.listed, difference.rules
         stay = _moved(self.naming, edit)
@@ -170,6 +170,8 @@ def _concerned(naming: _Places, rules: Sequence[Rule], difference: Difference) -
 
 def _stay(positions: _Places, edit: Sequence[Hunk]) -> tuple[npt.NDArray[np.bool_], list[int]]:
     """Which of some positions stay after an edit, and where each is then (of those that do not stay: anywhere)."""
+    if not len(positions):
+        return np.empty(0, np.bool_), []
     first = np.array([hunk.first for hunk in edit], np.int64)
     gone = np.array([hunk.gone for hunk in edit], np.int64)
     by = np.concatenate(([0], np.cumsum([hunk.come - hunk.gone for hunk in edit]))).astype(np.int64)

@@ -12,10 +12,10 @@ which are gone, and only those go into the program's blocks and into the delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.exchange import RowChange
+from orchestrator.compile.exchange import RowChange, together
 from orchestrator.compile.grouped import TenantList
 from orchestrator.compile.lifted import Lifted
 from orchestrator.compile.lifts import Lift
@@ -60,7 +60,8 @@ class CompileCache:
     """
 
     def __init__(self) -> None:
-        self._sites = _Sites.of(Policy())
+        self._policy = Policy()
+        self._sites = _Sites.of(self._policy)
         self._parts: Mapping[_Name, _Part] = {}
         self._program: Program | None = None
         self.change: Delta | None = None
@@ -75,7 +76,9 @@ class CompileCache:
     def compiled(self, policy: Policy, *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()) -> Program:
         """The program of a policy; see `compile_host`. Parts that the policy lacks are forgotten."""
         sites = self._sites.followed_by(policy)
-        parts = {name: self._part(name, source) for name, source in _sources(policy, sites)}
+        parts = dict(self._untouched(policy, sites))
+        touched = [tenant for tenant in policy.tenants if (_Ends, tenant.id) not in parts]
+        parts |= {name: self._part(name, source) for name, source in _sources(policy, touched, sites)}
         logging = _logging(policy, parts)
         if logging or _METERS in self._parts:
             parts[_METERS] = self._part(_METERS, _Meters(logging, policy.log_limit))
@@ -84,14 +87,25 @@ class CompileCache:
         steps: list[_Step] = [(self._parts.get(name), part) for name, part in parts.items()]
         steps += [(part, None) for name, part in self._parts.items() if name not in parts]
         changes = [_change(old, new) for old, new in steps if old is not new]
-        removed = FlowTable.joined([change.removed for change in changes]).compacted()
-        added = FlowTable.joined([change.added for change in changes]).compacted()
+        removed = together(change.removed for change in changes).compacted()
+        added = together(change.added for change in changes).compacted()
         before = self._program
         blocks = Blocks.of(added) if before is None else before.blocks.replaced(removed, added)
         program = Program.of(domain, Tier.HOST, generation, blocks, sites.ports)
         self.change = None if before is None else delta_of(before, program, removed, added)
         self._sites, self._parts, self._program = sites, parts, program
+        self._policy = policy
         return program
+
+    def _untouched(self, policy: Policy, sites: _Sites) -> Iterator[tuple[_Name, _Part]]:
+        """The parts of tenants that are the same objects as before, if all else that they are made of is the same."""
+        if sites is not self._sites or policy.return_traffic is not self._policy.return_traffic:
+            return
+        before = {tenant.id: tenant for tenant in self._policy.tenants}
+        for tenant in policy.tenants:
+            if before.get(tenant.id) is tenant:
+                for kind in _OF_TENANTS:
+                    yield (kind, tenant.id), self._parts[kind, tenant.id]
 
     def _part(self, name: _Name, source: _Source) -> _Part:
         known = self._parts.get(name)
@@ -219,6 +233,7 @@ _Name = tuple[type, str]
 """The kind of a source, and the tenant that it belongs to."""
 
 _LIFTED, _METERS = (_Lifted, ""), (_Meters, "")
+_OF_TENANTS = (_Lists, _Ends, _Places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,9 +297,10 @@ class _Sites:
         return self if policy.endpoints is self.endpoints and tenants == self.tenants else _Sites.of(policy)
 
 
-def _sources(policy: Policy, sites: _Sites) -> Iterable[tuple[_Name, _Source]]:
+def _sources(policy: Policy, tenants: Iterable[Tenant], sites: _Sites) -> Iterator[tuple[_Name, _Source]]:
+    """Everybody's, and those of some tenants."""
     yield (_Operator, ""), _Operator(policy.operator, policy.operator_numbers, sites.uplink)
-    for tenant in policy.tenants:
+    for tenant in tenants:
         yield (_Lists, tenant.id), _Lists(tenant, policy.return_traffic)
         yield (_Ends, tenant.id), _Ends(tenant)
         mine = sites.places[tenant.id]

@@ -150,12 +150,13 @@ class CompiledList:
         if difference is None:
             difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
         found = None
-        if returns is self.returns and self.index is not None and difference.come <= self._most_come:
+        if returns is self.returns and self.index is not None and difference.come <= self.most_come:
             found = self._followed(tenant, difference)
         return CompiledList.of(tenant, returns, difference.groups.after) if found is None else found
 
     @property
-    def _most_come(self) -> int:
+    def most_come(self) -> int:
+        """When more rules come, starting from scratch is the faster way."""
         return max(_FEW, self.pieces.how_many_atoms // _SHARE)
 
     def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
@@ -166,7 +167,7 @@ class CompiledList:
     def _followed(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
         """The list brought up to date; None where starting from scratch is faster, or tells better what is wrong."""
         step = Step.between(self.tenant, tenant, self.labels, self.members, difference)
-        if step is None or len(step.come) > self._most_come:
+        if step is None or len(step.come) > self.most_come:
             return None
         try:
             gone = self._gone(step)

@@ -99,6 +99,9 @@ def flow_counts(rules: RuleTable) -> Rows:
     return _Covers.of(rules.sp_lo, rules.sp_hi).how_many * _Covers.of(rules.dp_lo, rules.dp_hi).how_many
 
 
+_THE_ONE: Rows = np.zeros(1, np.intp)
+
+
 class _Covers(NamedTuple):
     """For a column of port ranges: where each range's first value/mask pair is in `pairs`, and how many it has."""
 
@@ -108,7 +111,8 @@ class _Covers(NamedTuple):
 
     @classmethod
     def of(cls, low: U16, high: U16) -> _Covers:
-        ranges, which = np.unique(low.astype(np.uint32) << 16 | high, return_inverse=True)
+        ends = low.astype(np.uint32) << 16 | high
+        ranges, which = np.unique(ends, return_inverse=True) if len(ends) != 1 else (ends, _THE_ONE)
         covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in ranges.tolist()]
         counts = np.array([len(each) for each in covers], np.intp)
         pairs = np.array([pair for each in covers for pair in each], np.uint16).reshape(-1, 2)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.compile.equivalence.edits import edits
+from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.policy.intersection import narrowed, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, Tenant
 from orchestrator.policy.space import Box, boxes_of
@@ -275,15 +275,14 @@ def _lists_apart(before: Tenant, after: Tenant) -> _Touched:
         return _Touched(_BOTH_WAYS, None)
     ways = {way for way in Direction if old.default(way) is not new.default(way)}
     groups = frozenset(name for name in {**old.groups, **new.groups} if old.groups.get(name) != new.groups.get(name))
-    _, gone, come = old.listed.apart(new.listed)
-    steps = edits(gone, come, _MOST_STEPS)
+    steps = edits_of(old.listed, new.listed, _MOST_STEPS)
     if steps is None or ways or groups:
         ways |= {way for way in Direction if _one_way(old, way) != _one_way(new, way)}
         ways |= {
             rule.direction for rule in new.rules if groups.intersection(rule.source.groups + rule.destination.groups)
         }
         return _Touched(frozenset(ways), None)
-    changed = [come[step.new] if step.is_insert else gone[step.old] for step in steps]
+    changed = [new.listed[step.new] if step.is_insert else old.listed[step.old] for step in steps]
     boxes = tuple((rule.direction, box) for rule in changed for box in boxes_of(rule, new.groups))
     return _Touched(frozenset(rule.direction for rule in changed), boxes)
 

@@ -16,13 +16,23 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
-from typing import Final, TypeVar, overload
+from itertools import accumulate, chain, compress, groupby
+from operator import is_not
+from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 
 _PIECE: Final = 512
 _LONGEST: Final = 2 * _PIECE
+
+
+class Stretch(NamedTuple, Generic[T]):
+    """From `start` of one sequence the items `gone` stand where from `place` of another those that `come` stand."""
+
+    start: int
+    gone: tuple[T, ...]
+    place: int
+    come: tuple[T, ...]
 
 
 class Listed(Sequence[T]):
@@ -79,15 +89,23 @@ class Listed(Sequence[T]):
         new = [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]]
         return Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
 
-    def apart(self, other: Listed[T]) -> tuple[int, tuple[T, ...], tuple[T, ...]]:
-        """Where this and another differ: before a place and behind the items given (here, there) they share pieces."""
+    def apart(self, other: Listed[T]) -> list[Stretch[T]]:
+        """Where this and another differ, in ascending order; what is before, between and behind is shared."""
         mine, theirs = self._pieces, other._pieces
+        if len(mine) == len(theirs):
+            unlike = compress(range(len(mine)), map(is_not, mine, theirs))
+            runs = [list(run) for _, run in groupby(enumerate(unlike), lambda each: each[1] - each[0])]
+            return [self._stretch(other, run[0][1], run[-1][1] + 1, run[-1][1] + 1) for run in runs]
         most = min(len(mine), len(theirs))
         head = next((n for n in range(most) if mine[n] is not theirs[n]), most)
         tail = next((n for n in range(most - head) if mine[-1 - n] is not theirs[-1 - n]), most - head)
-        start = self._ends[head - 1] if head else 0
-        ours, others = (tuple(chain.from_iterable(pieces[head : len(pieces) - tail])) for pieces in (mine, theirs))
-        return start, ours, others
+        return [self._stretch(other, head, len(mine) - tail, len(theirs) - tail)]
+
+    def _stretch(self, other: Listed[T], head: int, end: int, other_end: int) -> Stretch[T]:
+        """From piece `head` of both up to, not including, a piece of each."""
+        start, place = (each._ends[head - 1] if head else 0 for each in (self, other))
+        gone, come = self._pieces[head:end], other._pieces[head:other_end]
+        return Stretch(start, tuple(chain.from_iterable(gone)), place, tuple(chain.from_iterable(come)))
 
     def _part(self, index: slice) -> tuple[T, ...]:
         start, stop, step = index.indices(len(self))

@@ -387,7 +387,10 @@ def check_ownership(acl: Acl, prefixes: tuple[Prefix, ...]) -> None:
     """Refuse an explicit prefix on the tenant's own side that it does not own wholly. Raises BadPolicy."""
     for index, rule in enumerate(acl.rules):
         for prefix in _explicit(acl, rule.own_side()):
-            if not any(owned.contains(prefix) for owned in prefixes):
+            for owned in prefixes:
+                if owned.contains(prefix):
+                    break
+            else:
                 side = "destination" if rule.direction is Direction.INGRESS else "source"
                 raise BadPolicy(
                     f"{prefix} is not among the tenant's own prefixes; on its own side a rule may only name those "

@@ -66,5 +66,5 @@ class RuleNumbers(Mapping[str, int]):
         """The ids whose number is not the same in both. None if only comparing them all would tell."""
         if self._base is not other._base:
             return None
-        ids = self._overlay.keys() | other._overlay.keys()
+        ids = {rule_id for rule_id, _ in self._overlay.items() ^ other._overlay.items()}
         return frozenset(rule_id for rule_id in ids if self.get(rule_id) != other.get(rule_id))

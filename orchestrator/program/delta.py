@@ -10,7 +10,7 @@ Row order carries no meaning: programs with the same rows have the same digest w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,9 @@ class Delta:
     added: FlowTable
     ports: tuple[str, ...]
     base_ports: tuple[str, ...] | None = None
+    wire: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    """The form in which it came (`wire.decode_delta`), for who keeps it or passes it on. A copy with other rows has
+    none."""
 
     @property
     def removed_ports(self) -> tuple[str, ...]:

@@ -165,12 +165,12 @@ class FlowTable:
 
     def compacted(self) -> FlowTable:
         """The same rows with only those instruction lists that they use, in the order of first use."""
-        used, first, which = np.unique(self.instructions, return_index=True, return_inverse=True)
-        by_first_use = np.argsort(first)
-        rank = np.empty(len(used), np.uint32)
-        rank[by_first_use] = np.arange(len(used), dtype=np.uint32)
-        kept = tuple(self.instruction_set[index] for index in used[by_first_use].tolist())
-        return replace(self, instructions=rank[which], instruction_set=kept)
+        if len(self.instruction_set) == min(len(self), 1):
+            return self
+        rank: dict[int, int] = {}
+        indices = [rank.setdefault(each, len(rank)) for each in self.instructions.tolist()]
+        kept = tuple(self.instruction_set[index] for index in rank)
+        return replace(self, instructions=np.array(indices, np.uint32), instruction_set=kept)
 
     def row(self, index: int) -> Flow:
         """One row as a value."""

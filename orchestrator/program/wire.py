@@ -84,6 +84,8 @@ def decode_program(data: bytes) -> Program:
 
 def encode_delta(delta: Delta) -> bytes:
     """A delta as bytes."""
+    if delta.wire is not None:
+        return delta.wire
     body = _Writer()
     body.octets(delta.base)
     body.octets(delta.target)
@@ -98,7 +100,9 @@ def encode_delta(delta: Delta) -> bytes:
 
 def decode_delta(data: bytes) -> Delta:
     """The delta that `encode_delta` wrote. Raises BadInput."""
-    return _decoded(data, _DELTA, _read_delta)
+    delta = _decoded(data, _DELTA, _read_delta)
+    object.__setattr__(delta, "wire", data)
+    return delta
 
 
 def decode(data: bytes) -> Program | Delta:

@@ -70,8 +70,8 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
         aclrows.end_all(tx, tenant, version)
     numbers = _numbers(tx, plan)
     begun = (
-        aclrows.new_row(rule, keys[index], numbers[rule.id], plan.bodies[index])
-        for index, rule in enumerate(plan.rules)
+        aclrows.new_row(rule, key, numbers[rule.id], body)
+        for index, (rule, key, body) in enumerate(zip(plan.rules, keys, plan.bodies, strict=True))
         if index not in kept
     )
     aclrows.fill(tx, tenant, version, begun)
@@ -81,7 +81,8 @@ def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> 
 
 def _numbers(tx: Transaction, plan: Replacement) -> dict[str, int]:
     old = {row.rule_id: row.number for row in plan.before}
-    unknown = [rule.id for rule in plan.rules if rule.id not in old]
+    ids = [rule.id for rule in plan.rules]
+    unknown = [rule_id for rule_id in ids if rule_id not in old]
     fresh = tx.draw("rule", len(unknown)) if unknown else 0
-    old.update((rule_id, fresh + offset) for offset, rule_id in enumerate(unknown))
-    return {rule.id: old[rule.id] for rule in plan.rules}
+    old.update(zip(unknown, range(fresh, fresh + len(unknown)), strict=True))
+    return dict(zip(ids, map(old.__getitem__, ids), strict=True))

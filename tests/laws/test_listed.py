@@ -56,13 +56,25 @@ def test_what_lies_apart_is_all_that_differs(
     base = Listed.of(items)
     first, second = list(items), list(items)
     mine, theirs = changed(first, base, one), changed(second, base, other)
-    start, here, there = mine.apart(theirs)
-    assert first[:start] == second[:start]
-    assert tuple(first[start : start + len(here)]) == here
-    assert tuple(second[start : start + len(there)]) == there
-    assert first[start + len(here) :] == second[start + len(there) :]
+    here = there = 0
+    for stretch in mine.apart(theirs):
+        assert first[here : stretch.start] == second[there : stretch.place]
+        here, there = stretch.start + len(stretch.gone), stretch.place + len(stretch.come)
+        assert tuple(first[stretch.start : here]) == stretch.gone
+        assert tuple(second[stretch.place : there]) == stretch.come
+    assert first[here:] == second[there:]
     if len(one) + len(other) <= 1:
-        assert len(here) + len(there) <= 4 * 1024, "only the pieces that were touched"
+        touched = sum(len(part.gone) + len(part.come) for part in mine.apart(theirs))
+        assert touched <= 4 * 1024, "only the pieces that were touched"
+
+
+def test_an_item_that_moves_far_costs_the_pieces_at_both_ends() -> None:
+    base = Listed.of(range(100_000))
+    moved = base.without(70_000).with_one(5, 70_000)
+    near, far = base.apart(moved)
+    assert (near.start, near.place, far.start, far.place) == (0, 0, far.start, far.start + 1)
+    assert len(near.come) - len(near.gone) == len(far.gone) - len(far.come) == 1
+    assert sum(map(len, (near.gone, near.come, far.gone, far.come))) <= 4 * 1024
 
 
 @pytest.mark.parametrize("place", [3, -4])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -69,6 +70,18 @@ def test_deltas_come_back(few: int, old: Program, new: Program) -> None:
         delta.ports,
         delta.base_ports,
     )
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs(), programs())
+def test_a_delta_is_passed_on_as_it_came_and_with_other_rows_as_it_is(old: Program, new: Program) -> None:
+    sent = encode_delta(between(old, new))
+    came = decode_delta(sent)
+    assert encode_delta(came) is sent
+    other = replace(came, removed=came.added, added=came.removed)
+    back = decode_delta(encode_delta(other))
+    assert same_columns(back.removed, came.added)
+    assert same_columns(back.added, came.removed)
 
 
 @settings(max_examples=120, deadline=None)

@@ -97,6 +97,16 @@ def test_a_replacement_touches_the_rules_that_differ(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("rules", [99, 100, 101, 250])
+def test_every_row_of_a_list_is_there_however_many_go_in_at_once(tmp_path: Path, rules: int) -> None:
+    address = f"sqlite:///{tmp_path / 'store.db'}"
+    filled(address, rules).close()
+    store = open_store(address)  # which remembers nothing
+    with store.read() as unit:
+        assert unit.acls.current("big").acl.rules == tuple(varied(index) for index in range(rules))
+    store.close()
+
+
 MEMORY = """
 import sys
 from store.test_store_bulk import LONG, Acl, filled, put, read, replace, varied

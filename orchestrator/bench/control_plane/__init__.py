@@ -4,6 +4,8 @@
     rest        REST call to read back on two switches    against `ovs-ofctl --bundle`, to one bridge after the other
     changes     one rule, one member of a group           at each size
     overlay     the same lists and single rules           against OVN, from its northbound database to its switch
+                (into one switch of either)
+    domain      a million rules, compiled and proven      in a process of its own, with its memory
     findings    what is said about lists, and differences
 
 A baseline gets exactly the flows that ours makes (OVN the same rules) in a bridge of the same daemon, with a whole

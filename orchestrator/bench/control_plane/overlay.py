@@ -1,53 +1,107 @@
-"""Against OVN: the same rules from its northbound database to its switch, and from our REST call to two of ours."""
+"""Against OVN: the same rules from its northbound database to its switch, and from our REST call to one of ours.
+
+Like against like: OVN has one hypervisor, so the domain has one host; both have two ports; both switches are bridges of
+one daemon. Ours and theirs take turns, so that both meet the same machine at the same time, and a figure is the median
+of the pairs' ratios.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import random
+from collections.abc import Callable, Sequence
 
-from orchestrator.bench.control_plane.sizes import Sizes, name_of
+from orchestrator.bench.control_plane.rest import PATIENCE_S, more_rules, timed
+from orchestrator.bench.control_plane.sizes import TENANT, Sizes, name_of
+from orchestrator.bench.ground import settle
 from orchestrator.bench.ovn import HIGHEST_PRIORITY, Ovn, ovn
-from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
+from orchestrator.client import Client
 from orchestrator.errors import Missing
 from orchestrator.lab.pop import Lab
+from orchestrator.lab.service import ControlPlane
+from orchestrator.policy.formats.native import acl_to_json
+from orchestrator.policy.model import Acl
 
 _BULK = Target(6.0, at_most=False)
 _ONE_RULE = Target(30.0, at_most=False)
 
 
 def measure(lab: Lab, results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
-    """Whole lists and single rules into OVN, then how many times faster ours was in this run."""
+    """Whole lists and single rules into OVN and into ours, in turns. `lab` has one host."""
     try:
         with ovn(lab) as baseline:
-            _into(baseline, results, sizes, progress)
+            plane = ControlPlane(lab)
+            plane.start({TENANT: Acl()}, progress=progress)
+            with plane.client() as client:
+                pair = _Pair(client.waiting(PATIENCE_S), baseline, results, sizes)
+                pair.whole(progress)
+                pair.single(progress)
     except Missing as missing:
         for name in ("bulk_speedup_vs_ovn", "one_rule_speedup_vs_ovn"):
             results.absent[name] = str(missing)
-        return
-    size = name_of(sizes.rules)
-    for name, theirs, ours, target in (
-        ("bulk_speedup_vs_ovn", f"ovn_{size}_s", f"rest_{size}_s", _BULK),
-        ("one_rule_speedup_vs_ovn", f"ovn_one_rule_{size}_ms", f"one_rule_{size}_ms", _ONE_RULE),
-    ):
-        slow, fast = results.figures[theirs], results.figures[ours]
-        results.figures[name] = Figure(
-            slow.median / fast.median, slow.low / fast.high, slow.high / fast.low, slow.runs, "ratio", target
+
+
+class _Pair:
+    """Ours and OVN, side by side."""
+
+    def __init__(self, client: Client, baseline: Ovn, results: Results, sizes: Sizes) -> None:
+        self._client = client
+        self._baseline = baseline
+        self._results = results
+        self._sizes = sizes
+        self._size = name_of(sizes.rules)
+
+    def whole(self, progress: Callable[[str], None]) -> None:
+        """A whole list where there was none."""
+        acl, rounds = synthetic(self._sizes.rules), self._sizes.rounds
+        body = json.dumps(acl_to_json(acl)).encode()
+        ours, theirs = [], []
+        for turn in range(rounds + 1):
+            progress(f"against OVN, round {turn} of {rounds}")
+            timed(self._client.put_acl, TENANT, Acl())
+            self._baseline.clear()
+            settle()
+            seconds, _ = timed(self._client.put_acl, TENANT, body)
+            settle()
+            slow = self._baseline.replace(acl)
+            if turn:  # a first round warms both sides up
+                ours.append(seconds)
+                theirs.append(slow)
+        self._results.notes.append(
+            f"OVN: {len(acl.rules)} ACLs of one logical switch on one hypervisor became {self._baseline.flows()} flows;"
+            f" its databases, northd and ovn-controller hold {self._baseline.resident_mib():.0f} MiB"
         )
+        self._record("bulk_speedup_vs_ovn", ("one_host_", "ovn_"), ("s", 1), ours, theirs, _BULK)
 
+    def single(self, progress: Callable[[str], None]) -> None:
+        """One rule more in a list that is there already: anywhere in ours, at the end of OVN's."""
+        rules, changes = self._sizes.rules, self._sizes.changes
+        progress(f"against OVN, single rules among {rules}")
+        draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
+        ours, theirs = [], []
+        for number, rule in enumerate(more_rules(rules, changes)):
+            ours.append(timed(self._client.insert_rule, TENANT, rule, position=draw.randrange(rules))[0])
+            theirs.append(self._baseline.insert(rule, HIGHEST_PRIORITY - rules - number))
+        names = ("one_host_one_rule_", "ovn_one_rule_")
+        self._record("one_rule_speedup_vs_ovn", names, ("ms", 1000), ours, theirs, _ONE_RULE)
 
-def _into(baseline: Ovn, results: Results, sizes: Sizes, progress: Callable[[str], None]) -> None:
-    acl, size = synthetic(sizes.rules), name_of(sizes.rules)
-    bulk = []
-    for turn in range(1, sizes.slow_rounds + 1):
-        progress(f"OVN, round {turn} of {sizes.slow_rounds}")
-        baseline.clear()
-        bulk.append(baseline.replace(acl))
-    results.notes.append(
-        f"OVN: {sizes.rules} ACLs of one logical switch on one hypervisor became {baseline.flows()} flows; its "
-        f"databases, northd and ovn-controller hold {baseline.resident_mib():.0f} MiB"
-    )
-    more = synthetic(sizes.rules + sizes.changes).rules[sizes.rules :]
-    lowest = HIGHEST_PRIORITY - sizes.rules
-    single = [1000 * baseline.insert(rule, lowest - number) for number, rule in enumerate(more, 1)]
-    results.figures[f"ovn_{size}_s"] = Figure.of(bulk, "s")
-    results.figures[f"ovn_one_rule_{size}_ms"] = Figure.of(single, "ms")
+    def _record(
+        self,
+        name: str,
+        sides: tuple[str, str],
+        unit: tuple[str, int],
+        ours: Sequence[float],
+        theirs: Sequence[float],
+        target: Target,
+    ) -> None:
+        """The ratio of the pairs, and both sides; `unit` has its name and how many there are in a second."""
+        word, scale = unit
+        ratios = [slow / fast for fast, slow in zip(ours, theirs, strict=True)]
+        turns = tuple(float(turn) for turn in range(1, len(ours) + 1))
+        for side, label, values in zip(sides, ("aclflow", "OVN"), (ours, theirs), strict=True):
+            scaled = tuple(scale * each for each in values)
+            self._results.figures[f"{side}{self._size}_{word}"] = Figure.of(scaled, word)
+            self._results.series.append(Series(label, turns, scaled, "round", f"{name.replace('_', ' ')} ({word})"))
+        self._results.figures[name] = Figure.of(ratios, "ratio", target)

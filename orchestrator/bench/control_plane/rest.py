@@ -37,7 +37,8 @@ _GROWTH = Target(1.3)
 _MEMORY_MIB = Target(300)
 
 _GROUP = GroupName("members")
-_PATIENCE_S = 60
+PATIENCE_S = 60
+"""How long a write waits until it is enforced."""
 
 
 def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Callable[[str], None]) -> None:
@@ -47,7 +48,7 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
     medians: dict[int, float] = {}
     stages: dict[str, dict[str, list[float]]] = {}
     with plane.client() as client:
-        bench = _Bench(lab, client.waiting(_PATIENCE_S), results, sizes, folder, stages)
+        bench = _Bench(lab, client.waiting(PATIENCE_S), results, sizes, folder, stages)
         for rules in sizes.scales:
             bench.whole(rules, sizes.rounds if rules == sizes.rules else sizes.slow_rounds, progress)
             if rules == sizes.rules:
@@ -81,7 +82,7 @@ class _Bench:
         for turn in range(rounds + 1):
             progress(f"{name}, round {turn} of {rounds}")
             self.empty()
-            seconds, _ = self._timed(self.client.put_acl, TENANT, body)
+            seconds, _ = timed(self.client.put_acl, TENANT, body)
             if turn == 0:  # warms both sides up, and gives the baseline its flows
                 flows = flows_as_text(self.lab, self.lab.spec.hosts[0].name, text)
                 self.results.notes.append(f"{name}: {flows} flows on every switch")
@@ -97,15 +98,15 @@ class _Bench:
         progress(f"single changes among {rules} rules")
         draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
         taken: dict[str, list[float]] = {"added": [], "moved": [], "edited": [], "deleted": []}
-        for number, rule in enumerate(_more(rules, self.sizes.changes)):
+        for number, rule in enumerate(more_rules(rules, self.sizes.changes)):
             place = draw.randrange(rules)
             other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
-            seconds, stages = self._timed(self.client.insert_rule, TENANT, rule, position=place)
+            seconds, stages = timed(self.client.insert_rule, TENANT, rule, position=place)
             taken["added"].append(seconds)
             elsewhere = draw.randrange(rules)
-            taken["moved"].append(self._timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
-            taken["edited"].append(self._timed(self.client.put_rule, TENANT, other)[0])
-            taken["deleted"].append(self._timed(self.client.delete_rule, TENANT, rule.id)[0])
+            taken["moved"].append(timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
+            taken["edited"].append(timed(self.client.put_rule, TENANT, other)[0])
+            taken["deleted"].append(timed(self.client.delete_rule, TENANT, rule.id)[0])
             for stage, part in stages.items():
                 self.stages.setdefault(f"one of {name_of(rules)}", {}).setdefault(stage, []).append(1000 * part)
         size = name_of(rules)
@@ -123,34 +124,33 @@ class _Bench:
         """One member more in a large address group that a few rules ask for, again and again."""
         members = self.sizes.members
         progress(f"a group of {members} addresses, one member at a time")
-        self._timed(self.client.put_acl, TENANT, _grouped(members))
+        timed(self.client.put_acl, TENANT, _grouped(members))
         taken = []
         for turn in range(self.sizes.changes):
             more = _members(members + turn + 1)[-1:]
-            taken.append(1000 * self._timed(self.client.change_members, TENANT, _GROUP, add=more)[0])
+            taken.append(1000 * timed(self.client.change_members, TENANT, _GROUP, add=more)[0])
         self.results.figures[f"one_member_{name_of(members)}_ms"] = Figure.of(taken, "ms")
-
-    def _timed(
-        self, write: Callable[P, Written], *arguments: P.args, **named: P.kwargs
-    ) -> tuple[float, Mapping[str, float]]:
-        """Seconds from the call of a write until its answer, which comes when it is enforced, and the service's stages.
-
-        Raises Unreachable.
-        """
-        started = time.perf_counter()
-        written = write(*arguments, **named)
-        seconds = time.perf_counter() - started
-        if not written.enforced:
-            raise Unreachable(f"generation {written.generation} was not enforced within {_PATIENCE_S} s")
-        return seconds, written.stages
 
     def empty(self) -> None:
         """Take every rule off the switches, ours and the baseline's."""
-        self._timed(self.client.put_acl, TENANT, Acl())
+        timed(self.client.put_acl, TENANT, Acl())
         clear(self.lab, BASELINE_BRIDGES)
 
     def _baseline(self, text: Path) -> float:
         return sum(ofctl_add(self.lab, bridge, text) for bridge in BASELINE_BRIDGES)
+
+
+def timed(write: Callable[P, Written], *arguments: P.args, **named: P.kwargs) -> tuple[float, Mapping[str, float]]:
+    """Seconds from the call of a write until its answer, which comes when it is enforced, and the service's stages.
+
+    Raises Unreachable.
+    """
+    started = time.perf_counter()
+    written = write(*arguments, **named)
+    seconds = time.perf_counter() - started
+    if not written.enforced:
+        raise Unreachable(f"generation {written.generation} was not enforced within {PATIENCE_S} s")
+    return seconds, written.stages
 
 
 def _stacked(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
@@ -164,7 +164,7 @@ def _stacked(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
     return Stack("where the time of one rule goes", tuple(stages), heights, "milliseconds, median of each stage")
 
 
-def _more(rules: int, how_many: int) -> Iterator[Rule]:
+def more_rules(rules: int, how_many: int) -> Iterator[Rule]:
     """Rules of the same kind that a list of `rules` synthetic ones does not hold."""
     yield from synthetic(rules + how_many).rules[rules:]
 

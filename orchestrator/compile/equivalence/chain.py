@@ -19,6 +19,7 @@ from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipeline import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.program.program import Tier
 
@@ -28,6 +29,8 @@ TABLE_OF = {Direction.INGRESS: Table.INGRESS, Direction.EGRESS: Table.EGRESS}
 _RETURN = {Direction.INGRESS: Kind.INGRESS_RETURN, Direction.EGRESS: Kind.EGRESS_RETURN}
 _DEFAULT = {Direction.INGRESS: Kind.INGRESS_DEFAULT, Direction.EGRESS: Kind.EGRESS_DEFAULT}
 _ALL_32 = 0xFFFFFFFF
+_FEW = 64
+"""So many rules are asked for their numbers one by one."""
 
 
 def goto(table: int) -> bytes:
@@ -140,6 +143,8 @@ class Chain:
     def cookies(self, rules: Sequence[Rule]) -> list[int]:
         """The cookies of some of the list's own rules. Raises NotEquivalent where one has no number."""
         numbers, base = self.numbers, RULE if self.tenant else OPERATOR_RULE
+        if isinstance(numbers, RuleNumbers) and len(rules) > _FEW:
+            numbers = numbers.as_dict()
         try:
             return [base + numbers[rule.id] for rule in rules]
         except KeyError as error:

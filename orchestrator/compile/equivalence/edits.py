@@ -32,9 +32,13 @@ def edits_of(old: Sequence[object], new: Sequence[object], most: int) -> list[St
     """The same; of sequences in pieces at the cost of the pieces that they do not share."""
     if not isinstance(old, Listed) or not isinstance(new, Listed):
         return edits(tuple(old), tuple(new), most)
-    start, gone, come = old.apart(new)
-    steps = edits(gone, come, most)
-    return None if steps is None else [Step(at + start, into + start, comes) for at, into, comes in steps]
+    found: list[Step] = []
+    for part in old.apart(new):
+        steps = edits(part.gone, part.come, most - len(found))
+        if steps is None:
+            return None
+        found += [Step(at + part.start, into + part.place, comes) for at, into, comes in steps]
+    return found
 
 
 def plain_edits(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:

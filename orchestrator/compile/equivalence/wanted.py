@@ -89,9 +89,10 @@ def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, Add
 def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
     """The distinct objects (not values) of two columns, and which of them stands where, (n, 2)."""
     both = ones + others
-    identities = np.fromiter(map(id, both), np.int64, len(both))
-    _, first, which = np.unique(identities, return_index=True, return_inverse=True)
-    return [both[place] for place in first.tolist()], which.astype(np.uint32).reshape(2, -1).T
+    distinct = {id(each): each for each in both}
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
+    which = np.fromiter(map(number.__getitem__, map(id, both)), np.uint32, len(both))
+    return list(distinct.values()), which.reshape(2, -1).T
 
 
 class _Kinds:
