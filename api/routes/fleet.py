@@ -27,7 +27,7 @@ from api.schemas.fleet import (
 )
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput, NotFound
-from orchestrator.scaling.lifecycle import MemberState
+from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.capacities import model_of
 from orchestrator.store.fleetrecords import CapacityRecord, FleetLook, FleetSettings, TrialSheet
 from orchestrator.store.records import Reply
@@ -156,7 +156,7 @@ def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
     """The trial that an enforcement point's VNF has not answered yet."""
     _, name = unit.fleets.name_of(enforcer)
     member = next((each for each in unit.fleets.members(domain) if each.name == name), None)
-    if member is None or member.state is not MemberState.LOADED or member.trial is None:
+    if member is None or member.state not in TRIED or member.trial is None:
         return None
     return member.trial if member.trial.answer is None else None
 

@@ -17,13 +17,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy import create_engine, insert, update
+
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.compile.filterrows import Plane
 from orchestrator.control.fleet.deciding import Ground, decided, grounds
 from orchestrator.scaling.capacity import Measured
-from orchestrator.scaling.lifecycle import COMING, MemberState, Step
+from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store import Store, open_store
-from orchestrator.store.fleetrecords import FleetSample, FleetSettings
+from orchestrator.store.fleetrecords import FleetSettings
+from orchestrator.store.keys import to_micros
+from orchestrator.store.schema_fleet import fleet_members, fleet_samples
 from orchestrator.store.unit import Unit
 
 DOMAINS = 1000
@@ -37,13 +41,13 @@ def measure(results: Results, *, rounds: int, domains: int = DOMAINS) -> None:
     """Add the figures and a note with what was decided."""
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:///{Path(folder, 'fleets.db')}", clock=clock)
+        database = f"sqlite:///{Path(folder, 'fleets.db')}"
+        store = open_store(database, clock=clock)
         try:
             with store.write() as unit:
                 _found(unit, domains)
             clock.now += dt.timedelta(days=1)  # nothing was done lately: no decision is cut short
-            with store.write() as unit:
-                _loaded(unit)
+            _filled(database, domains, clock.now)
             reading, deciding, known = _timed(store, rounds)
         finally:
             store.close()
@@ -76,28 +80,41 @@ def _timed(store: Store, rounds: int) -> tuple[list[float], list[float], Sequenc
 
 
 def _found(unit: Unit, domains: int) -> None:
-    """Domains with fleets and their VNFs."""
+    """Domains with fleets and VNFs that are wanted."""
     unit.capacities.add(Plane.NFTABLES, _MEASURED, source="made up")
     chance = random.Random(1)  # noqa: S311 -- no secret
     for number in range(domains):
-        domain = f"domain{number}"
+        domain = _name(number)
         unit.domains.create(domain)
         unit.fleets.put(domain, FleetSettings())
         unit.fleets.ask(domain, chance.randint(1, 8), Plane.NFTABLES, "the suite")
-        for state in (*COMING[1:], MemberState.SERVING):
-            for member in unit.fleets.members(domain):
-                unit.fleets.advance(member, Step(state, "the suite"))
 
 
-def _loaded(unit: Unit) -> None:
-    """What each fleet carried in the last five minutes."""
+def _filled(database: str, domains: int, now: dt.datetime) -> None:
+    """All VNFs serve, and each fleet carried something in the last five minutes. Written at once, past the repository,
+    which would take a transaction's work for each of the samples."""
     chance = random.Random(2)  # noqa: S311
-    for record in unit.fleets.list():
+    samples = []
+    for number in range(domains):
         rate, slope = chance.uniform(0, 5e5), chance.uniform(-1000, 1000)
         for back in range(_SAMPLES, 0, -1):
-            at = unit.now - dt.timedelta(seconds=back * _EVERY_S)
+            at = to_micros(now - dt.timedelta(seconds=back * _EVERY_S))
             pps = round(max(rate - slope * back, 0.0))
-            unit.fleets.sample(record.domain, FleetSample(at, pps, pps * 4096, 0, 1, pps, 2000), 3600.0)
+            carried = {"packets_pps": pps, "bits_bps": pps * 4096, "most_pps": pps}
+            samples.append(
+                {"domain": _name(number), "at": at, "connections": 0, "serving": 1, "rules": 2000, **carried}
+            )
+    engine = create_engine(database)
+    try:
+        with engine.begin() as connection:
+            connection.execute(update(fleet_members).values(state=MemberState.SERVING.value))
+            connection.execute(insert(fleet_samples), samples)
+    finally:
+        engine.dispose()
+
+
+def _name(number: int) -> str:
+    return f"domain{number}"
 
 
 class _Clock:

@@ -8,6 +8,7 @@ after everything else was. So a service that is killed at any point finds it all
 seen as failed, by whoever lists it. Names begin with the lab's prefix and processes bear its mark, so that `aclflow lab
 down` takes a fleet away too.
 
+Two agents are kept loaded beforehand (`standby.py`), so that a VNF is not late for the time that Python takes to start.
 A VNF's capacity can be capped (`cap_mbps`, a token bucket on both links): on one machine all VNFs share the processors,
 and what spreading does is only seen where each of them is held down. What is capped says so.
 """
@@ -36,6 +37,7 @@ from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
 from orchestrator.lab.spec import LEFT, RIGHT
+from orchestrator.lab.standby import AtHand, Order
 
 _MACS = 0x0AAC1F040000
 _HIGHEST_NUMBER = 999
@@ -43,6 +45,8 @@ _HIGHEST_NUMBER = 999
 _KEYS = frozenset({"kind", "prefix", "cap_mbps", "load_every_s"})
 _COMMAND = (sys.executable, "-m", "orchestrator.cli")
 _LOG_LINES = 3
+_AT_HAND = 2
+"""As many as a fleet grows by at a time, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class LabCloud:
         self._load_every_s = load_every_s
         self._lock = threading.Lock()
         self._busy: set[str] = set()
+        self._at_hand = AtHand(layout.run_dir, layout.logs / "standby.log", _AT_HAND)
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
         """See `Cloud`. Raises NotFound where the lab is not up."""
@@ -93,6 +98,8 @@ class LabCloud:
                 self._build(lab, one, order)
             finally:
                 self._busy.discard(one.node)
+        with self._lock:
+            self._at_hand.fill()
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
         """See `Cloud`."""
@@ -106,7 +113,9 @@ class LabCloud:
                 self._remove(one)
 
     def close(self) -> None:
-        """See `Cloud`: nothing is open."""
+        """See `Cloud`."""
+        with self._lock:
+            self._at_hand.close()
 
     # ------------------------------------------------------------------------------------------------------- building
 
@@ -135,15 +144,19 @@ class LabCloud:
         inside = [word for side in (LEFT, RIGHT) for word in ("--interface", side)]
         words = ["agent", "--driver", order.plane.value, "--name", order.name, "--trial", *inside]
         often = ["--load-every", str(self._load_every_s)]
-        process = processes.spawn(
-            f"agent-{one.node}",
-            [*_COMMAND, *words, *often],
-            mark=layout.run_dir,
-            log=layout.logs / f"agent-{one.node}.log",
-            namespace=name,
-            settings=settings,
-        )
+        process = self._started(f"agent-{one.node}", name, [*words, *often], settings)
         (self._folder(one) / "process.json").write_text(json.dumps({**asdict(process), "address": mine.switches}))
+
+    def _started(self, called: str, namespace: str, words: Sequence[str], settings: Mapping[str, str]) -> Process:
+        """An agent in a namespace: one that is loaded already, where there is one."""
+        log = self._layout.logs / f"{called}.log"
+        with self._lock:
+            loaded = self._at_hand.sent(called, Order(namespace, str(log), settings, tuple(words)))
+        if loaded is not None:
+            return loaded
+        command = [*_COMMAND, *words]
+        mark = self._layout.run_dir
+        return processes.spawn(called, command, mark=mark, log=log, namespace=namespace, settings=settings)
 
     def _remove(self, one: LabVnf) -> None:
         process = self._process(one)

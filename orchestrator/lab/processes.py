@@ -20,6 +20,8 @@ from orchestrator.errors import Missing
 from orchestrator.lab import namespaces
 from orchestrator.lab.layout import MARK
 
+FIRST = -15
+"""The priority of what goes before all others, as the kernel counts them."""
 _ENDED = frozenset("ZX")
 """State letters in /proc of a process that runs no more."""
 
@@ -41,15 +43,17 @@ def spawn(
     log: Path,
     namespace: str | None = None,
     settings: Mapping[str, str] | None = None,
+    stdin: int | None = None,
 ) -> Process:
-    """Start a program in a session of its own, with nothing to read and both outputs appended to `log`.
+    """Start a program in a session of its own, with `stdin` or nothing to read and both outputs appended to `log`.
 
     Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
     environment = {**inherited, **(settings or {}), MARK: str(mark)}
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     files = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        nothing if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
@@ -102,6 +106,11 @@ def send(process: Process, number: signal.Signals) -> None:
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
+
+
+def put_first(process: Process) -> None:
+    """Let a switch have a processor whenever it wants one, as a switch has that shares none with Python programs."""
+    os.setpriority(os.PRIO_PROCESS, process.pid, FIRST)
 
 
 def wait(process: Process, patience_s: float) -> bool:

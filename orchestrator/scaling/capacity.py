@@ -64,6 +64,10 @@ class CapacityModel:
         """What it carries if the model is as wrong as it was found to be, on the bad side."""
         return self.rate_pps(rules, octets) * (1.0 - min(self.error or 0.0, 0.9))
 
+    def busy(self, pps: float, rules: int, octets: float) -> float:
+        """The share of its time that one VNF needs for such a load: 1 is as much as it carries."""
+        return pps / self.rate_pps(rules, octets)
+
     def is_beyond(self, rules: int) -> bool:
         """Whether so many rules were never measured, so that the model only extends its line."""
         return rules > self.most_rules

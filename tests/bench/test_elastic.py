@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.bench.elastic import sender, talkers
-from orchestrator.bench.elastic.outcome import Seen, conclude
+from orchestrator.bench.elastic import receiver, sender, talkers
+from orchestrator.bench.elastic.outcome import Seen, conclude, when_sent
 from orchestrator.bench.elastic.sizes import FRAME_OCTETS, Phase, Sizes
 from orchestrator.bench.results import Results
 
 SIZES = Sizes(0.5, (Phase(10, 0.5), Phase(10, 2.5), Phase(5, 0.5)), cap_mbps=8.0, connections=3, runs=1)
 RUN = Seen(
-    offered=(100, 200), carried={0: 100, 1: 199}, sizes=((0.0, 1), (1.0, 3), (2.0, 2)), sent=300, came=300, cut=0,
-    answers=40, to_serving_s=(1.5, 2.5, 2.0), left=1, to_move_away_s=1.5,
+    offered=(100, 200), carried={0: 100, 1: 199}, missed={}, sizes=((0.0, 1), (1.0, 3), (2.0, 2)), sent=300, came=300,
+    cut=0, answers=40, to_serving_s=(1.5, 2.5, 2.0), left=1, to_move_away_s=1.5,
 )  # fmt: skip
 
 
@@ -95,3 +95,14 @@ def test_talkers_tell_who_was_cut(port: int, monkeypatch: pytest.MonkeyPatch) ->
     assert whole["answers"] >= 3
     monkeypatch.setattr(Answers, "lines", 1)
     assert talkers.talk("127.0.0.1", port, 3, 0.2)["cut"] == 3
+
+
+def test_what_did_not_come_is_told_with_the_second_in_which_it_was_sent() -> None:
+    """Three flows in turn: 0.0 1.0 2.0 0.1 | 1.1 2.1 0.2 1.2."""
+    sent = [(flow, number) for number in range(3) for flow in range(3)][:8]
+    lost = [(0, 1), (1, 1)]
+    seen = {sender.NUMBER.pack(*each) for each in sent if each not in lost}
+    assert sorted(receiver.missing(seen)) == lost
+    assert when_sent([4, 4], 3, lost) == {0: 1, 1: 1}
+    notes = figures(replace(RUN, came=298, missed={0: 1, 1: 1})).notes
+    assert any("0 s: 1, 1 s: 1" in note and "1 s: 3, 2 s: 2" in note for note in notes)

@@ -11,6 +11,7 @@ from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.compile.filterrows import Plane
+from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState
@@ -79,6 +80,28 @@ def test_load_makes_it_grow_and_shrink_with_reasons(world: World) -> None:
     assert "95 kpps expected in 0 s" in sizes[1][2]
     assert "1 are enough with 15% to spare" in sizes[0][2]
     assert record.model == 1
+
+
+def test_how_busy_vnfs_are_is_told_beside_what_the_model_says(world: World) -> None:
+    """So that whoever looks at both sees when what was measured is not what is here."""
+    measured(world)
+    world.set(replace(SETTINGS, size=2))
+    world.until(lambda: len(world.serving()) == 2)
+    world.agents["fw-0"].packets_pps = 50_000
+    world.until(lambda: _gauges(world)["aclflow_fleet_busy_predicted"] > 0)
+    told = _gauges(world)
+    with world.store.read() as unit:
+        model = unit.capacities.current()[Plane.NFTABLES]
+        rules = unit.fleets.rules(["pop"])["pop"]
+    assert told["aclflow_fleet_busy_predicted"] == pytest.approx(50_000 / model.rate_pps(rules, 512) / 2)
+    assert told["aclflow_fleet_busy"] == pytest.approx(0.1)
+    assert told["aclflow_capacity_error"] == pytest.approx(model.error)
+
+
+def _gauges(world: World) -> dict[str, float]:
+    """What Prometheus is told, where there is one value of a name."""
+    families = FleetGauges(world.control).collect()
+    return {family.name: family.samples[0].value for family in families if len(family.samples) == 1}
 
 
 def test_a_list_that_grows_makes_the_fleet_grow(world: World) -> None:

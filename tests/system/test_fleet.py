@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -129,10 +129,18 @@ def serving(fleet: Fleet) -> list[str]:
 
 
 def processes_of(lab: Lab) -> list[int]:
-    """The agents that run in the lab."""
-    found = [process for process in processes.marked(lab.layout.run_dir) if process.name not in ("ovs-vswitchd",)]
-    lines = ((process.pid, Path("/proc", str(process.pid), "cmdline").read_bytes()) for process in found)
-    return [pid for pid, line in lines if b"\0agent\0" in line]
+    """The agents that run in VNFs: what is the lab's, and neither in our own network namespace nor in its switches'."""
+    ours = [Path("/proc/self/ns/net"), Path("/run/netns", lab.layout.ovs_namespace)]
+    known = {path.stat().st_ino for path in ours}
+    return [process.pid for process in processes.marked(lab.layout.run_dir) if _network_of(process.pid) not in known]
+
+
+def _network_of(pid: int) -> int:
+    """The network namespace of a process; that of this one for a process that has ended."""
+    for place in (pid, "self"):
+        with suppress(OSError):
+            return Path("/proc", str(place), "ns", "net").stat().st_ino
+    raise AssertionError
 
 
 def vnfs(lab: Lab) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cloud.contract import *  # noqa: F403 -- the contract's tests
@@ -14,6 +16,7 @@ from orchestrator.lab import namespaces, pop, processes, spec, vnf
 from orchestrator.lab.cloud import LabCloud, opened
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
+from orchestrator.lab.standby import AtHand, Order
 
 POP = spec.parse(
     """
@@ -36,6 +39,7 @@ def bench(lab: Lab) -> Iterator[Bench]:
     bench = Bench(LabCloud(lab.layout, cap_mbps=20), lab.spec.domain, patience_s=60.0, breathe_s=0.1)
     yield bench
     bench.cloud.delete(bench.fleet, list(bench.there()))
+    bench.cloud.close()
     assert [name for name in namespaces.with_prefix(lab.layout.prefix) if "-fw-" in name] == []
     agents = [each.name for each in processes.marked(lab.layout.run_dir) if not each.name.startswith("ov")]
     assert agents == []
@@ -97,3 +101,22 @@ WRONG = [
 def test_a_cloud_file_is_read_with_care(settings: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         opened({"kind": "lab", **settings})
+
+
+def test_the_second_agent_was_loaded_beforehand(bench: Bench, lab: Lab) -> None:
+    for number in (1, 2):
+        bench.cloud.create([bench.order(number)])
+    bench.until(runs("fw-1", "fw-2"))
+    lines = [Path("/proc", str(each.pid), "cmdline").read_bytes() for each in processes.marked(lab.layout.run_dir)]
+    assert sum(b"orchestrator.cli.standby" in line for line in lines) == 3, "one is an agent, two wait"
+    assert sum(b"\0agent\0" in line for line in lines) == 1
+    assert "fw-2" in bench.there()
+
+
+def test_an_agent_that_waits_ends_when_nobody_can_want_it_any_more(lab: Lab) -> None:
+    hand = AtHand(lab.layout.run_dir, lab.layout.logs / "standby.log", 1)
+    hand.fill()
+    process, pipe = hand._waiting.pop()
+    os.close(pipe)  # as when its service is killed
+    assert processes.wait(process, 60.0)
+    assert hand.sent("agent", Order("nowhere", "log", {}, ())) is None

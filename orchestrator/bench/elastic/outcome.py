@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from orchestrator.bench.results import Figure, Results, Series, Target
 
@@ -14,12 +17,14 @@ _MOVED = Target(2.0)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One run: datagrams offered and carried in each second, the fleet's size at moments (seconds, serving VNFs), how
-    many datagrams were sent and came, connections that were cut, seconds from being asked for to serving of each VNF
-    that came, how many left, and seconds from the power failure of one to the moment when it owned nothing any more."""
+    """One run: datagrams offered and carried in each second, and how many of those sent in a second got lost between
+    others; the fleet's size at moments (seconds, serving VNFs); how many datagrams were sent and came; connections
+    that were cut; seconds from being asked for to serving of each VNF that came; how many left; and seconds from the
+    power failure of one to the moment when it owned nothing any more."""
 
     offered: Sequence[int]
     carried: Mapping[int, int]
+    missed: Mapping[int, int]
     sizes: Sequence[tuple[float, int]]
     sent: int
     came: int
@@ -55,6 +60,21 @@ def conclude(results: Results, runs: Sequence[Seen]) -> None:
     else:
         results.absent["seconds_to_serving"] = "the fleet never grew"
     results.series += _lines(runs[-1])
+    results.notes += [_where(number, run) for number, run in enumerate(runs, 1) if run.missed]
+
+
+def _where(number: int, run: Seen) -> str:
+    """When datagrams were sent that got lost, beside when the fleet changed its size."""
+    lost = ", ".join(f"{second} s: {count}" for second, count in sorted(run.missed.items()))
+    changes = [(at, after) for (_, before), (at, after) in pairwise(run.sizes) if before != after]
+    sizes = ", ".join(f"{at:.0f} s: {size}" for at, size in changes)
+    return f"run {number}: lost of what was sent at {lost}; VNFs that served from {sizes or 'its start to its end'}"
+
+
+def when_sent(sent: Sequence[int], flows: int, missing: Iterable[Sequence[int]]) -> Mapping[int, int]:
+    """How many of these datagrams (flow, number) were sent in each second; they are sent flow by flow in turn."""
+    ends = list(accumulate(sent))
+    return Counter(bisect_right(ends, number * flows + flow) for flow, number in missing)
 
 
 def _lines(run: Seen) -> list[Series]:

@@ -2,7 +2,8 @@
 
     python -m orchestrator.bench.elastic.receiver PORT
 
-Prints ``ready``; at SIGTERM a JSON object: how many different datagrams came, and how many in each second since ready.
+Prints ``ready``; at SIGTERM a JSON object: how many different datagrams came, how many in each second since ready, and
+which did not come (flow, number) though later ones of their flow did.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 
 from orchestrator.bench.elastic.sender import NUMBER, say
 
@@ -33,6 +35,15 @@ class _Echo(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
 
+def missing(seen: Collection[bytes]) -> list[tuple[int, int]]:
+    """Flow and number of what did not come, of each flow up to its last one that did."""
+    came: dict[int, set[int]] = {}
+    for octets in seen:
+        flow, number = NUMBER.unpack(octets)
+        came.setdefault(flow, set()).add(number)
+    return [(flow, number) for flow, numbers in came.items() for number in range(max(numbers)) if number not in numbers]
+
+
 def main() -> None:
     """See the module."""
     port = int(sys.argv[1])
@@ -45,7 +56,7 @@ def main() -> None:
     arrived: Counter[int] = Counter()
 
     def end(_number: int, _frame: object) -> None:
-        say(json.dumps({"different": len(seen), "arrived": dict(arrived)}))
+        say(json.dumps({"different": len(seen), "arrived": dict(arrived), "missing": missing(seen)}))
         sys.exit()
 
     signal.signal(signal.SIGTERM, end)

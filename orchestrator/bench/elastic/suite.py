@@ -17,7 +17,7 @@ from pyroute2 import IPRoute
 
 from orchestrator.bench import deciding
 from orchestrator.bench.elastic import sender
-from orchestrator.bench.elastic.outcome import Seen, conclude
+from orchestrator.bench.elastic.outcome import Seen, conclude, when_sent
 from orchestrator.bench.elastic.sizes import OCTETS, Sizes
 from orchestrator.bench.ground import PREFIX
 from orchestrator.bench.progress import Progress, Steps
@@ -27,6 +27,7 @@ from orchestrator.errors import Refused, Unreachable
 from orchestrator.lab import namespaces, pop, processes, spec
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.namespaces import need_root
+from orchestrator.lab.ovs import SWITCH
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.lab.spec import LEFT, RIGHT
@@ -95,6 +96,7 @@ def _ground(layout: Layout, sizes: Sizes) -> Iterator[tuple[Lab, Client]]:
     pop.down(layout)
     try:
         lab = pop.up(layout, POP)
+        processes.put_first(lab.state.process(SWITCH))
         plane = ControlPlane(lab, cap_mbps=sizes.cap_mbps)
         plane.start({TenantId("shop"): _OPEN})
         with plane.client() as client:
@@ -170,6 +172,7 @@ class _Run:
         return Seen(
             offered=sent["sent"],
             carried={int(second): count for second, count in got["arrived"].items()},
+            missed=when_sent(sent["sent"], FLOWS, got["missing"]),
             sizes=self.serving,
             sent=sent["total"],
             came=got["different"],
@@ -241,8 +244,10 @@ def _notes(sizes: Sizes) -> list[str]:
         f"connections: {sizes.connections} that last for all of the run and say a line four times a second; cut is one "
         "with an error or without an answer for 10 s",
         "seconds_to_serving: from the decision that asks for a VNF to the moment when the spreading switch was read "
-        "back to send it its share; the VNF is made, enrols, loads its program and is proven in between",
+        "back to send it its share; the VNF is made, enrols, loads its program and is proven in between; its agent's "
+        "program was loaded beforehand (two are kept at hand)",
         "seconds_to_move_away: a VNF's agent is killed and its links go down; until the switch was read back to send "
         "it nothing (nobody is told: its silence is noticed)",
-        "service, controllers, agents, switches, generators and receivers share this machine's cores",
+        "service, controllers, agents, switches, generators and receivers share this machine's cores; only the switch "
+        f"goes before others (priority {processes.FIRST})",
     ]

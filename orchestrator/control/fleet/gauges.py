@@ -1,18 +1,23 @@
-"""What Prometheus is told of fleets, read when it asks: VNFs by state, how many are wanted, what they carry."""
+"""What Prometheus is told of fleets, read when it asks: VNFs by state, how many are wanted, what they carry, and how
+busy they are beside how busy the capacity model says that their load makes them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from statistics import fmean
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from orchestrator.compile.filterrows import Plane
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
+from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.fleetrecords import FleetLook, FleetSample
+from orchestrator.store.records import FirewallLoad
 from orchestrator.store.unit import Unit
 
 
@@ -29,7 +34,18 @@ class FleetGauges(Collector):
         sick = GaugeMetricFamily("aclflow_fleet_sick", "VNFs that serve and are not well", labels=["domain"])
         packets = GaugeMetricFamily("aclflow_fleet_packets_per_second", "Packets carried", labels=["domain"])
         bits = GaugeMetricFamily("aclflow_fleet_bits_per_second", "Bits carried", labels=["domain"])
-        for look, sample in self._looks():
+        busy = GaugeMetricFamily("aclflow_fleet_busy", "Share of a VNF's processors in use, mean", labels=["domain"])
+        predicted = GaugeMetricFamily(
+            "aclflow_fleet_busy_predicted", "The same by the capacity model, from what is carried", labels=["domain"]
+        )
+        error = GaugeMetricFamily(
+            "aclflow_capacity_error", "Relative error of the capacity model, 90th percentile", labels=["plane"]
+        )
+        looks, models = self._known()
+        for plane, model in models.items():
+            if model.error is not None:
+                error.add_metric([plane.value], model.error)
+        for look, sample in looks:
             domain = look.record.domain
             states = Counter(each.member.state for each in look.members)
             for state in MemberState:
@@ -41,13 +57,29 @@ class FleetGauges(Collector):
             sick.add_metric([domain], sum(not member.health.is_well for member in serving))
             packets.add_metric([domain], sample.packets_pps)
             bits.add_metric([domain], sample.bits_bps)
-        yield from (vnfs, wanted, sick, packets, bits)
+            loads = [each.load for each in look.members if each.member in serving and each.load is not None]
+            if loads:
+                busy.add_metric([domain], fmean(load.cpu_permille / 1000 for load in loads))
+            model_of = models.get(look.record.settings.plane)
+            if loads and model_of is not None:
+                predicted.add_metric([domain], fmean(_predicted(load, sample.rules, model_of) for load in loads))
+        yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)
 
-    def _looks(self) -> list[tuple[FleetLook, FleetSample]]:
-        def work(unit: Unit) -> list[tuple[FleetLook, FleetSample]]:
-            return [(look, sample_of(look, 0, unit.now)) for look in unit.fleets.looks()]
+    def _known(self) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
+        def work(unit: Unit) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
+            looks = unit.fleets.looks()
+            rules = unit.fleets.rules([look.record.domain for look in looks])
+            samples = [(look, sample_of(look, rules[look.record.domain], unit.now)) for look in looks]
+            return samples, unit.capacities.current()
 
         try:
             return self._units.read(work)
         except TryAgain:
-            return []
+            return [], {}
+
+
+def _predicted(load: FirewallLoad, rules: int, model: CapacityModel) -> float:
+    """How busy the model says that a VNF is with what it carries."""
+    if not load.packets_pps:
+        return 0.0
+    return model.busy(load.packets_pps, rules, load.bits_bps / 8 / load.packets_pps)
