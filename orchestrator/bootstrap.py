@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -32,6 +33,7 @@ from orchestrator.control.feed import Feed
 from orchestrator.control.fleet.effects import CloudHand
 from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.control.fleet.keeper import FleetKeeper
+from orchestrator.control.hitmetrics import HitMetrics
 from orchestrator.control.manager import ServerManager
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
@@ -44,10 +46,11 @@ from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
+from orchestrator.hosts.request import Onboarding
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.logs import configure_logging
 from orchestrator.serving import Server
-from orchestrator.settings import Settings
+from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.clock import utc_now
 from orchestrator.store.records import NewToken, Role
@@ -64,6 +67,9 @@ what was published must not wait for the thread that published it."""
 COLLECT_EVERY = 10_000
 """How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
 run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
+COLLECT_OLDER_EVERY, COLLECT_ALL_EVERY = 10, 1_000
+"""How many of these looks until it looks at the older objects too, and how many of those until it looks at all.
+Python's 10 and 10 have it walk over every rule of every list at some change, for a second where there are 100,000."""
 _INVITED = dt.timedelta(hours=1)
 _ALONE = "the one service on SQLite"
 _SHARED_RECHECK_S = 1.0
@@ -129,7 +135,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     timekeeper = Timekeeper(
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
     )
-    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store), settings.server_window_s))
+    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store)))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
     control = Control(store, Compiler(metrics), publisher, timekeeper, tiers)
     spreading = Spreading(store, Publisher())
@@ -140,12 +146,13 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     authority = AuthorityDir(settings.authority_dir).load() if settings.tls else None
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
     desk = EnrolmentDesk(control, clock, authority, pinned=settings.tls_certificate is None, cloud_of=lambda _: cloud)
-    onboarder = Onboarder(control, _installers(settings), partial(_invitation, desk))
+    onboarder = Onboarder(control, _installers(settings), partial(_secrets, desk, settings))
     keeper = None
     if cloud is not None:
         hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
         keeper = FleetKeeper(control, hand, spreading, holder=str(uuid.uuid4()) if is_shared else _ALONE)
     metrics.registry.register(FleetGauges(control))
+    metrics.registry.register(HitMetrics(control))
     services = Services(
         control=control,
         enforcement=enforcement,
@@ -189,7 +196,9 @@ def _installers(settings: Settings) -> Installers:
     local = None if settings.local_switch is None else LocalInstaller(settings.local_switch)
     remote = None
     if settings.ansible:
-        remote = AnsibleInstaller(settings.ansible, settings.ssh_key, variables_in(settings.machine_variables))
+        ours = {"aclflow_authority_source": str(AuthorityDir(settings.authority_dir).certificate)}
+        machines = {**ours, **variables_in(settings.machine_variables)}
+        remote = AnsibleInstaller(settings.ansible, settings.ssh_key, machines)
     return Installers(local, remote)
 
 
@@ -200,10 +209,23 @@ def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
         yield Collector(settings.ipfix_collector)
 
 
-def _invitation(desk: EnrolmentDesk, unit: Unit, domain: str) -> dict[str, str]:
-    """With what the controller of a machine that is onboarded joins its domain."""
-    secret = unit.enforcers.invite(domain, expires=unit.now + _INVITED, author="onboarding")
-    return {"aclflow_invitation_token": desk.token_text(secret)}
+def _secrets(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
+    """With what the controller of a machine that is onboarded joins its domain, and we are asked, by the playbook that
+    we run here, for the certificate of the machine's switch."""
+    domain, until = asked.switch.domain, unit.now + _INVITED
+    found: dict[str, Any] = {}
+    if asked.controller is not None:
+        secret = unit.enforcers.invite(domain, expires=until, author="onboarding")
+        found["aclflow_invitation_token"] = desk.token_text(secret)
+    if asked.switch.tls is not None:
+        made = unit.tokens.create(Role.ADMIN, expires=until, description=f"onboarding of {asked.switch.host}")
+        authority = "" if settings.authority is None else str(settings.authority)
+        found["aclflow_asking"] = {
+            f"{PREFIX}URL": settings.url,
+            f"{PREFIX}TOKEN": made.secret,
+            f"{PREFIX}AUTHORITY": authority,
+        }
+    return found
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:
@@ -267,7 +289,7 @@ def serve(settings: Settings) -> None:
         )
     configure_logging(settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(COLLECT_EVERY)
+    gc.set_threshold(COLLECT_EVERY, COLLECT_OLDER_EVERY, COLLECT_ALL_EVERY)
     with alone(settings):
         _serve(settings)
 

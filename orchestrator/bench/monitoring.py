@@ -12,13 +12,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from orchestrator.bench.control_plane.sizes import TENANT
 from orchestrator.bench.control_plane.suite import description
-from orchestrator.bench.ground import channels, ground
+from orchestrator.bench.ground import channels, ground, processor_s
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
@@ -84,11 +83,11 @@ class _Polls:
 
     def round(self, figure: str, share: float) -> None:
         """One poll of each switch and what follows from it."""
-        own, service = time.process_time(), _processor_s(self._service)
+        own, service = time.process_time(), processor_s(self._service)
         made_up_s = self._poll(share)
         time.sleep(_ROUND_S)
         self.own_ms[figure].append((time.process_time() - own - made_up_s) * 1000)
-        self.service_ms[figure].append((_processor_s(self._service) - service) * 1000)
+        self.service_ms[figure].append((processor_s(self._service) - service) * 1000)
 
     def stop(self) -> None:
         """End the reporting thread."""
@@ -144,12 +143,6 @@ def _loaded(connected: Mapping[str, Channel], lab: Lab, name: str, epoch: int, p
     device.claim(epoch)
     device.apply(gap.correction(device.observe(), program, device.resolve), gap.stamp_of(program))
     return device
-
-
-def _processor_s(process: int) -> float:
-    """Seconds that the threads of a process have run."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
 def _record(results: Results, bench: _Polls) -> None:

@@ -9,13 +9,18 @@ from types import MappingProxyType
 from orchestrator.bench import monitoring, nft_cost
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.attack import suite as attack
+from orchestrator.bench.console import suite as console
 from orchestrator.bench.control_plane import suite as control_plane
 from orchestrator.bench.edge import suite as edge
 from orchestrator.bench.elastic import suite as elastic
 from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.fw_vnf import suite as fw_vnf
+from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.promotion import suite as promotion
+from orchestrator.bench.qualify import inventory as qualify_inventory
+from orchestrator.bench.qualify import limits as qualify_limits
+from orchestrator.bench.qualify import suite as qualify
 from orchestrator.bench.results import Results
 from orchestrator.errors import BadInput
 
@@ -28,22 +33,39 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "fw-vnf": fw_vnf.run,
         "elastic": elastic.run,
         "monitoring": monitoring.run,
+        "packet-log": packet_log.run,
         "edge": edge.run,
         "attack": attack.run,
         "firewall-server": firewall_server.run,
+        "console": console.run,
     }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
+
+JOURNALLED = ("acl-size", "promotion")
+"""Those that take hours unless they are quick: they are also called with a `journal` to go on from, or None."""
+
+QUALIFY = "qualify"
+"""The suite over other machines: it is given an inventory."""
 
 
 def _quiet(text: str, *, done: int = 0, total: int = 0) -> None:
     """Nobody wants to know."""
 
 
-def run(name: str, *, quick: bool = False, inventory: Path | None = None, progress: Progress = _quiet) -> Results:
-    """Run a suite. Raises BadInput for a name that is none, or an inventory that the suite has no use for."""
+def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal: Path | None = None) -> Results:
+    """Run a suite on this machine. Raises BadInput for a name that is none, or a journal where none is kept."""
     if name not in SUITES:
-        raise BadInput(f"'{name}' is no suite; they are {', '.join(SUITES)}", place="SUITE")
-    if inventory is not None:
-        raise BadInput(f"the suite {name} measures this machine only; leave the inventory out", place="--inventory")
-    return SUITES[name](quick=quick, progress=progress)
+        raise BadInput(f"'{name}' is no suite; they are {', '.join((*SUITES, QUALIFY))}", place="SUITE")
+    if journal is None:
+        return SUITES[name](quick=quick, progress=progress)
+    if name not in JOURNALLED:
+        raise BadInput(f"the suite {name} keeps none; {' and '.join(JOURNALLED)} do", place="--journal")
+    return SUITES[name](quick=quick, progress=progress, journal=journal)
+
+
+def qualified(inventory: Path, limits: Path | None, *, quick: bool, progress: Progress = _quiet) -> Results:
+    """Run the suite over the machines of an inventory. Raises BadInput and Missing with the file as the place, before
+    anything is done; then as `qualify.suite.run`."""
+    bounds = {} if limits is None else qualify_limits.read(limits)
+    return qualify.run(qualify_inventory.read(inventory), bounds, quick=quick, progress=progress)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -15,35 +16,85 @@ from rich.progress import Progress as Bars
 
 from orchestrator.bench import report, suites
 from orchestrator.bench.progress import Progress
+from orchestrator.bench.qualify import handover
+from orchestrator.bench.qualify.suite import missed
+from orchestrator.bench.results import Results
 from orchestrator.cli.options import AsJson, taking
-from orchestrator.cli.terminal import printable, remark, say_json
+from orchestrator.cli.terminal import complain, printable, remark, say_json
+from orchestrator.errors import BadInput
 
+_ANSWER_IS_NO = 1
 _FILE_WIDTH = 150
 """Of a table that goes to a file or a pipe."""
 
 
 @taking
 def bench(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help=f"One of {', '.join(suites.SUITES)}.")],
+    suite: Annotated[
+        str,
+        typer.Argument(metavar="[SUITE]", help=f"One of {', '.join((*suites.SUITES, suites.QUALIFY))}."),
+    ] = suites.QUALIFY,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter run of the same measurements.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write results.json, plots and report.md there.")] = None,
     inventory: Annotated[
-        Path | None, typer.Option("--inventory", help="The machines to measure; this one by default.")
+        Path | None,
+        typer.Option("--inventory", help="qualify: an inventory of Ansible's; measures between its machines."),
+    ] = None,
+    limits: Annotated[
+        Path | None, typer.Option("--limits", help="qualify: what the figures must reach; status 1 if they do not.")
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option("--journal", help="acl-size, promotion: keep what is measured there, and go on from it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a suite, its baseline in the same run, and print the figures beside their targets.
 
-    Runs are interleaved, and a figure that could not be measured is left out and says why.
+    Runs are interleaved, and a figure that could not be measured is left out and says why. The suite qualify sends
+    traffic between machines of an inventory, from the group bench_clients to bench_servers, through what is deployed
+    there, and writes report.html too.
     """
+    beyond = suite == suites.QUALIFY
+    if beyond and journal is not None:
+        raise BadInput(f"the suite {suite} keeps none; leave it out", place="--journal")
     with _telling() as progress:
-        results = suites.run(suite, quick=quick, inventory=inventory, progress=progress)
-    for path in report.write(results, out) if out is not None else ():
+        if beyond:
+            results = suites.qualified(_given(inventory), limits, quick=quick, progress=progress)
+        else:
+            _only_of(suite, {"--inventory": inventory, "--limits": limits})
+            results = suites.run(suite, quick=quick, progress=progress, journal=journal)
+    for path in _written(results, out, beyond=beyond) if out is not None else ():
         remark(str(path))
     if as_json:
         say_json(results.document())
     else:
         report.show(results, Console(width=None if sys.stdout.isatty() else _FILE_WIDTH))
+    if beyond and (short := missed(results)):
+        complain(f"not passed: {', '.join(short)}")
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _given(inventory: Path | None) -> Path:
+    if inventory is None:
+        raise BadInput("which machines? name an inventory of Ansible's", place="--inventory")
+    return inventory
+
+
+def _only_of(suite: str, given: Mapping[str, Path | None]) -> None:
+    """Raises BadInput for what only qualify has a use for."""
+    for option, value in given.items():
+        if value is not None:
+            raise BadInput(f"the suite {suite} measures this machine only; leave it out", place=option)
+
+
+def _written(results: Results, out: Path, *, beyond: bool) -> list[Path]:
+    paths = report.write(results, out)
+    if beyond:
+        page = out / "report.html"
+        handover.write(results, [path for path in paths if path.suffix == ".svg"], page, dt.datetime.now(dt.UTC))
+        paths.append(page)
+    return paths
 
 
 def _line_by_line(text: str, *, done: int = 0, total: int = 0) -> None:

@@ -19,6 +19,7 @@ from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.hithistory import MINUTE, SECOND, HitHistory, Resolution
 from orchestrator.store.hitrecords import HitStretch, Lapse, Listed, RuleCounts, RuleWatch, Watch
+from orchestrator.store.hitsums import HitSum, sums_of
 from orchestrator.store.keys import from_micros, to_micros
 from orchestrator.store.records import RuleHits, TenantHits
 from orchestrator.store.schema import acl_rules, acl_versions, hit_feeds, hit_losses, operator_rules, tenants
@@ -38,15 +39,20 @@ class Hits:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def totals(self, tenant: str, tier: Tier = Tier.HOST) -> TenantHits:
-        """What a tenant's current rules and its defaults decided on a tier."""
+    def totals(self, tenant: str, tier: Tier = Tier.HOST, only: Sequence[str] | None = None) -> TenantHits:
+        """What a tenant's current rules, or `only` some of them, and its defaults decided on a tier."""
         owner = self._tx.tenant(tenant)
-        numbers = self._current_numbers(owner.number)
+        numbers = self._current_numbers(owner.number, only)
         cookies = [*_cookies(tier, Kind.RULE, numbers.values()).tolist()]
         ends = [Cookie(tier, kind, owner.number).pack() for kind in _TENANT_KINDS]
         found = self._hits(owner.domain, np.array([*cookies, *ends], np.uint64))
         of_rule, of_end = found[: len(numbers)], found[len(numbers) :]
         return TenantHits(MappingProxyType(dict(zip(numbers, of_rule, strict=True))), *of_end)
+
+    def sums(self, domain: str) -> tuple[HitSum, ...]:
+        """What all rules of a domain decided together, by tier and by who decided."""
+        self._tx.domain(domain)
+        return sums_of(self._tx, domain)
 
     def operator_totals(self, domain: str, tier: Tier = Tier.HOST) -> Mapping[str, RuleHits]:
         """What the operator's rules decided on a tier, by rule id."""
@@ -151,9 +157,11 @@ class Hits:
         )
         return {row.rule_id: row.created for row in self._tx.read(query)}
 
-    def _current_numbers(self, tenant: int) -> dict[str, int]:
-        """The numbers of a tenant's current rules, in the list's order."""
+    def _current_numbers(self, tenant: int, only: Sequence[str] | None = None) -> dict[str, int]:
+        """The numbers of a tenant's current rules, or of `only` some of them, in the list's order."""
         current = (acl_rules.c.tenant == tenant) & acl_rules.c.until_version.is_(None)
+        if only is not None:
+            current &= acl_rules.c.rule_id.in_(only)
         query = select(acl_rules.c.rule_id, acl_rules.c.number).where(current).order_by(acl_rules.c.order_key)
         return {row.rule_id: row.number for row in self._tx.read(query)}
 

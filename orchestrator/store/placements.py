@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, bindparam, delete, select
+from sqlalchemy import Row, bindparam, delete, func, select
 
 from orchestrator.errors import NotFound
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Verdict, Wish
@@ -114,6 +114,11 @@ class Placements:
         """Whether a domain's chooser wants any rule lifted."""
         chosen = (placements.c.domain == domain) & placements.c.chosen.is_not(None)
         return self._tx.read(select(placements.c.rule_id).where(chosen).limit(1)).first() is not None
+
+    def how_many_lifted(self, domain: str) -> int:
+        """How many rules of a domain stand above their lists."""
+        mine = (placements.c.domain == domain) & placements.c.lifted.is_not(None)
+        return int(self._tx.read(select(func.count()).select_from(placements).where(mine)).scalar_one())
 
     def lifted_of(self, tenant: str) -> Mapping[RuleId, dt.datetime]:
         """The rules of a tenant that stand above its list, and since when. Raises NotFound."""

@@ -16,7 +16,7 @@ from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.formats.native import acl_from_json, rule_from_json
 from orchestrator.program.countframes import CountFrame, Loss, Note, encode_frames
 from orchestrator.program.counts import summed
 from orchestrator.program.program import Program, Tier
@@ -152,6 +152,40 @@ def test_history_tells_when(site: Site, admin: Client, service: Served) -> None:
     assert admin.hit_history(site.tenant, "moments", since=later)[0].history == ()
 
 
+def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, admin: Client) -> None:
+    deny = {"id": "d22", "action": "deny", "protocol": "tcp", "destination_ports": 22}
+    admin.insert_rule(site.tenant, rule_from_json(deny), position=0)
+    program = site.enforcer.watch_program(site.domain)
+    assert isinstance(program, Program)
+    kinds = (Kind.RULE, Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN)
+    site.cookies = sorted(
+        {row.cookie for row in program.flows.rows() if (row.cookie >> 48 & 0xF) in [each.value for each in kinds]}
+    )
+    site.claim("host1")
+    site.count("host1", *range(1, len(site.cookies) + 1))
+    everything = admin.hits(site.tenant)
+    of_rule = {each.rule: each.packets for each in everything.rules}
+    found = admin.hit_summary(site.tenant, top=2)
+    ends = everything.egress_default.packets + everything.ingress_return.packets + everything.egress_return.packets
+    assert found.permitted == of_rule["p80"] + of_rule["p443"] + ends
+    assert found.denied == of_rule["d22"] + everything.ingress_default.packets
+    assert (found.rules, found.unused) == (3, 0)
+    assert found.busiest == tuple(sorted(of_rule.items(), key=lambda item: -item[1])[:2])
+    assert sum(each.permitted for each in found.history) == found.permitted
+    assert sum(each.denied for each in found.history) == found.denied
+    later = service.clock() + dt.timedelta(hours=1)
+    assert admin.hit_summary(site.tenant, since=later).history == ()
+    with pytest.raises(NotFound):
+        admin.hit_summary("nobody")
+
+
+def test_hits_of_some_rules_are_those_among_all(site: Site, admin: Client) -> None:
+    site.claim("host1")
+    site.count("host1", 3, 1)
+    assert {name: each.packets for name, each in admin.hits_of(site.tenant, ["p443", "gone"]).items()} == {"p443": 1}
+    assert admin.hits_of(site.tenant, ["p80", "p443"]).keys() == {"p80", "p443"}
+
+
 def test_tenants_see_their_own_and_operators_all(service: Served, site: Site, admin: Client) -> None:
     site.claim("host1")
     site.count("host1", 3, 1)
@@ -180,6 +214,23 @@ def test_a_rule_is_unused_only_when_it_was_watched_long_enough(service: Served, 
     assert (found.never, found.idle, found.too_young) == (0.5, 1.0, 0)
     assert all(each.watched_s >= 7200 for each in found.items)
     assert [(each.kind, each.entries, each.within_s) for each in found.lapses] == [("unread", 7, 1.5)]
+
+
+def test_metrics_have_a_domains_sums_and_name_no_tenant(service: Served, site: Site, admin: Client) -> None:
+    site.claim("host1")
+    site.count("host1", 3, 1)
+    rules = f'by="rule",domain="{site.domain}",tier="host"'
+
+    def text() -> str:
+        with service.http() as http:
+            return http.get("/metrics").text
+
+    assert f"aclflow_counted_packets_total{{{rules}}} 4.0" in text()
+    assert f"aclflow_counted_octets_total{{{rules}}} 400.0" in text()
+    assert f'aclflow_lifted_rules{{domain="{site.domain}"}} 0.0' in text()
+    assert f'"{site.tenant}"' not in text()
+    admin.delete_tenant(site.tenant)
+    assert f"aclflow_counted_packets_total{{{rules}}} 4.0" in text(), "what is forgotten is no beginning anew"
 
 
 def test_tiers_are_told_apart(site: Site, admin: Client) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from orchestrator.bench import suites
@@ -15,11 +13,6 @@ from orchestrator.policy.model import Action
 def test_a_suite_that_is_none_is_refused_with_those_that_are() -> None:
     with pytest.raises(BadInput, match="control-plane"):
         suites.run("nothing")
-
-
-def test_an_inventory_is_refused_where_it_would_be_ignored() -> None:
-    with pytest.raises(BadInput, match="leave the inventory out"):
-        suites.run("control-plane", inventory=Path("hosts.yaml"))
 
 
 def test_the_measured_rules_are_the_same_every_time_and_varied() -> None:

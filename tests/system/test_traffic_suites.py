@@ -15,6 +15,7 @@ from orchestrator.bench.acl_size.sizes import Sizes as AclSizes
 from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.fw_vnf.sizes import Sizes as FwVnfSizes
 from orchestrator.bench.ground import PREFIX
+from orchestrator.bench.packet_log import suite as packet_log
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.promotion.sizes import Sizes as PromotionSizes
 from orchestrator.bench.results import Results
@@ -45,6 +46,14 @@ def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
     lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))
     assert 0 < lifted <= 3 / LOAD.connections
     assert unlifted > 2 * lifted
+    _positive(results)
+
+
+def test_packet_log_measures_beside_both_floods(layout: Layout) -> None:
+    sizes = packet_log.Sizes(rounds=1, seconds=1, rules=RULES, per_s=500, sources=4)
+    results = packet_log.measured(sizes, quiet, layout)
+    assert {"permitted_logged_vs_unlogged_flood", "switch_cpu_logged_vs_unlogged_flood"} <= results.figures.keys()
+    assert results.figures["flood_logged"].median > 250
     _positive(results)
 
 

@@ -14,10 +14,13 @@ _TEN_TIMES = Target(10.0, at_most=False)
 
 
 def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequence[int]) -> None:
-    """Record everything. `pairs` holds the rounds in which only what the headlines need took turns."""
+    """Record everything. `pairs` holds the rounds in which only the shortest and the longest list took turns."""
     results.series += curves.series()
     least, most = min(counts), max(counts)
-    _headlines(results, pairs, least, most)
+    name = str(Way(VNF_ACL))
+    same = ratios(pairs.of(name, most, Metric.PACKETS), pairs.of(name, least, Metric.PACKETS))
+    results.figures[f"vnf_acl_pps_{most}_vs_{least}"] = Figure.of(same, "ratio", _SAME_AT_ANY_SIZE)
+    _against_itself(results, curves, most)
     if curves.of(VNF_ACL_AF_XDP, most, Metric.PACKETS):
         found = ratios(
             curves.of(VNF_ACL_AF_XDP, most, Metric.PACKETS), curves.of(VNF_ACL_AF_XDP, least, Metric.PACKETS)
@@ -29,15 +32,13 @@ def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequen
     _beside_the_paper(results, curves, most)
 
 
-def _headlines(results: Results, pairs: Measured, least: int, most: int) -> None:
-    """The VNF-ACL against itself, and against iptables' last match, each relative to its own speed without rules."""
+def _against_itself(results: Results, curves: Measured, most: int) -> None:
+    """The VNF-ACL against iptables' last match, each relative to its own speed without rules."""
 
     def packets(way: Way, rules: int) -> Sequence[float]:
-        return pairs.of(way.named(rules), rules, Metric.PACKETS)
+        return curves.of(way.named(rules), rules, Metric.PACKETS)
 
     ours, theirs = Way(VNF_ACL), LAST_MATCH
-    same = ratios(packets(ours, most), packets(ours, least))
-    results.figures[f"vnf_acl_pps_{most}_vs_{least}"] = Figure.of(same, "ratio", _SAME_AT_ANY_SIZE)
     kept = {way: ratios(packets(way, most), packets(way, 0)) for way in (ours, theirs)}
     against = Figure.of(ratios(kept[ours], kept[theirs]), "ratio", _TEN_TIMES)
     results.figures[f"vnf_acl_vs_iptables_last_{most}"] = against

@@ -13,7 +13,7 @@ PAPER_COUNTS = (250, 500, *range(1_000, 20_001, 1_000))
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of rules, rounds of everything, further rounds of what the two headline figures need, and the load."""
+    """Numbers of rules, rounds of everything, further pairs of the shortest and the longest list, and the load."""
 
     counts: tuple[int, ...]
     rounds: int

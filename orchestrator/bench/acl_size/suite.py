@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from orchestrator.bench.acl_size.outcome import conclude
 from orchestrator.bench.acl_size.sizes import Sizes
@@ -17,7 +19,6 @@ from orchestrator.bench.acl_size.ways import (
     AF_XDP_WAYS,
     FAMILIES,
     KERNEL_WAYS,
-    LAST_MATCH,
     SWITCH_WAYS,
     VNF_ACL,
     VNF_ACL_AF_XDP,
@@ -28,6 +29,7 @@ from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.gauges import Gauges, Sample
 from orchestrator.bench.traffic.httperf import compiled
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.site import served, site
@@ -36,17 +38,19 @@ from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
 
 
-def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer numbers of rules."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
+    """Measure. `quick` takes fewer rounds of fewer numbers of rules; a `journal` is gone on from."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
     """Measure. Raises Missing where a tool is not installed, Drifted where a list is not enforced."""
     settings = {"rounds": sizes.rounds, "pairs": sizes.pairs, "counts": list(sizes.counts)}
     results = Results("acl-size", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
+    kept = Journal(journal, {"suite": results.suite, **results.settings})
     with site(layout) as place:
-        bench = _Bench(place, sizes, Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes)))
+        gauges, steps = Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes))
+        bench = _Bench(place, sizes, gauges, steps, kept)
         bench.kernel_and_switch()
         bench.af_xdp(results)
     conclude(results, bench.curves, bench.pairs, sizes.counts)
@@ -57,14 +61,13 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
 def _steps(sizes: Sizes) -> int:
     ways = (*KERNEL_WAYS, *SWITCH_WAYS, *AF_XDP_WAYS)
     families = {way.family for way in ways}
-    return sizes.rounds * (len(ways) * len(sizes.counts) + len(families)) + sizes.pairs * len(_headlines(sizes))
+    return sizes.rounds * (len(ways) * len(sizes.counts) + len(families)) + sizes.pairs * 2
 
 
-def _headlines(sizes: Sizes) -> Sequence[tuple[Way, int]]:
-    """What takes turns for the two headline figures, each once."""
+def _pair(sizes: Sizes, turn: int) -> tuple[int, int]:
+    """The two numbers of rules that the headline compares: the one that came second comes first in the next turn."""
     least, most = min(sizes.counts), max(sizes.counts)
-    ours, theirs = Way(VNF_ACL), LAST_MATCH
-    return tuple(dict.fromkeys([(ours, 0), (theirs, 0), (ours, least), (ours, most), (theirs, most)]))
+    return (most, least) if turn % 2 else (least, most)
 
 
 @dataclass(slots=True)
@@ -75,6 +78,7 @@ class _Bench:
     sizes: Sizes
     gauges: Gauges
     steps: Steps
+    journal: Journal
     curves: Measured = field(default_factory=Measured)
     pairs: Measured = field(default_factory=Measured)
 
@@ -87,11 +91,13 @@ class _Bench:
             }
             planes[VNF_ACL] = stack.enter_context(_switch(self.place, Ports.SYSTEM))
             self.curves.join(self._rounds(planes, (*KERNEL_WAYS, *SWITCH_WAYS)))
+            way, plane = Way(VNF_ACL), planes[VNF_ACL]
             for turn in range(self.sizes.pairs):
-                for way, rules in _headlines(self.sizes):
-                    self.steps.next(f"headlines, round {turn + 1} of {self.sizes.pairs}: {way}, {rules} rules")
-                    planes[way.family].load(way.listed(rules))
-                    self.pairs.add(way.named(rules), rules, self.gauges.packets(planes[way.family]))
+                for rules in _pair(self.sizes, turn):
+                    name = f"headline, round {turn + 1} of {self.sizes.pairs}: {way}, {rules} rules"
+                    self.steps.next(name)
+                    sample = self.journal.sample(name, partial(self._steady, plane, way, rules))
+                    self.pairs.add(way.named(rules), rules, sample)
 
     def af_xdp(self, results: Results) -> None:
         """The VNF-ACL on AF_XDP ports, where this machine can do it."""
@@ -108,16 +114,21 @@ class _Bench:
         turns = [(Way(family), 0) for family in planes] + [(way, rules) for rules in self.sizes.counts for way in ways]
         for turn in range(self.sizes.rounds):
             for way, rules in turns:
-                self.steps.next(f"round {turn + 1} of {self.sizes.rounds}: {way.named(rules)}, {rules} rules")
-                plane = planes[way.family]
-                plane.load(way.listed(rules))
-                found.add(way.named(rules), rules, self._sample(plane, way.clients))
+                name = f"round {turn + 1} of {self.sizes.rounds}: {way.named(rules)}, {rules} rules"
+                self.steps.next(name)
+                sample = self.journal.sample(name, partial(self._sample, planes[way.family], way, rules))
+                found.add(way.named(rules), rules, sample)
         return found
 
-    def _sample(self, plane: Plane, clients: Clients) -> Sample:
+    def _steady(self, plane: Plane, way: Way, rules: int) -> Sample:
+        plane.load(way.listed(rules))
+        return self.gauges.steady_packets(plane)
+
+    def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
         """Of many clients only what depends on whose packets they are."""
-        http = self.gauges.requests(plane, clients)
-        if clients is not Clients.ONE:
+        plane.load(way.listed(rules))
+        http = self.gauges.requests(plane, way.clients)
+        if way.clients is not Clients.ONE:
             return http
         return {**http, **self.gauges.packets(plane), **self.gauges.round_trips(plane, Clients.OUTSIDE)}
 
@@ -134,6 +145,8 @@ _NOTES = (
     "requests: httperf in a closed loop, one request a connection, a page of one octet from lighttpd; packets: UDP "
     "datagrams of 1472 octets by iperf3 as fast as it can, counted at the server's interface; round trips: netcat "
     "against a UDP echo",
+    "vnf_acl_pps_*_vs_*: pairs of their own, of which the longer list comes first in every other; after a second that "
+    "does not count the best of three, for what else the machine does only takes away",
     "iptables forwards in the kernel, in the sender's own time; the VNF-ACL is Open vSwitch in user space (the paper's "
     "had the kernel's module), so a family is compared with its own speed without rules",
     "client, firewall and server share this machine's cores: on two of them the rates of a firewall alone cannot be "

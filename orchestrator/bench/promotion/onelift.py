@@ -1,7 +1,7 @@
 """How long it takes to lift one rule among many: from the decision to the switch's barrier.
 
 The clock covers finding the form that changes nothing (hoist), compiling, proving the program's lifted part against the
-policy, and one bundle to the switch with its barrier; not the switch's answer to what it then holds. Each of the
+policy, and one bundle to the switch, with its barrier and with the rows read back that it brought. Each of the
 traffic's rules is lifted in turn, alone, and taken down again. What a list's first lift finds out about the list is
 kept for later ones, so the first one is told apart.
 """

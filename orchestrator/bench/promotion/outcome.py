@@ -77,5 +77,6 @@ def _upcalls(results: Results, values: Measured, rules: int) -> None:
         results.figures[f"upcalls_per_connection_{ending}"] = Figure.of(worst, "1", target)
     neighbours = Way(SYSTEM, clients=Clients.NEIGHBOURS)
     for ending, way in (("lifted", neighbours.with_lift()), ("unlifted", neighbours)):
-        figure = Figure.of(values.of(str(way), rules, Metric.UPCALLS), "1")
-        results.figures[f"upcalls_per_connection_{ending}_inside_neighbours_tenants"] = figure
+        name = f"upcalls_per_connection_{ending}_inside_neighbours_tenants"
+        results.figures[name] = Figure.of(values.of(str(way), rules, Metric.UPCALLS), "1")
+        results.figures[f"{name}_later"] = Figure.of(values.of(str(way), rules, Metric.LATER_UPCALLS), "1")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from orchestrator.bench import flow_cache
 from orchestrator.bench.progress import Progress, Steps
@@ -17,10 +19,11 @@ from orchestrator.bench.promotion.outcome import conclude, lifts
 from orchestrator.bench.promotion.sizes import Sizes
 from orchestrator.bench.promotion.ways import AF_XDP, FIRST_MATCH, LIFTED, SYSTEM, Way, besides, curves
 from orchestrator.bench.results import Results
-from orchestrator.bench.traffic.addresses import Clients
+from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS, Clients
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.gauges import Gauges, Sample
 from orchestrator.bench.traffic.httperf import compiled
+from orchestrator.bench.traffic.journal import Journal
 from orchestrator.bench.traffic.measured import Measured
 from orchestrator.bench.traffic.planes import KernelPlane, Plane, SwitchPlane
 from orchestrator.bench.traffic.site import served, site
@@ -32,22 +35,23 @@ _Planes = Mapping[tuple[str, bool], Plane]
 """By firewall, and whether it lifts."""
 
 
-def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer numbers of rules."""
-    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
+    """Measure. `quick` takes fewer rounds of fewer numbers of rules; a `journal` is gone on from."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
-def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
+def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
     """Measure. Raises Missing where a tool is not installed, Drifted where a list is not enforced."""
     settings = {"rounds": sizes.rounds, "lifts": sizes.lifts, "counts": list(sizes.counts)}
     results = Results("promotion", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     most = max(sizes.counts)
+    kept = Journal(journal, {"suite": results.suite, **results.settings})
     with site(layout) as place:
-        bench = _Bench(sizes, Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes)))
+        bench = _Bench(sizes, Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes)), kept)
         with ExitStack() as stack:
             kernel = stack.enter_context(served(place, "first"))
             line = stack.enter_context(served(place, "vnf"))
-            vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM))
+            vnf = stack.enter_context(vnf_acl(line, Ports.SYSTEM, neighbours=NEIGHBOURS_PORTS))
             first: _Planes = {(FIRST_MATCH, False): KernelPlane(kernel, Filter.IPTABLES_LEGACY)}
             planes = {**first, **_both(SYSTEM, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))}
             bench.values.join(bench.rounds(planes, _ways()))
@@ -102,6 +106,7 @@ class _Bench:
     sizes: Sizes
     gauges: Gauges
     steps: Steps
+    journal: Journal
     values: Measured = field(default_factory=Measured)
 
     def rounds(self, planes: _Planes, ways: tuple[Sequence[Way], Sequence[Way]]) -> Measured:
@@ -112,15 +117,19 @@ class _Bench:
         turns = [(way, rules) for rules in self.sizes.counts for way in every] + [(way, most) for way in largest]
         for turn in range(self.sizes.rounds):
             for way, rules in turns:
-                self.steps.next(f"round {turn + 1} of {self.sizes.rounds}: {way}, {rules} rules")
+                name = f"round {turn + 1} of {self.sizes.rounds}: {way}, {rules} rules"
+                self.steps.next(name)
                 plane = planes[way.firewall, way.lifted]
-                plane.load(way.listed(rules))
-                found.add(str(way), rules, self._sample(plane, way.clients))
+                found.add(str(way), rules, self.journal.sample(name, partial(self._sample, plane, way, rules)))
         return found
 
-    def _sample(self, plane: Plane, clients: Clients) -> Sample:
+    def _sample(self, plane: Plane, way: Way, rules: int) -> Sample:
         """Of other clients only what depends on whose packets they are."""
+        plane.load(way.listed(rules))
+        clients = way.clients
         http = self.gauges.requests(plane, clients)
+        if clients is Clients.NEIGHBOURS and isinstance(plane, SwitchPlane):
+            return {**http, **self.gauges.later_upcalls(plane, clients)}
         if clients is not Clients.OUTSIDE:
             return http
         return {**http, **self.gauges.packets(plane), **self.gauges.round_trips(plane, clients)}
@@ -135,7 +144,8 @@ _NOTES = (
     "upcalls_per_connection_lifted is of those clients that cause more: many of nobody's, or many of which half are "
     "inside tenants whose endpoints are on other hosts. Where those tenants have endpoints on this very switch "
     "(neighbours), it has to tell answers to them from answers that leave, and keeps a cache entry for each block "
-    "of addresses around an endpoint: a number that does not grow with connections",
-    "lift_one_rule_ms: from the decision to the barrier of the switch's bundle, with hoist, compiler and proof; "
-    "the traffic's four rules in turn, each alone, after the list's first lift",
+    "of addresses around an endpoint: a number that does not grow with connections, so as many further clients "
+    "(..._later) find nearly all of them there",
+    "lift_one_rule_ms: from the decision to the barrier behind the switch's bundle and what is read back of it, with "
+    "hoist, compiler and proof; the traffic's four rules in turn, each alone, after the list's first lift",
 )

@@ -22,6 +22,7 @@ class Metric(enum.Enum):
     RTT = "round trip in a known flow (ms)"
     FIRST_RTT = "round trip of a new flow (ms)"
     UPCALLS = "upcalls a connection (1)"
+    LATER_UPCALLS = "upcalls a connection of the clients that come next (1)"
     MEGAFLOWS = "megaflows afterwards (1)"
     CPU = "switch CPU a connection (us)"
 
@@ -31,6 +32,8 @@ class Metric(enum.Enum):
 
 
 Sample = Mapping[Metric, float]
+
+_AT_BEST_OF = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +66,26 @@ class Gauges:
         before = plane.vnf.work()
         found = self._http(plane, clients)
         after = plane.vnf.work()
-        each = self.load.connections // self.load.at_once * self.load.at_once
+        each = self._connections
         cost = {Metric.UPCALLS: (after.upcalls - before.upcalls) / each, Metric.MEGAFLOWS: float(plane.vnf.cached())}
         if not plane.vnf.polls:  # a thread that polls is always busy
             cost[Metric.CPU] = (after.cpu_ns - before.cpu_ns) / 1000 / each
         return {**found, **cost}
 
+    def later_upcalls(self, plane: SwitchPlane, clients: Clients) -> Sample:
+        """Upcalls of as many further clients as `requests` had, with the cache as that left it."""
+        before = plane.vnf.work().upcalls
+        self._http(plane, clients, passed=self._connections)
+        return {Metric.LATER_UPCALLS: (plane.vnf.work().upcalls - before) / self._connections}
+
     def packets(self, plane: Plane) -> Sample:
         """iperf3's datagrams that got through."""
         return {Metric.PACKETS: iperf.flood(plane.line, seconds=self.load.seconds).per_s}
+
+    def steady_packets(self, plane: Plane) -> Sample:
+        """The same at its best, some time after the list came: what else the machine does only takes away."""
+        self.packets(plane)
+        return {Metric.PACKETS: max(self.packets(plane)[Metric.PACKETS] for _ in range(_AT_BEST_OF))}
 
     def round_trips(self, plane: Plane, clients: Clients) -> Sample:
         """netcat's median round trips: in a flow that the firewall knows, and in new flows of other clients."""
@@ -81,9 +95,19 @@ class Gauges:
         first = netcat.first_round_trips(plane.line, clients.addresses(self.load.sources))
         return {Metric.RTT: statistics.median(known), Metric.FIRST_RTT: statistics.median(first)}
 
-    def _http(self, plane: Plane, clients: Clients) -> Sample:
+    @property
+    def _connections(self) -> int:
+        """How many there are: every session has the same number."""
+        return self.load.connections // self.load.at_once * self.load.at_once
+
+    def _http(self, plane: Plane, clients: Clients, *, passed: int = 0) -> Sample:
         load = self.load
         found = httperf.requests(
-            plane.line, clients, connections=load.connections, at_once=load.at_once, preload=self.preload
+            plane.line,
+            clients,
+            connections=load.connections,
+            at_once=load.at_once,
+            preload=self.preload,
+            passed=passed,
         )
         return {Metric.REQUESTS: found.per_s, Metric.CONNECTION: found.connection_ms}

@@ -57,12 +57,19 @@ def read(text: str) -> Requests:
     return Requests(replies, replies / found["seconds"], found["connect_ms"], found["connection_ms"])
 
 
-def requests(line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path) -> Requests:
+def requests(
+    line: Line, clients: Clients, *, connections: int, at_once: int, preload: Path, passed: int = 0
+) -> Requests:
     """So many connections with one request each from the line's client. Raises Missing, Refused, Unreachable.
 
-    `preload` is what `compiled` made. Each of the `at_once` sessions issues its share of the connections.
+    `preload` is what `compiled` made. Each of the `at_once` sessions issues its share of the connections. The first so
+    many of the clients are `passed` over.
     """
-    settings = {"LD_PRELOAD": str(preload), "ACLBENCH_SOURCES": str(clients.value)}
+    settings = {
+        "LD_PRELOAD": str(preload),
+        "ACLBENCH_SOURCES": str(clients.value),
+        "ACLBENCH_PASSED": str(passed),
+    }
     text = line.run(
         CLIENT,
         *("httperf", "--server", SERVER_ADDRESS, "--port", str(WEB), "--uri", PAGE, "--http-version=1.0"),

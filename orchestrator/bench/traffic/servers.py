@@ -26,7 +26,7 @@ def start(line: Line) -> None:
     ports = (str(ECHO), str(UNSERVED))
     line.start(SERVER, sys.executable, "-m", "orchestrator.bench.traffic.echo", SERVER_ADDRESS, *ports)
     for port in (WEB, THROUGHPUT):
-        line.inside(SERVER, partial(_until_listening, port))
+        line.inside(SERVER, partial(until_listening, port))
 
 
 def _web_settings(line: Line) -> str:
@@ -45,7 +45,8 @@ def _web_settings(line: Line) -> str:
     return str(settings)
 
 
-def _until_listening(port: int) -> None:
+def until_listening(port: int) -> None:
+    """Wait until a server answers on a port. Called in its namespace. Raises Unreachable."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as caller:

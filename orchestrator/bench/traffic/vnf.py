@@ -9,14 +9,14 @@ from __future__ import annotations
 import enum
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orchestrator.bench.ground import connected
-from orchestrator.bench.traffic.addresses import NEIGHBOURS_PORTS
 from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.enforce import gap
+from orchestrator.enforce.changing import FEW_ROWS, finish
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -75,8 +75,16 @@ class VnfAcl:
         self.forget()
 
     def change(self, delta: Delta, program: Program) -> None:
-        """Apply a change in one bundle; returns at its barrier."""
-        self._device.apply(delta, gap.stamp_of(program))
+        """Apply a change in one bundle, as the loop does: of a few rows with what they are read back as.
+
+        Returns at the last barrier. Raises Drifted where rows of a few are not what they should be.
+        """
+        if len(delta.removed) + len(delta.added) > FEW_ROWS:
+            self._device.apply(delta, gap.stamp_of(program))
+            return
+        changed = finish(self._device.change(delta, gap.stamp_of(program)))
+        if set(changed.found) != set(changed.wanted):
+            raise Drifted(f"of {len(changed.wanted)} rows that were put in, {len(changed.found)} are read back")
 
     def forget(self) -> None:
         """Empty the switch's cache."""
@@ -93,8 +101,11 @@ class VnfAcl:
 
 
 @contextmanager
-def vnf_acl(line: Line, ports: Ports) -> Iterator[VnfAcl]:
-    """A switch in the middle of a line, connected to us. One at a time. Raises Missing, Refused, Unreachable."""
+def vnf_acl(line: Line, ports: Ports, *, neighbours: Sequence[str] = ()) -> Iterator[VnfAcl]:
+    """A switch in the middle of a line, connected to us. One at a time. Raises Missing, Refused, Unreachable.
+
+    `neighbours` are further ports that it has, with nobody behind: each is one more that the switch looks after.
+    """
     folder, logs = line.layout.run_dir / f"{line.name}-ovs", line.layout.logs / f"{line.name}-ovs"
     logs.mkdir()
     switch = OpenVSwitch(folder, line.namespace(MIDDLE), mark=line.layout.run_dir, logs=logs)
@@ -103,7 +114,7 @@ def vnf_acl(line: Line, ports: Ports) -> Iterator[VnfAcl]:
     running = [switch.start_database()]
     try:
         running.append(switch.start_switch())
-        _build(switch, ports)
+        _build(switch, ports, neighbours)
         with connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=LEFT)
             if not device.claim(1):
@@ -134,14 +145,14 @@ def _number(pattern: str, text: str) -> int:
     return int(match[1])
 
 
-def _build(switch: OpenVSwitch, ports: Ports) -> None:
+def _build(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
     if ports is Ports.AF_XDP:
         switch.vsctl("set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={_POLLING_CORES}")
     switch.vsctl(
         *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
         *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}", "other_config:disable-in-band=true"),
     )
-    for port in NEIGHBOURS_PORTS:
+    for port in neighbours:
         switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, "type=internal")
     for port in (LEFT, RIGHT):
         switch.vsctl("add-port", _BRIDGE, port, "--", "set", "interface", port, f"type={ports.value}")

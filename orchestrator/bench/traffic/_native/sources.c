@@ -3,7 +3,8 @@
  * Loaded before the C library (LD_PRELOAD), it binds each socket to the next address of a block just before the program
  * connects it; the kernel still chooses the port. ACLBENCH_SOURCES names the block as ADDRESS/LENGTH, and the block must
  * be local to the namespace. Successive connections take even addresses far from each other, and each once before any
- * comes again: the step is odd, so it goes round the whole block (`addresses.py` counts alike).
+ * comes again: the step is odd, so it goes round the whole block (`addresses.py` counts alike). ACLBENCH_PASSED says how
+ * many of them others took before.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,7 +28,7 @@ static uint32_t block, hosts, turn;
 
 __attribute__((constructor)) static void read_block(void)
 {
-    const char *text = getenv("ACLBENCH_SOURCES");
+    const char *text = getenv("ACLBENCH_SOURCES"), *passed = getenv("ACLBENCH_PASSED");
     char address[INET_ADDRSTRLEN];
     unsigned length;
     struct in_addr parsed;
@@ -40,6 +41,7 @@ __attribute__((constructor)) static void read_block(void)
     }
     hosts = length == 32 ? 0 : UINT32_MAX >> length;
     block = ntohl(parsed.s_addr) & ~hosts;
+    turn = passed == NULL ? 0 : (uint32_t)strtoul(passed, NULL, 10);
 }
 
 int connect(int socket, const struct sockaddr *address, socklen_t size)
