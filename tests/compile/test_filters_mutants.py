@@ -62,6 +62,14 @@ def shifted_comments(self: FilterList) -> Any:
     return [line._replace(comment=other.comment) for line, other in zip(found, found[1:] + found[:1], strict=True)]
 
 
+def silent_lines(self: FilterList) -> Any:
+    return _lines(self.silent_permits())
+
+
+def reports_always(self: Any, line: Line) -> str:
+    return _verdict(replace(self, counted=True), line)
+
+
 def swapped_directions(tenant: Any, returns: Any) -> tuple[FilterList, FilterList]:
     egress, ingress = _tenant_lists(tenant, returns)
     return (
@@ -99,7 +107,7 @@ def without_flags(line: Line, family: Any, cut: Any) -> list[str]:
 
 _lines, _rows, _tenant_lists = FilterList.lines, FilterList.rows, filterlists.tenant_lists
 _interval, _conditions, _shape_of = words.interval, words.conditions, plan.shape_of
-_up_to_certain = plan._Planner._up_to_certain
+_up_to_certain, _verdict = plan._Planner._up_to_certain, write.PlanWriter._verdict
 
 BOTH: list[tuple[str, Any, str, Any]] = [
     ("reversed order", FilterList, "lines", reversed_lines),
@@ -107,6 +115,7 @@ BOTH: list[tuple[str, Any, str, Any]] = [
     ("fragments not looked at", FilterList, "rows", fragments_not_looked_at),
     ("shifted comments", FilterList, "lines", shifted_comments),
     ("swapped directions", filterlists, "tenant_lists", swapped_directions),
+    ("whoever permits does not report", FilterList, "lines", silent_lines),
     ("a default that permits", filterlists, "tenant_lists", defaults_that_permit),
 ]
 IPTABLES: list[tuple[str, Any, str, Any]] = [
@@ -121,7 +130,8 @@ NFTABLES: list[tuple[str, Any, str, Any]] = [
     ("a mask one bit short", plan, "shape_of", wider_shape),
     ("certain rows left out", plan._Planner, "_up_to_certain", nobody_is_certain),
     ("flags not looked at", words, "conditions", without_flags),
-    ("deny permits", write, "_verdict", lambda line: "accept"),
+    ("deny permits", write.PlanWriter, "_verdict", lambda self, line: "accept"),
+    ("the operator's rules report twice", write.PlanWriter, "_verdict", reports_always),
     ("swapped sides", script, "_HOOKS", {s: (*h[:2], "daddr" if h[2] == "saddr" else "saddr")
                                           for s, h in script._HOOKS.items()}),
 ]  # fmt: skip
