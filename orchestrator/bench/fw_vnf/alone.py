@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.bench.fw_vnf.lists import filter_text
 from orchestrator.bench.fw_vnf.sizes import MEGABIT
@@ -12,6 +13,7 @@ from orchestrator.bench.traffic import filters, iperf
 from orchestrator.bench.traffic.addresses import THROUGHPUT
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.line import SERVER, Line
+from orchestrator.bench.traffic.servers import until_listening
 from orchestrator.lab.layout import Layout
 
 
@@ -29,6 +31,7 @@ def alone(layout: Layout) -> Iterator[Line]:
     """A line whose middle is the firewall, and whose server receives."""
     with Line(layout, "alone") as line:
         line.start(SERVER, "iperf3", "--server", "--port", str(THROUGHPUT))
+        line.inside(SERVER, partial(until_listening, THROUGHPUT))
         yield line
 
 

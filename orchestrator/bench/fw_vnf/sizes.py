@@ -27,8 +27,8 @@ class Sizes:
     @classmethod
     def quick(cls) -> Self:
         return cls(
-            rules=(0, 500, 2000), octets=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 3, 5), cap=10,
-            offered=(10, 50), rounds=3, seconds=2,
+            rules=(0, 500, 2000), octets=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 3, 5), cap=6,
+            offered=(6, 30), rounds=3, seconds=2,
         )  # fmt: skip
 
     @classmethod

@@ -13,6 +13,7 @@ from orchestrator.bench.fw_vnf.yard import STREAMS, yard
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.site import site
+from orchestrator.lab import processes
 from orchestrator.lab.layout import Layout
 
 _OVER = 1.6
@@ -73,7 +74,8 @@ def _notes(sizes: Sizes) -> list[str]:
         "paper's, on another machine, lost packets; so transmission falls with the rules here, and with it reception",
         f"several VNFs: each link is capped at {sizes.cap} Mb/s (tbf), for two cores cannot run five firewalls beside "
         f"generators and receivers; with {max(sizes.rules)} rules; so five against one tests how well traffic is "
-        f"spread. As many generators as VNFs, {STREAMS} flows each; at saturation {_OVER} times the caps is offered",
+        f"spread. As many generators as VNFs, {STREAMS} flows each; at saturation {_OVER} times the caps is offered; "
+        f"the switch goes before all others on the processors (priority {processes.FIRST})",
         "capacity: times of a packet fitted to the medians by rules and size; its error is the 90th percentile of "
         "predicting each measurement from the others",
     ]

@@ -27,6 +27,7 @@ from orchestrator.bench.ground import connected
 from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHPUT, Clients
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.iperf import received
+from orchestrator.bench.traffic.servers import until_listening
 from orchestrator.compile.pipeline import GATEWAY_MAC
 from orchestrator.compile.spread import Member, Side, Spread, spread_program
 from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
@@ -196,6 +197,7 @@ def _switch(layout: Layout, ports: Sequence[str]) -> Iterator[OpenVSwitch]:
     running = [switch.start_database()]
     try:
         running.append(switch.start_switch())
+        processes.put_first(running[-1])
         switch.vsctl(
             *("add-br", _BRIDGE, "--", "set", "bridge", _BRIDGE, "datapath_type=netdev", "fail_mode=secure"),
             *("protocols=OpenFlow15", f"other_config:datapath-id={_DATAPATH:016x}"),
@@ -246,6 +248,8 @@ def _listening(layout: Layout, how_many: int) -> Iterator[None]:
         for number in range(how_many)
     ]
     try:
+        for number in range(how_many):
+            namespaces.inside(layout.namespace(RECEIVERS), partial(until_listening, THROUGHPUT + number))
         yield
     finally:
         processes.stop(running)
