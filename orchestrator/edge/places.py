@@ -7,6 +7,7 @@ and groups are what is placed (`placement/servers.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -41,12 +42,16 @@ def groups(allocations: Iterable[Allocation]) -> tuple[tuple[int, ...], ...]:
 
 
 def settled(
-    allocations: Sequence[Allocation], servers: Mapping[int, bool], before: Places, rules: Mapping[int, int]
+    allocations: Sequence[Allocation],
+    servers: Mapping[int, bool],
+    before: Places,
+    rules: Mapping[int, int],
+    traffic: Mapping[int, float] = MappingProxyType({}),
 ) -> Places:
     """Places for all who own something: as `before` where that can be, for a tenant that moves costs two servers work.
 
     `servers` are those that there are, and whether they may get tenants: one that may not keeps what it has. `rules`
-    counts each tenant's. Where nobody serves nobody is placed.
+    counts each tenant's, `traffic` is its packets a second. Where nobody serves nobody is placed.
     """
     chunks = _chunks(allocations)
     kept: dict[int, int] = {}
@@ -59,8 +64,11 @@ def settled(
             kept |= dict.fromkeys(group, here)
             continue
         key = str(group[0])
-        weight = sum(rules.get(tenant, 0) for tenant in group), sum(chunks.get(tenant, 0) for tenant in group)
-        loads[key] = Load(rules=weight[0], chunks=weight[1])
+        loads[key] = Load(
+            rules=sum(rules.get(tenant, 0) for tenant in group),
+            traffic_pps=sum(traffic.get(tenant, 0.0) for tenant in group),
+            chunks=sum(chunks.get(tenant, 0) for tenant in group),
+        )
         if here is not None:
             known[key] = str(here)
     serving = [Server(str(number)) for number, may in sorted(servers.items()) if may]

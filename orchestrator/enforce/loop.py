@@ -18,6 +18,7 @@ import structlog
 from orchestrator.enforce import gap, writing
 from orchestrator.enforce.changing import Work, finish
 from orchestrator.enforce.counting import Counting
+from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.standing import (
     NEVER,
     Act,
@@ -287,7 +288,8 @@ class Loop:
                 text = gap.Mismatch(len(change.added), len(change.removed), not rows).text
                 self._tell(replace(self._point, state=PointState.DRIFTED, error=text))
             clock.lap("plan")
-            self._write(change, goal.program, device, clock)
+            unknown = device.counter_keys(change.removed) is None  # which begin anew: what all had counted is kept
+            self._write(change, goal.program, device, clock, device.hits() if unknown else None)
         self._told = None  # said again although nothing is new: a sign of life, and a remedy for reports gone astray
         self._reached(standing, goal.program, clock, observe_at=self._later(began, self._timing.observe_every_s))
 
@@ -303,13 +305,16 @@ class Loop:
             clock.add("copy", max(0.0, self._clock() - goal.arrived_at))
         return clock
 
-    def _write(self, change: Delta, program: Program, device: Device, clock: StageClock) -> None:
-        """Apply, and read back what was touched. Raises Drifted when that is not what was meant."""
+    def _write(
+        self, change: Delta, program: Program, device: Device, clock: StageClock, last: Hits | None = None
+    ) -> None:
+        """Apply, and read back what was touched; `last`: the counters, if they were read right before. Raises Drifted
+        when what is there is not what was meant."""
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
         writing.applied(device, change, program, clock)
-        self._counting.changed(self._host, lambda: writing.recounted(device, change, None))
+        self._counting.changed(self._host, lambda: writing.recounted(device, change, last))
         self._log.debug("device.written", generation=program.generation, rows=rows, took_s=clock.seconds)
 
     def _reached(self, standing: Standing, program: Program, clock: StageClock, **changes: object) -> None:

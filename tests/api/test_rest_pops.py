@@ -10,7 +10,10 @@ from served import Served
 
 from orchestrator.client import Client, Host
 from orchestrator.errors import BadInput, Conflict, NotFound, TooLarge
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Family, Prefix, parse_address
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Endpoint, Packet, TenantId
+from orchestrator.policy.protocols import TCP
 
 
 class Site(NamedTuple):
@@ -100,6 +103,34 @@ def test_traffic_and_heavy_hitters_are_told(admin: Client, site: Site) -> None:
     assert seen["servers"]["fs1"]["tenants"] == [tenant]
     assert seen["tenants"][tenant]["bypass_share"] is None
     assert admin.choose_heavy_hitters(pop)["chosen"] == []
+
+
+def test_a_trace_tells_at_which_tier_a_packet_is_settled(admin: Client, site: Site, service: Served) -> None:
+    domain, tenant, pop = site
+    inside = admin.tenant(tenant).prefixes[0].network + 5
+    rules = [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80}]
+    admin.put_acl(tenant, acl_from_json({"rules": rules}))
+    outside = parse_address("192.0.2.7")[1]
+
+    def seen(client: Client, source: int, port: int, flags: int = 2) -> tuple[str, str, str | None]:
+        packet = Packet(Family.IPV4, source, inside, TCP, 40000, port, tcp_flags=flags)
+        found = client.trace(tenant, packet)
+        return found.action, found.tier, found.server
+
+    assert seen(admin, outside, 81) == ("deny", "host", None)  # nobody stands before the hosts
+    admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    assert seen(admin, outside, 81) == ("deny", "server", "fs1")
+    assert seen(admin, outside, 80) == ("permit", "host", None)
+    assert seen(admin, inside + 1, 81) == ("deny", "host", None)  # from inside it meets no server
+    _, token = admin.create_token("reader", tenant=tenant)
+    with service.client(token) as reader:
+        assert seen(reader, outside, 81) == ("deny", "server", None)
+    endpoint = Endpoint(f"{tenant}-1", TenantId(tenant), "tap1", 0x0A0000000001, (Prefix(Family.IPV4, inside, 32),))
+    admin.put_endpoint(domain, endpoint)
+    packet = Packet(Family.IPV4, outside, inside, TCP, 40000, 80, tcp_flags=2)
+    assert not admin.trace(tenant, packet).lifted
+    admin.wish(domain, tenant, "web", "pinned")
+    assert admin.trace(tenant, packet).lifted
 
 
 def test_only_administrators_see_pops(admin: Client, site: Site, service: Served) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.edgeheavy import TO_WAN
 from orchestrator.compile.edgepipeline import EdgeTable
+from orchestrator.control import edges
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.edgemetrics import EdgeMetrics
@@ -19,6 +21,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.poptraffic import pop_traffic
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
+from orchestrator.edge.places import Places
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.upkeep import standing_of
 from orchestrator.errors import BadPolicy, Conflict, NotFound, TooLarge
@@ -251,6 +254,27 @@ def test_traffic_tells_the_ways_apart(site: Site) -> None:
     assert traffic.tenants["shop"].bypass_share == 0.75
     assert traffic.tenants["bank"].bypass_share is None
     assert traffic.servers["fs1"].tenants == ("bank", "shop")
+
+
+def test_what_hosts_count_is_a_tenants_traffic_when_it_is_placed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Mapping[int, float]] = []
+    whole = edges.settled
+
+    def noted(*asked: Any) -> Places:
+        seen.append(asked[-1])
+        return whole(*asked)
+
+    monkeypatch.setattr(edges, "settled", noted)
+    with_servers(site, "fs1")
+    counted(site, "web", 5000)
+    with_servers_too = NewServer("fs2", "to-fs2", 0x0AAC1F040002)
+    site.write(lambda unit: unit.pops.add_server("p1", with_servers_too))
+    numbers = {
+        each.id: each.number for each in site.control.read(lambda unit: unit.domains.policy("d1")).policy.tenants
+    }
+    assert seen[0] == {}
+    assert seen[-1][numbers[TenantId("shop")]] > 0
+    assert seen[-1][numbers[TenantId("bank")]] == 0
 
 
 def test_names_ports_and_switches_are_each_ones_own(site: Site) -> None:

@@ -85,8 +85,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def onboarder(store: Store, machine: Fake, writes: int | None = None) -> Onboarder:
-    def invite(unit: Unit, domain: str) -> dict[str, str]:
-        return {"token": f"for {domain}"}
+    def invite(unit: Unit, asked: Onboarding) -> dict[str, str]:
+        return {"token": f"for {asked.switch.domain}"}
 
     return Onboarder(Units(store, writes), Installers(None, machine), invite)
 

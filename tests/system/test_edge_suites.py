@@ -68,6 +68,10 @@ def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
         typed=1,
         spread=50,
         general=50,
+        changes=3,
+        held=50,
+        burst=40,
+        tenants=8,
     )
     results = firewall_server.measured(sizes, quiet, layout)
     assert {
@@ -75,6 +79,8 @@ def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
         "add_one_us_2000",
         "lookup_cpu_2000_vs_200",
         "interval_set_add_one_ms_100",
+        "add_one_rest_ms",
+        "burst_s",
     } <= results.figures.keys()
     assert median(results, "hash_set_of_2000_mbit_s") > 0
     assert ("cpu_per_byte_vs_ipsec" in results.figures) is CHARON.exists()
