@@ -17,8 +17,11 @@ TUNNEL := strongswan-charon strongswan-swanctl libcharon-extra-plugins libstrong
 # A real OpenStack on loopback: the packages with its code, without the daemons' own; a database, and what carries messages.
 CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-common python3-keystone python3-memcache \
          python3-placement python3-pymysql rabbitmq-server uwsgi-core uwsgi-plugin-python3
+# What images are made with, and what boots one and logs in to it.
+IMAGING := debootstrap e2fsprogs grub-common grub-pc-bin qemu-utils sudo
+BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 
-.PHONY: help demo test test-long test-openstack test-ryu test-ansible search lint format bench docs package pictures packages clean
+.PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search lint format bench docs package images pictures packages clean
 
 help:  ## what each target does
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -26,15 +29,15 @@ help:  ## what each target does
 demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
 
-test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 	$(BIN)/pytest -m "system and not long"
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
-test-long: DEBIAN += debootstrap openssh-client
-test-long: packages $(VENV)/.ready .venv-ansible/.ready  ## the tests that take minutes each
+test-long: DEBIAN += $(IMAGING) $(BOOTING)
+test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
 	$(BIN)/pytest -m long
 
 search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each run on others
@@ -44,6 +47,10 @@ test-ansible: DEBIAN += debootstrap openssh-client
 test-ansible: packages $(VENV)/.ready .venv-ansible/.ready  ## the collection: linted, its modules, and a whole site for real
 	cd ansible && ANSIBLE_COLLECTIONS_PATH=../.venv-ansible/collections PATH=$(CURDIR)/.venv-ansible/bin:$$PATH ansible-lint --offline
 	$(BIN)/pytest tests/deployment
+
+deploy-log: DEBIAN += debootstrap openssh-client
+deploy-log: packages $(VENV)/.ready .venv-ansible/.ready  ## the whole site for real, the end of its log into docs/deploy.md
+	$(BIN)/python tests/deployment/record.py
 
 test-openstack: DEBIAN += $(CLOUD)
 test-openstack: packages $(VENV)/.ready  ## fleets in a real Keystone..Heat on loopback; part of `test` with OPENSTACK=1
@@ -80,6 +87,12 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
+images: DEBIAN += $(IMAGING)
+images: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+images: package .venv-images/.ready  ## what a cloud boots, in dist/images; IMAGES=names, TWICE=1 compares two builds, MIRROR=url
+	@PYTHONPATH=vnf-images $(BIN)/python -m imagebuilder $(IMAGES) $(if $(TWICE),--twice) \
+	    $(if $(MIRROR),--mirror $(MIRROR)) $(if $(SECURITY_MIRROR),--security-mirror $(SECURITY_MIRROR))
+
 pictures: DEBIAN += chromium fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
 	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console/test_browser.py tests/console/test_operator_pages.py
@@ -114,5 +127,10 @@ $(VENV)/.ready: requirements.txt setup.cfg setup.py pyproject.toml $(wildcard or
 	ln -sfn $(CURDIR)/ansible .venv-ansible/collections/ansible_collections/aclflow/cloud
 	touch $@
 
+.venv-images/.ready: vnf-images/requirements.txt | packages
+	test -x .venv-images/bin/python || $(PYTHON) -m venv .venv-images
+	.venv-images/bin/pip install --quiet --disable-pip-version-check --requirement vnf-images/requirements.txt
+	touch $@
+
 clean:  ## forget the environments and caches
-	rm -rf $(VENV) .venv-ryu .venv-ansible .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) .venv-ryu .venv-ansible .venv-images .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build *.egg-info
