@@ -31,7 +31,7 @@ from orchestrator.control.serverwindows import NEVER, Windows
 from orchestrator.control.updaterates import UpdateRates
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.policy.model import TenantId
-from orchestrator.policy.prefilter import Share
+from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.store.poprecords import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
@@ -278,6 +278,8 @@ def _share(goal: _Goal, number: int, leaving: Mapping[tuple[int, str], int]) -> 
 
 
 def _peers(pop: Pop, number: int) -> tuple[Peer, ...]:
-    """The other servers."""
+    """The other servers, where packets are handed to them; else servers need not meet."""
+    if pop.settings.misdirect is not Misdirect.REHOME:
+        return ()
     others = [each.number for each in pop.servers if each.number != number and each.state is not ServerState.LOST]
     return tuple(Peer(each, tuple(ipaddress.ip_address(form.format(each)) for form in _MEET)) for each in others)

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.compile import servedtenants
 from orchestrator.compile.cacherows import CLASSIFIER
 from orchestrator.compile.exactpairs import HOSTS4, keys_of
-from orchestrator.compile.servers import Ask, ServerCompiler
+from orchestrator.compile.servers import PEERS, Ask, ServerCompiler
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.manager import ServerManager, key_of
@@ -331,8 +331,11 @@ def test_the_way_of_misdirected_packets_is_a_setting(site: Site, misdirect: Misd
     laid_out = replace(SETTINGS, misdirect=misdirect)
     site.control.write(lambda unit: unit.pops.set_settings("p1", laid_out))
     site.settle()
-    rows = {row.match for row in site.program("fs1").flows.rows() if row.table == 1}
+    flows = [*site.program("fs1").flows.rows()]
+    rows = {row.match for row in flows if row.table == 1}
     assert (b"chain misdirects" in rows) == (misdirect is Misdirect.REHOME)
+    meets = any(row.table == PEERS for row in flows)
+    assert meets == (misdirect is Misdirect.REHOME), "servers that hand over nothing need not meet"
 
 
 async def _watch(site: Site, server: str) -> object:
