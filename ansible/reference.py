@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+_SHARED = "service"
+"""What all modules take."""
 _HEAD = """# The collection aclflow.cloud
 
 Made by `make docs` from what modules, plugins and roles say of themselves; [deploy.md](deploy.md) says how to use them.
@@ -23,8 +25,7 @@ def page() -> str:
     for folder in sorted((HERE / "roles").iterdir()):
         parts += _role(folder)
     parts.append("## Modules\n")
-    shared = yaml.safe_load(_said(HERE / "plugins/doc_fragments/service.py"))["options"]
-    parts += ["All modules take these:\n", _options(shared)]
+    parts += ["All modules take these:\n", _options(_fragment(_SHARED))]
     for file in sorted((HERE / "plugins/modules").glob("*.py")):
         parts += _plugin(file, "###")
     parts.append("## Inventory\n")
@@ -55,8 +56,15 @@ def _plugin(file: Path, mark: str) -> Iterator[str]:
     said = yaml.safe_load(_said(file))
     yield f"{mark} aclflow.cloud.{file.stem}\n"
     yield f"{_plain(said['description'])}\n"
-    yield _options(said["options"])
+    fragments = [name.rpartition(".")[2] for name in said.get("extends_documentation_fragment", ())]
+    own = [_fragment(name) for name in fragments if name != _SHARED]
+    yield _options({name: option for options in (*own, said["options"]) for name, option in options.items()})
     yield f"```yaml\n{_said(file, 'EXAMPLES').strip()}\n```\n"
+
+
+def _fragment(name: str) -> dict[str, Any]:
+    """The options that several modules share."""
+    return dict(yaml.safe_load(_said(HERE / f"plugins/doc_fragments/{name}.py"))["options"])
 
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> str:

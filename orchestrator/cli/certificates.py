@@ -152,7 +152,8 @@ def _tell(made: Authority, place: AuthorityDir, as_json: bool) -> None:
 
 def _put(text: str, out: Path | None) -> None:
     if out is None:
-        say(text.strip())
+        for line in text.strip().splitlines():
+            say(line)
     else:
         write_file(out, text.encode(), 0o644)
 

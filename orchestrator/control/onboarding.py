@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -48,10 +49,11 @@ class Onboarder:
         self,
         units: Units,
         installers: Installers,
-        invite: Callable[[Unit, str], Mapping[str, str]],
+        invite: Callable[[Unit, Onboarding], Mapping[str, Any]],
         look_s: float = LOOK_S,
     ) -> None:
-        """`invite` gives what a machine is told so that its controller can join, in the transaction that it is given.
+        """`invite` gives what must be known so that the machine's controller can join and its switch gets a
+        certificate, in the transaction that it is given.
 
         `look_s`: how often to look for what other processes were asked for, or left.
         """
@@ -113,7 +115,7 @@ class Onboarder:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
         self._tell(asked, f"logging in to {asked.machine.address}")
-        secrets = self._units.write(lambda unit: self._invite(unit, domain)) if asked.controller else {}
+        secrets = self._units.write(lambda unit: self._invite(unit, asked))
         self._installers.of(asked).prepare(asked, secrets, lambda text: self._tell(asked, text))
         generation = self._units.write(lambda unit: _join(unit, asked))
         self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")

@@ -47,8 +47,8 @@ class Tls:
     authority: str
 
 
-HOST_TLS = Tls("/etc/aclflow/tls/key.pem", "/etc/aclflow/tls/certificate.pem", "/etc/aclflow/tls/authority.pem")
-"""Where the role `certificates` puts a machine's files."""
+HOST_TLS = Tls("/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/authority.pem")
+"""Where the role `certificates` puts a machine's files: key and certificate in one."""
 
 
 @dataclass(frozen=True, slots=True)

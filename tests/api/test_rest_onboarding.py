@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from served import Served, served
 
 from orchestrator.client import Client, Host
 from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.identity.requests import new_key, request_of
+from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.settings import load
 
 ASKED = {"name": "host1", "machine": {"address": "local"}, "uplink": "eth1", "controllers": ["tcp:192.0.2.1:6653"]}
@@ -52,6 +55,25 @@ def test_what_is_asked_for_is_under_way_and_fails_with_what_to_change(admin: Cli
 def test_another_machine_needs_ansible(admin: Client, domain: str) -> None:
     admin.onboard(domain, {**ASKED, "name": "host2", "machine": {"address": "192.0.2.12", "user": "debian"}})
     assert "ansible-core" in ended(admin, domain, "host2")
+
+
+def test_ansible_is_told_how_to_ask_for_a_certificate_and_to_join(tmp_path: Path) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text(f'#!/bin/sh\ncp "$2" {tmp_path}/inventory\ncp "${{4#@}}" {tmp_path}/variables\nexit 3\n')
+    program.chmod(0o755)
+    remote = {"machine": {"address": "192.0.2.13"}, "controller": {"address": "192.0.2.1"}, "controllers": []}
+    with served(tmp_path, tls=True, ansible=str(program)) as running, running.client() as admin:
+        admin.create_domain("far")
+        admin.onboard("far", {**ASKED, **remote, "tls": True})
+        assert "ended with 3" in ended(admin, "far", "host1")
+        told = json.loads((tmp_path / "variables").read_text())
+        with running.client(told["aclflow_asking"]["ACLFLOW_TOKEN"]) as playbook:
+            made = playbook.issue_switch("far", "host1", request_of(new_key(), "host1"))
+        assert made.certificate.startswith("-----BEGIN CERTIFICATE")
+        assert Path(told["aclflow_authority_source"]).read_text() == admin.authority()
+        assert EnrolmentToken.parse(told["aclflow_invitation_token"]).pin is not None
+    everybody = json.loads((tmp_path / "inventory").read_text())["all"]
+    assert everybody["vars"]["aclflow_service_host"] in everybody["hosts"]
 
 
 def test_a_host_without_a_machine_is_as_it_always_was(admin: Client, domain: str) -> None:

@@ -59,6 +59,8 @@ def test_a_switch_gets_its_certificate(run: Run, tmp_path: Path) -> None:
     issued = run("certificates", "issue", "pop1", "host1", "--csr", str(asked), "--also", "host2", "--out", str(got))
     assert issued.code == 0, issued.err
     assert read_certificate(got).public_key() == read_key(key).public_key()
+    printed = run("certificates", "issue", "pop1", "host1", "--csr", str(asked)).out
+    assert printed == got.read_text(), "what is printed is PEM, too"
     [listed] = [each for each in run("certificates", "list", "--json").json() if each["name"] == "host1"]
     assert (listed["usage"], listed["valid"]) == ("switch", True)
     assert run("certificates", "revoke", listed["serial"]).code == 0

@@ -1,14 +1,15 @@
 """What lies between machines of a domain: clients outside, tenants' endpoints inside, and a switch that steers.
 
-    alice ─────┐                       ┌── fw1 ──┐                 ┌── host1 ══ web1 (shop)
-               ├─ fabric: to `left` of ┤         ├ `right`: fabric ┤
-    mallory ───┘                       └── fw2 ──┘                 └── host2 ══ db1 (shop)
+    alice ─────┐                             ┌── fw1 ──┐                 ┌── host1 ══ web1 (shop)
+               ├─ fabric: `outside` of edge1 ┤         ├ `right`: fabric ┤
+    mallory ───┘                             └── fw2 ──┘                 └── host2 ══ db1 (shop)
 
-Alice's packets go through fw1, mallory's through fw2. The fabric knows no policy.
+The edge switch says which firewall a packet goes through. The fabric knows no policy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -35,13 +36,15 @@ class Node:
     address: str
     mac: str
     through: str
-    """A client's firewall, an endpoint's host."""
+    """The edge switch of a client, the host of an endpoint."""
 
 
-ALICE = Node("alice", "192.0.2.10", "0a:00:00:00:01:01", "fw1")
-MALLORY = Node("mallory", "192.0.2.66", "0a:00:00:00:01:02", "fw2")
+ALICE = Node("alice", "192.0.2.10", "0a:00:00:00:01:01", "edge1")
+MALLORY = Node("mallory", "192.0.2.66", "0a:00:00:00:01:02", "edge1")
 WEB1 = Node("web1", "198.51.100.10", "0a:00:00:00:02:01", "host1")
 DB1 = Node("db1", "198.51.100.20", "0a:00:00:00:02:02", "host2")
+DB3 = Node("db3", "198.51.100.30", "0a:00:00:00:02:03", "host3")
+"""On the host that is onboarded over REST."""
 CLIENTS, ENDPOINTS = (ALICE, MALLORY), (WEB1, DB1)
 LEFT_MACS = {"fw1": "0a:00:00:00:03:01", "fw2": "0a:00:00:00:03:02"}
 RIGHT_MACS = {"fw1": "0a:00:00:00:04:01", "fw2": "0a:00:00:00:04:02"}
@@ -90,10 +93,12 @@ class Fabric:
         self._plug(f"u-{name}", self._machines[name].namespace, "uplink", None)
 
     def connect_edge(self, name: str) -> None:
-        """Give a machine a port towards the outside and one towards the WAN."""
+        """Give a machine ports towards the outside, the WAN, and each firewall's left leg."""
         inside = self._machines[name].namespace
         self._plug(f"o-{name}", inside, "outside", None)
         self._plug(f"w-{name}", inside, "wan", None)
+        for firewall in LEFT_MACS:
+            self._plug(f"e-{firewall}", inside, f"to-{firewall}", None)
 
     def plug_endpoint(self, node: Node) -> None:
         """Put an endpoint's port on its host's bridge, as a cloud does."""
@@ -108,9 +113,10 @@ class Fabric:
         self._address(node)
         host.run("ovs-vsctl", "--may-exist", "add-port", "br-aclflow", node.name)
 
-    def steer(self) -> None:
-        """Say which way packets go."""
-        self._ovs.ofctl("replace-flows", BRIDGE, "-", text="\n".join(_flows()) + "\n", options=["--bundle"])
+    def steer(self, endpoints: Sequence[Node] = ENDPOINTS) -> None:
+        """Say which way packets go; the hosts of these endpoints are connected."""
+        lines = "\n".join(_flows(endpoints)) + "\n"
+        self._ovs.ofctl("replace-flows", BRIDGE, "-", text=lines, options=["--bundle"])
 
     def _make_node(self, node: Node) -> None:
         run("ip", "netns", "add", self.namespace(node))
@@ -138,23 +144,17 @@ class Fabric:
         self._ovs.vsctl("add-port", BRIDGE, port)
 
 
-def _flows() -> list[str]:
+def _flows(endpoints: Sequence[Node]) -> list[str]:
     lines = ["priority=0,actions=drop"]
-    for client in CLIENTS:
-        firewall = client.through
-        lines += [
-            f'priority=10,in_port="c-{client.name}",ip,actions=set_field:{LEFT_MACS[firewall]}->eth_dst,output:"l-{firewall}"',
-            f'priority=10,in_port="l-{firewall}",ip,nw_dst={client.address},'
-            f'actions=set_field:{client.mac}->eth_dst,output:"c-{client.name}"',
-        ]
-        lines += [
-            f'priority=10,in_port="u-{endpoint.through}",ip,nw_dst={client.address},'
-            f'actions=set_field:{RIGHT_MACS[firewall]}->eth_dst,output:"r-{firewall}"'
-            for endpoint in ENDPOINTS
-        ]
-    for endpoint in ENDPOINTS:
+    cables = {f"c-{client.name}": f"o-{client.through}" for client in CLIENTS}
+    cables |= {f"e-{firewall}": f"l-{firewall}" for firewall in LEFT_MACS}
+    lines += [f'priority=10,in_port="{one}",ip,actions=output:"{other}"' for one, other in cables.items()]
+    ways_in = [f"r-{firewall}" for firewall in LEFT_MACS] + [f"w-{client.through}" for client in CLIENTS]
+    for endpoint in endpoints:
         to_host = f'set_field:{GATEWAY}->eth_src,set_field:{GATEWAY}->eth_dst,output:"u-{endpoint.through}"'
-        sources = [f"r-{client.through}" for client in CLIENTS]
-        sources += [f"u-{other.through}" for other in ENDPOINTS if other is not endpoint]
-        lines += [f'priority=10,in_port="{port}",ip,nw_dst={endpoint.address},actions={to_host}' for port in sources]
+        others = [f"u-{other.through}" for other in endpoints if other is not endpoint]
+        lines += [
+            f'priority=10,in_port="{port}",ip,nw_dst={endpoint.address},actions={to_host}'
+            for port in dict.fromkeys(ways_in + others)
+        ]
     return lines

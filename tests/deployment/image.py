@@ -16,7 +16,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(os.environ.get("ACLFLOW_MACHINES", "/var/tmp/aclflow-machines"))
@@ -36,9 +39,11 @@ MASKED = (
 )
 
 
+@cache
 def base() -> Path:
     """The folder that machines are overlays of, made where it is not there yet."""
-    known = hashlib.sha256(repr((HAS, MAY_INSTALL, SUITE, (ROOT / "requirements.txt").read_text(), _asked())).encode())
+    parts = (HAS, MAY_INSTALL, SUITE, (ROOT / "requirements.txt").read_text(), _asked(), _ansible())
+    known = hashlib.sha256(repr(parts).encode())
     made = KEPT / known.hexdigest()[:16]
     KEPT.mkdir(parents=True, exist_ok=True)
     with _alone(KEPT / "lock"):
@@ -54,6 +59,12 @@ def _asked() -> str:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     return settings["options"]["install_requires"] + settings["options.extras_require"]["console"]
+
+
+def _ansible() -> str:
+    """Ansible as the role `service` installs it on the service's machine."""
+    defaults = yaml.safe_load((ROOT / "ansible/roles/service/defaults/main.yml").read_text())
+    return f"ansible-core=={defaults['aclflow_ansible_core']}"
 
 
 @contextmanager
@@ -79,6 +90,7 @@ def _make(root: Path) -> None:
         "--constraint", str(ROOT / "requirements.txt"), f"{wheel('0.0.0', root.parent)}[console]",
     )  # fmt: skip
     next(wheels.glob("aclflow-*.whl")).unlink()
+    run(sys.executable, "-m", "pip", "--quiet", "wheel", "--wheel-dir", str(wheels), _ansible())
 
 
 def wheel(version: str, folder: Path) -> Path:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import yaml
+from deployment.fabric import LEFT_MACS
 from deployment.image import ROOT, base
 from deployment.machines import Machines
 
 ANSIBLE = ROOT / ".venv-ansible"
 DOMAIN = "pop1"
+PIP = "--no-index --find-links /srv/wheels"
 SERVICE, HOSTS, FIREWALLS, EDGE = "service", ("host1", "host2"), ("fw1", "fw2"), "edge1"
 _CALM = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "ANSIBLE_DEPRECATION_WARNINGS": "0"}
 
@@ -43,6 +46,9 @@ class Ops:
                 "aclflow_edge_uplink": "wan",
                 "aclflow_edge_outside": ["outside"],
                 "aclflow_edge_datapath": "netdev",
+                "aclflow_edge_servers": [
+                    {"name": name, "port": f"to-{name}", "mac": LEFT_MACS[name]} for name in FIREWALLS
+                ],
             },
         }
         common = {
@@ -50,7 +56,8 @@ class Ops:
             "ansible_ssh_private_key_file": str(self._machines.key_file),
             "ansible_python_interpreter": "/usr/bin/python3",
             "aclflow_wheel": str(wheel),
-            "aclflow_pip_arguments": "--no-index --find-links /srv/wheels",
+            "aclflow_pip_arguments": PIP,
+            "aclflow_ssh_key": str(self._machines.key_file),
             "aclflow_domain": DOMAIN,
             **everywhere,
         }
@@ -95,6 +102,21 @@ class Ops:
         said, _ = running.communicate(timeout=1800)
         assert running.returncode == 0, said[-12000:]
         return said
+
+    def cut_off(self, playbook: str, tasks: int, *words: str) -> bool:
+        """Run a playbook and kill it in the middle of its so-manieth task; False where it was done before."""
+        running = self.start(playbook, *words)
+        assert running.stdout is not None
+        said = []
+        with running.stdout:
+            for line in running.stdout:
+                said.append(line)
+                tasks -= line.startswith("TASK")
+                if tasks == 0:
+                    os.killpg(running.pid, signal.SIGKILL)
+                    break
+        assert running.wait(60) == (-signal.SIGKILL if tasks == 0 else 0), "".join(said)[-12000:]
+        return tasks == 0
 
     def follow(self, playbook: str, *words: str) -> list[dict[str, str]]:
         """Run a playbook with the collection's own callback; every task that was done."""

@@ -160,6 +160,24 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are(told: dict[str, set
     assert seen > 40
 
 
+def test_prometheus_takes_them(tmp_path: Path) -> None:
+    """Its own program reads every alert, and every expression of the dashboard."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool, of Debian's package `prometheus`")
+    panels = [{"record": f"panel:{number}", "expr": said} for number, said in enumerate(map(_plain, expressions()))]
+    shown = tmp_path / "dashboard.yml"
+    shown.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": panels}]}))
+    for file in (ALERTS, shown):
+        done = subprocess.run([promtool, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _plain(expression: str) -> str:
+    """An expression of Grafana's as Prometheus is asked it."""
+    return re.sub(r"\$__\w+", "5m", expression).replace("$", "")
+
+
 def test_every_alert_is_explained() -> None:
     """Each has words of its own, and a line in the table of the operator's page."""
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]

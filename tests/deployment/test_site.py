@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,21 +16,18 @@ from pathlib import Path
 
 import pytest
 from deployment.fabric import ALICE, DB1, ENDPOINTS, SHOP, WEB1, Fabric
+from deployment.guest import RULE, Guest
 from deployment.image import KEPT, wheel
 from deployment.machines import Machines
 from deployment.site import ANSIBLE, DOMAIN, EDGE, FIREWALLS, HOSTS, SERVICE, Ops, changes
 from deployment.traffic import STREAMS, Traffic
 
-from orchestrator.errors import Refused, Unreachable
-from orchestrator.hosts.installer import AnsibleInstaller
-from orchestrator.hosts.request import Machine as Login
-from orchestrator.hosts.request import Onboarding
-from orchestrator.hosts.switch import Datapath, Wanted
-from orchestrator.lab import namespaces
-
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 PREFIX = os.environ.get("ACLFLOW_TEST_PREFIX", "actest-")
+CUT_EVERY = int(os.environ.get("ACLFLOW_CUT_EVERY", "20"))
+"""Runs are killed at every so-manieth task; 1 takes hours."""
+ROLES = ("database", "service", "controller", "console", "ovs_host", "firewall_vnf", "edge")
 OLD, NEW = "0.1.0", "0.1.1"
 MACHINES = (SERVICE, *HOSTS, *FIREWALLS, EDGE)
 RULES = [{"id": "web", "action": "permit", "protocol": "udp", "source": ALICE.address, "destination_ports": "80",
@@ -105,6 +101,25 @@ def site() -> Iterator[Site]:
         machines.close()
 
 
+def _cut_off_everywhere(site: Site, playbook: str, *words: str) -> None:
+    """Runs that are killed at one task after the other, until one comes to its end."""
+    tasks = 1 + CUT_EVERY // 2
+    while site.ops.cut_off(playbook, tasks, *words):
+        tasks += CUT_EVERY
+
+
+def _switches(site: Site) -> dict[str, str]:
+    """The valid certificate of every switch, by name."""
+    issued = json.loads(site.aclflow("certificates", "list", "--json"))
+    return {each["name"]: each["serial"] for each in issued if each["valid"] and each["usage"] == "switch"}
+
+
+def _failed(site: Site, machine: str, *words: str) -> str:
+    """What the task says that fails."""
+    steps = site.ops.follow("site", "--limit", machine, *words)
+    return next(step["message"] for step in steps if step["state"] == "failed")
+
+
 def test_a_dry_run_on_bare_machines_changes_nothing(site: Site) -> None:
     said = site.ops.play("site", "--check", "--diff")
     assert changes(said)[SERVICE] > 0, "it should say what it would do"
@@ -112,7 +127,9 @@ def test_a_dry_run_on_bare_machines_changes_nothing(site: Site) -> None:
         assert site.machines[name].run("ls", "/opt", "/etc/systemd/system").count("aclflow") == 0
 
 
-def test_from_nothing_to_a_running_domain(site: Site) -> None:
+def test_from_nothing_to_a_running_domain_by_runs_that_are_cut_off(site: Site) -> None:
+    for role in ROLES:
+        _cut_off_everywhere(site, "site", "--tags", role)
     site.ops.play("site")
     seen = json.loads(site.aclflow("domain", "show", DOMAIN, "--json"))
     assert {host["name"] for host in seen["hosts"]} == set(HOSTS)
@@ -121,6 +138,15 @@ def test_from_nothing_to_a_running_domain(site: Site) -> None:
     assert {each["name"] for each in firewalls} == set(FIREWALLS)
     (edge,) = json.loads(site.aclflow("pop", "show", DOMAIN, "--json"))["edges"]
     assert (edge["name"], edge["uplink"]) == (EDGE, "wan")
+    issued = json.loads(site.aclflow("certificates", "list", "--json"))
+    valid = {(each["usage"], each["name"]) for each in issued if each["valid"]}
+    assert valid == {("switch", name) for name in (*HOSTS, EDGE)} | {("enforcer", name) for name in FIREWALLS} | {
+        ("controller", name) for name in (SERVICE, EDGE)
+    }, "everybody is known by a certificate of the service's own authority"
+    timers = site.machines[SERVICE].run("systemctl", "is-active", "aclflow-backup.timer")
+    assert timers.strip() == "active"
+    site.machines[SERVICE].run("systemctl", "start", "aclflow-backup.service")
+    assert ".backup" in site.machines[SERVICE].run("ls", "/var/backups/aclflow")
     flows = site.machines[EDGE].run("ovs-ofctl", "-OOpenFlow15", "dump-flows", "br-edge")
     assert flows.count("cookie=0xac3") > 3, "the edge switch holds a program of its tier"
     engine = site.machines[SERVICE].run(
@@ -131,9 +157,10 @@ def test_from_nothing_to_a_running_domain(site: Site) -> None:
     assert site.machines[SERVICE].run("/opt/aclflow/bin/python", "-c", asking).strip() == "200"
 
 
-def test_a_second_run_changes_nothing(site: Site) -> None:
-    said = site.ops.play("site")
-    assert set(changes(said).values()) == {0}, said[-8000:]
+def test_a_second_run_changes_nothing_and_would_change_nothing(site: Site) -> None:
+    for words in ((), ("--check", "--diff")):
+        said = site.ops.play("site", *words)
+        assert changes(said) == dict.fromkeys(MACHINES, 0), said[-8000:]
 
 
 def test_a_tenants_list_is_a_task(site: Site) -> None:
@@ -171,10 +198,19 @@ def test_packets_are_filtered(site: Site) -> None:
 
 
 def test_upgraded_while_packets_flow(site: Site) -> None:
+    """Switches' certificates are made anew by the way."""
     site.ops.describe(site.new)
+    before = _switches(site)
     with Traffic(site.fabric) as traffic:
-        said = site.ops.play("upgrade")
+        said = site.ops.play("upgrade", "-e", "aclflow_certificates_renew_days=800")
+        site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
     _enough(traffic)
+    after = _switches(site)
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    for name in (*HOSTS, EDGE):
+        connected = site.machines[name].run("ovs-vsctl", "--bare", "--columns=is_connected", "list", "controller")
+        assert connected.strip() == "true", f"{name} shows its controller a certificate that is valid"
     assert all(number > 0 for number in changes(said).values())
     for name in MACHINES:
         there = site.machines[name].run("ls", "/opt").split()
@@ -196,12 +232,11 @@ def test_a_host_is_lost_and_replaced_by_runs_that_are_cut_off(site: Site) -> Non
         site.fabric.connect_host("host2")
         machine = site.machines.start("host2")
         machine.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/opt")
-        failed = next(step for step in site.ops.follow("site", "--limit", "host2") if step["state"] == "failed")
-        assert "make room" in failed["message"]
+        assert "make room" in _failed(site, "host2")
+        machine.run("mount", "-o", "remount,size=48m", "/opt")
+        assert "No space left on device" in _failed(site, "host2", "-e", "aclflow_room_mb=1")
         machine.run("umount", "/opt")
-        for tasks in (10, 18, 27, 36):
-            _cut_off(site, tasks)
-        site.ops.play("site", "--limit", "host2")
+        _cut_off_everywhere(site, "site", "--limit", "host2")
         site.fabric.plug_endpoint(DB1)
         site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
     _enough(traffic)
@@ -209,80 +244,23 @@ def test_a_host_is_lost_and_replaced_by_runs_that_are_cut_off(site: Site) -> Non
     assert changes(said)["host2"] == 0
 
 
-def _cut_off(site: Site, tasks: int) -> None:
-    """Run the playbook, and kill it in the middle of a task."""
-    running = site.ops.start("site", "--limit", "host2")
-    assert running.stdout is not None
-    for line in running.stdout:
-        tasks -= line.startswith("TASK")
-        if tasks == 0:
-            break
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait(30)
-    running.stdout.close()
-
-
-def test_a_machine_is_onboarded_over_ansible_and_given_back(site: Site) -> None:
-    """What the service does for `aclflow host add`, with what goes wrong on the way."""
-    site.machines.add("host3")
-    machine = site.machines.start("host3")
-    run_in = f"{PREFIX}ops"
-    asked = Onboarding(
-        Login(machine.address),
-        Wanted(DOMAIN, "host3", "uplink", (f"tcp:{site.machines[SERVICE].address}:6653",), datapath=Datapath.NETDEV),
-    )
-    variables = {"aclflow_wheel": str(site.new), "aclflow_pip_arguments": "--no-index --find-links /srv/wheels"}
-    told: list[str] = []
-    program = str(site.machines.directory / "play")
-    settings = "\n".join(f"export {key}={value!r}" for key, value in site.ops.environment().items())
-    Path(program).write_text(
-        f'#!/bin/bash\n{settings}\nexport ANSIBLE_STDOUT_CALLBACK=aclflow.cloud.steps\nexec ansible-playbook "$@"\n'
-    )
-    Path(program).chmod(0o755)
-    good = AnsibleInstaller(program, site.machines.key_file, variables)
-
-    wrong = site.machines.directory / "wrong"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True)
-    stranger = AnsibleInstaller(program, wrong, variables)
-    with pytest.raises(Unreachable, match="does not take the key"):
-        namespaces.inside(run_in, lambda: stranger.prepare(asked, {}, told.append))
-    nobody = Onboarding(Login("10.77.0.99"), asked.switch)
-    with pytest.raises(Unreachable, match=r"there is no way|does not answer"):
-        namespaces.inside(run_in, lambda: good.prepare(nobody, {}, told.append))
-    with pytest.raises(Refused, match="cannot use the uplink"):
-        namespaces.inside(run_in, lambda: good.prepare(asked, {}, told.append))
-    site.fabric.connect_host("host3")
-    machine.run(
-        "ovs-vsctl",
-        "--if-exists",
-        "del-br",
-        "br-aclflow",
-        "--",
-        "add-br",
-        "br-aclflow",
-        "--",
-        "set",
-        "bridge",
-        "br-aclflow",
-        "datapath_type=netdev",
-    )
-    machine.run("ovs-ofctl", "add-flow", "br-aclflow", "priority=7,actions=drop")
-    with pytest.raises(Refused, match="1 flows of somebody"):
-        namespaces.inside(run_in, lambda: good.prepare(asked, {}, told.append))
-    machine.run("ovs-vsctl", "del-br", "br-aclflow")
-    namespaces.inside(run_in, lambda: good.prepare(asked, {}, told.append))
-    assert any("Configure the switch" in step for step in told)
-    assert machine.run("ovs-vsctl", "get", "bridge", "br-aclflow", "fail_mode").strip() == "secure"
-    told.clear()
-    namespaces.inside(run_in, lambda: good.prepare(asked, {}, told.append))
-    assert told == [], "the second time there is nothing to do"
-    namespaces.inside(run_in, lambda: good.release(asked, told.append))
-    assert machine.run("ovs-vsctl", "list-br").split() == []
+def test_a_machine_is_onboarded_over_rest_and_given_back(site: Site) -> None:
+    """The service logs in with Ansible; what goes wrong on the way is said, and the same call goes on from there."""
+    guest = Guest(site.machines, site.fabric, site.aclflow)
+    guest.is_refused_until_all_is_right()
+    guest.is_added()
+    with Traffic(site.fabric, guest.streams) as traffic:
+        site.module("aclflow_acl", tenant="shop", rules=[*RULES, RULE], wait_s=60)
+        guest.is_given_back()
+    refused, permitted = (traffic.counts[stream].arrived for stream in guest.streams)
+    assert permitted, "it was a host before"
+    assert not refused
+    site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=60)
 
 
 def test_taken_apart_without_a_moment_in_which_packets_pass_unfiltered(site: Site) -> None:
     with Traffic(site.fabric) as traffic:
-        site.ops.play("remove", "-e", "aclflow_remove_data=true")
+        _cut_off_everywhere(site, "remove", "-e", "aclflow_remove_data=true")
     for stream in STREAMS:
         if not stream.permitted:
             assert not traffic.counts[stream].arrived

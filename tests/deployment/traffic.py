@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deployment.fabric import ALICE, DB1, MALLORY, WEB1, Fabric, Node
@@ -47,15 +48,15 @@ class Count:
 class Traffic:
     """Runs within a `with`; `counts` holds what came of it afterwards."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self.counts = {stream: Count() for stream in STREAMS}
+    def __init__(self, fabric: Fabric, streams: Sequence[Stream] = STREAMS) -> None:
+        self.counts = {stream: Count() for stream in streams}
         self._stopping = threading.Event()
         self._quiet = threading.Event()
         senders = [
             threading.Thread(target=self._send, args=(stream, _sender(fabric.namespace(stream.source))))
-            for stream in STREAMS
+            for stream in streams
         ]
-        ends = sorted({(stream.target, stream.port) for stream in STREAMS}, key=lambda end: (end[0].name, end[1]))
+        ends = sorted({(stream.target, stream.port) for stream in streams}, key=lambda end: (end[0].name, end[1]))
         receivers = [
             threading.Thread(target=self._receive, args=(node, port, _listener(fabric.namespace(node), port)))
             for node, port in ends
@@ -93,7 +94,9 @@ class Traffic:
                 count.sent += 1
 
     def _receive(self, node: Node, port: int, receiver: socket.socket) -> None:
-        by_source = {stream.source.name: stream for stream in STREAMS if (stream.target, stream.port) == (node, port)}
+        by_source = {
+            stream.source.name: stream for stream in self.counts if (stream.target, stream.port) == (node, port)
+        }
         with receiver:
             while not self._quiet.is_set():
                 try:

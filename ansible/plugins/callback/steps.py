@@ -38,7 +38,8 @@ class CallbackModule(CallbackBase):
 
     def _say(self, result, state):
         message = "" if state in ("ok", "changed") else _words(result.result)
-        line = {"task": result.task.get_name(), "host": result.host.get_name(), "state": state, "message": message}
+        task = result.task.get_name().rpartition(" : ")[2]  # without its role
+        line = {"task": task, "host": result.host.get_name(), "state": state, "message": message}
         self._display.display(json.dumps(line))
 
 

@@ -7,6 +7,9 @@ class ModuleDocFragment:
     """The service that is asked."""
 
     DOCUMENTATION = r"""
+attributes:
+  check_mode: {support: full, description: Says what would be changed and changes nothing.}
+  diff_mode: {support: full, description: Shows what is there before and after.}
 options:
   url:
     description: Where the service answers, as in V(https://192.0.2.1:8420).

@@ -23,6 +23,10 @@ ARGUMENTS = {
 }
 
 
+_LOOK_S = 2
+"""How often to look whether one of a domain's members holds a generation; for all of them the service itself waits."""
+
+
 class Problem(Exception):
     """An answer that is not a yes: its status (0: there was none) and what the service says."""
 
@@ -94,15 +98,18 @@ class Api:
             if marker is None:
                 return found
 
-    def wait_enforced(self, domain, generation, seconds):
-        """Wait until every host holds a generation. Fails, naming who lags and why."""
+    def wait_enforced(self, domain, generation, seconds, member=None):
+        """Wait until every host holds a generation, or `member` alone. Fails, naming who lags and why."""
         where = path("domains", domain, "generations", generation)
         until = time.monotonic() + seconds
-        state = {"state": "pending", "laggards": []}
-        while state["state"] != "enforced" and (left := until - time.monotonic()) > 0:
-            state, _tag = self.ask("GET", f"{where}?wait=enforced&timeout={left}", timeout=left + self._timeout)
-        if state["state"] != "enforced":
-            lagging = ", ".join(map(_lagging, state["laggards"]))
+        laggards = None
+        while laggards != [] and (left := until - time.monotonic()) > 0:
+            held_s = left if member is None else min(left, _LOOK_S)
+            state, _tag = self.ask("GET", f"{where}?wait=enforced&timeout={held_s}", timeout=held_s + self._timeout)
+            lagging = [] if state["state"] == "enforced" else state["laggards"]
+            laggards = [each for each in lagging if member in (None, each["host"])]
+        if laggards != []:
+            lagging = ", ".join(map(_lagging, laggards or ()))
             self._module.fail_json(msg=f"generation {generation} is not enforced after {seconds} s: {lagging}")
 
 

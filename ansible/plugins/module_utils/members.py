@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from ansible_collections.aclflow.cloud.plugins.module_utils import api as service
 from ansible_collections.aclflow.cloud.plugins.module_utils.api import finish, path
+
+ARGUMENTS = dict(
+    service.ARGUMENTS,
+    domain={"type": "str", "required": True},
+    name={"type": "str", "required": True},
+    wait_s={"type": "int", "default": 0},
+    state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+)
 
 
 class Member:
@@ -33,5 +42,5 @@ class Member:
         if before != wanted:
             change()
         generation = api.ask("GET", self._domain)[0]["generation"]
-        api.wait_enforced(module.params["domain"], generation, module.params["wait_s"])
+        api.wait_enforced(module.params["domain"], generation, module.params["wait_s"], module.params["name"])
         finish(module, before, wanted, lambda: None, generation=generation)

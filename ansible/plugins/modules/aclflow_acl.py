@@ -11,9 +11,6 @@ description:
   - The list is checked before it is written; what cannot be enforced is refused with the place of the rule.
 author: [aclflow (@aclflow)]
 extends_documentation_fragment: [aclflow.cloud.service]
-attributes:
-  check_mode: {support: full, description: Has the service review the list, and changes nothing.}
-  diff_mode: {support: full, description: Shows the list before and after.}
 options:
   tenant:
     description: The tenant.

@@ -10,9 +10,6 @@ description:
   - Makes, changes and removes a security domain, and the operator's rules that stand above all its tenants.
 author: [aclflow (@aclflow)]
 extends_documentation_fragment: [aclflow.cloud.service]
-attributes:
-  check_mode: {support: full, description: Says what would be changed and changes nothing.}
-  diff_mode: {support: full, description: Shows the domain before and after.}
 options:
   name:
     description: The domain.

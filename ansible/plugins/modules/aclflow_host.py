@@ -10,35 +10,14 @@ description:
   - Brings a host with its switch into a security domain, and takes it out again.
   - The role P(aclflow.cloud.ovs_host#role) configures the switch first; this module is what tells the service.
 author: [aclflow (@aclflow)]
-extends_documentation_fragment: [aclflow.cloud.service]
-attributes:
-  check_mode: {support: full, description: Says what would be changed and changes nothing.}
-  diff_mode: {support: full, description: Shows the host before and after.}
+extends_documentation_fragment: [aclflow.cloud.service, aclflow.cloud.member]
 options:
-  domain:
-    description: The domain.
-    type: str
-    required: true
-  name:
-    description: The host's name.
-    type: str
-    required: true
   datapath_id:
     description: Of its bridge, 16 hexadecimal digits. Needed with O(state=present).
     type: str
   uplink:
     description: The bridge's interface towards the edge. Needed with O(state=present).
     type: str
-  wait_s:
-    description:
-      - How long to wait until the domain's newest generation is enforced everywhere, in seconds; 0 does not wait.
-    type: int
-    default: 0
-  state:
-    description: Whether the host is to belong to the domain.
-    type: str
-    choices: [present, absent]
-    default: present
 """
 
 EXAMPLES = r"""
@@ -61,8 +40,8 @@ generation:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.aclflow.cloud.plugins.module_utils.api import ARGUMENTS, run
-from ansible_collections.aclflow.cloud.plugins.module_utils.members import Member
+from ansible_collections.aclflow.cloud.plugins.module_utils.api import run
+from ansible_collections.aclflow.cloud.plugins.module_utils.members import ARGUMENTS, Member
 
 
 def main():
@@ -70,12 +49,8 @@ def main():
     module = AnsibleModule(
         argument_spec=dict(
             ARGUMENTS,
-            domain={"type": "str", "required": True},
-            name={"type": "str", "required": True},
             datapath_id={"type": "str"},
             uplink={"type": "str"},
-            wait_s={"type": "int", "default": 0},
-            state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         ),
         required_if=[("state", "present", ("datapath_id", "uplink"))],
         supports_check_mode=True,

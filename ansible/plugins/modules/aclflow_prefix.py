@@ -10,9 +10,6 @@ description:
   - Gives prefixes to a tenant and takes them away. Nobody else can own an address of a tenant.
 author: [aclflow (@aclflow)]
 extends_documentation_fragment: [aclflow.cloud.service]
-attributes:
-  check_mode: {support: full, description: Says what would be changed and changes nothing.}
-  diff_mode: {support: full, description: Shows what the tenant owns before and after.}
 options:
   tenant:
     description: The tenant.
