@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
 
@@ -15,6 +15,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ValidationError
 
 from api.problems import Unconditional, bad_input
+from api.reviews import Reviews
 from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
@@ -56,6 +57,7 @@ class Services:
     review_limit_s: float
     heartbeat_s: float
     expiry_lead: dt.timedelta
+    reviews: Reviews = field(default_factory=Reviews)
 
 
 async def services(request: Request) -> Services:

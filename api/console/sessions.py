@@ -1,12 +1,14 @@
 """Who is signed in.
 
 A browser is known by a signed cookie; what it may do is the service's token that was entered, which stays in this
-process' memory and is never written anywhere. Signing out, or an hour of `IDLE_S` without a request, forgets it.
+process' memory and is never written anywhere. Signing out, or `IDLE_S` without a request, forgets it. Browsers that
+bring the same token share what is read with it: twenty open dashboards of one team ask the service what one would.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -16,24 +18,49 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from api.console.draft import Draft
 from api.console.reading import Reading
-from orchestrator.client import Client, Token
+from orchestrator.client import AclSeen, Client, Token
 
 IDLE_S = 12 * 3600.0
 COOKIE = "aclflow-console"
 
 
 @dataclass(eq=False)
-class Session:
-    """One browser's session."""
+class Bearer:
+    """A token that was brought: the service as seen with it, and what was read. `browsers` have a session with it."""
 
     client: Client
     who: Token
-    reading: Reading
+    reading: Reading = field(default_factory=Reading)
+    lists: dict[str, AclSeen] = field(default_factory=dict)
+    """By tenant: the list as it was read last."""
+    browsers: int = 0
+
+
+@dataclass(eq=False)
+class Session:
+    """One browser's session."""
+
+    bearer: Bearer
     drafts: dict[str, Draft] = field(default_factory=dict)
     """By tenant: what is not committed yet."""
     zone: dt.tzinfo = dt.UTC
     project: str | None = None
     seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def client(self) -> Client:
+        """The service, as whoever signed in."""
+        return self.bearer.client
+
+    @property
+    def who(self) -> Token:
+        """Whose token it is."""
+        return self.bearer.who
+
+    @property
+    def reading(self) -> Reading:
+        """Reads of the service."""
+        return self.bearer.reading
 
     @property
     def is_admin(self) -> bool:
@@ -52,10 +79,6 @@ class Session:
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return
 
-    def close(self) -> None:
-        """Give the connections back."""
-        self.client.close()
-
 
 class Sessions:
     """Every session of this process, by the browser's secret."""
@@ -65,6 +88,8 @@ class Sessions:
         self._authority = authority
         self._clock = clock
         self._open: dict[str, Session] = {}
+        self._bearers: dict[bytes, Bearer] = {}
+        """By the digest of their token."""
 
     def sign_in(self, token: str) -> str:
         """Begin a session with a token of the service; the browser's secret. Blocks.
@@ -79,7 +104,12 @@ class Sessions:
             raise
         self._forget_idle()
         secret = secrets.token_urlsafe(32)
-        self._open[secret] = Session(client, who, Reading(), project=who.tenant, seen=self._clock())
+        digest = hashlib.sha256(token.strip().encode()).digest()
+        bearer = self._bearers.setdefault(digest, Bearer(client, who))
+        if bearer.client is not client:
+            client.close()
+        bearer.browsers += 1
+        self._open[secret] = Session(bearer, project=who.tenant, seen=self._clock())
         return secret
 
     def of(self, secret: str | None) -> Session | None:
@@ -94,8 +124,12 @@ class Sessions:
     def sign_out(self, secret: str | None) -> None:
         """End a session."""
         session = self._open.pop(secret or "", None)
-        if session is not None:
-            session.close()
+        if session is None:
+            return
+        session.bearer.browsers -= 1
+        if not session.bearer.browsers:
+            self._bearers = {key: each for key, each in self._bearers.items() if each is not session.bearer}
+            session.client.close()
 
     def close(self) -> None:
         """End all."""

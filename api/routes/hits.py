@@ -22,6 +22,7 @@ from api.schemas.hits import (
     RuleHitsBody,
     SortWord,
     StretchBody,
+    SummaryBody,
     TierWord,
     UnusedBody,
     UnusedRule,
@@ -39,6 +40,8 @@ Sort = Annotated[SortWord, Query(description="in the list's order, or most first
 In = Annotated[ResolutionWord | None, Query(description="give the history too, in stretches of this length")]
 Since = Annotated[dt.datetime | None, Query(description="how far the history goes back; an hour by default")]
 IdleSeconds = Annotated[float, Query(ge=0, le=3e9, description="how long nothing may have met a rule that is unused")]
+Top = Annotated[int, Query(ge=0, le=100, description="how many of the busiest rules")]
+OnlyRules = Annotated[list[str] | None, Query(alias="rule", max_length=500, description="only these rules; repeatable")]
 Contains = Annotated[str, Query(max_length=64, description="only tenants and rules whose names contain this")]
 
 _HISTORY = dt.timedelta(hours=1)
@@ -57,6 +60,7 @@ def get_hits(
     sort: Sort = "list",
     resolution: In = None,
     since: Since = None,
+    only: OnlyRules = None,
     limit: Limit = 100,
     marker: NameMarker = None,
 ) -> Response:
@@ -66,7 +70,7 @@ def get_hits(
     """
 
     def work(unit: Unit) -> HitsPage:
-        found = unit.hits.totals(tenant, Tier(tier))
+        found = unit.hits.totals(tenant, Tier(tier), only)
         lifted = unit.placements.lifted_of(tenant)
         ranked = [rule for rule, _ in _ranked(found.rules.items(), lambda item: item[1], sort)]
         names, following = page_after(ranked, limit, marker)
@@ -85,6 +89,26 @@ def get_hits(
             ingress_return=HitsBody.of(found.ingress_return),
             egress_return=HitsBody.of(found.egress_return),
         )
+
+    return answer(services.control.read(work))
+
+
+@router.get("/tenants/{tenant}/acl/hits/summary", response_model=SummaryBody)
+def get_summary(
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    tier: OfTier = "host",
+    resolution: ResolutionWord = "moments",
+    since: Since = None,
+    top: Top = 5,
+) -> Response:
+    """What the whole list decided: packets permitted and denied, in all and over time, and the busiest rules."""
+
+    def work(unit: Unit) -> SummaryBody:
+        wanted = Resolution[resolution.upper()]
+        found = unit.hit_summaries.of(tenant, top=top, resolution=wanted, since=_start(since, unit), tier=Tier(tier))
+        return SummaryBody.of(found, tier)
 
     return answer(services.control.read(work))
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from api.schemas.common import Outgoing
 from orchestrator.store.hitrecords import Lapse, Listed, RuleWatch
+from orchestrator.store.hitsummary import HitSummary
 from orchestrator.store.records import RuleHits
 
 TierWord = Literal["host", "server", "edge"]
@@ -150,3 +151,45 @@ def _members(hits: RuleHits) -> dict[str, Any]:
         "packets_per_s": round(hits.rate_pps, 3),
         "bits_per_s": round(hits.rate_bps, 3),
     }
+
+
+class VerdictStretchBody(Outgoing):
+    """Packets of a stretch of time, by their fate; stretches without any packet are left out."""
+
+    start: dt.datetime
+    permitted: int
+    denied: int
+
+
+class BusyRule(Outgoing):
+    """A rule, and how many packets it decided so far."""
+
+    rule: str
+    packets: int
+
+
+class SummaryBody(Outgoing):
+    """What a whole list decided, its defaults and return traffic among it, in packets."""
+
+    tier: TierWord
+    permitted: int
+    denied: int
+    rules: int
+    unused: int = Field(description="rules that decided nothing so far")
+    busiest: list[BusyRule] = Field(description="the rules that decided most, most first")
+    history: list[VerdictStretchBody]
+
+    @classmethod
+    def of(cls, summary: HitSummary, tier: TierWord) -> SummaryBody:
+        return cls(
+            tier=tier,
+            permitted=summary.permitted,
+            denied=summary.denied,
+            rules=summary.rules,
+            unused=summary.unused,
+            busiest=[BusyRule(rule=rule, packets=packets) for rule, packets in summary.busiest],
+            history=[
+                VerdictStretchBody(start=each.start, permitted=each.permitted, denied=each.denied)
+                for each in summary.history
+            ],
+        )

@@ -108,6 +108,10 @@ class TraceBody(Outgoing):
     action: ActionWord
     steps: list[StepBody]
     rule: RuleDocument | None = Field(description="the rule that decided; null where a default did")
+    tier: Literal["server", "host"] = Field(description="where the packet's fate is settled first")
+    server: str | None = Field(description="for administrators: the firewall server that drops it")
+    lifted: bool = Field(description="the rule is decided ahead of its list")
+    heavy: bool = Field(description="the rule is a heavy hitter: its packets go past the firewall servers")
 
 
 class FindingBody(Outgoing):
@@ -183,6 +187,18 @@ class ReviewBody(Outgoing):
     counts: dict[KindWord, int]
     cost: CostBody
     difference: list[ChangeBody] | None
+
+
+class StandingBody(Outgoing):
+    """What is odd about a list as it is, and what it costs.
+
+    `findings` are the first of each kind; `counts` says how many there are of each.
+    """
+
+    version: int
+    findings: list[FindingBody]
+    counts: dict[KindWord, int]
+    cost: CostBody
 
 
 def _address(text: str, place: str) -> tuple[Family, int]:

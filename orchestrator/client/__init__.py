@@ -12,7 +12,7 @@ is wise.
 from __future__ import annotations
 
 from orchestrator.client.client import Client
-from orchestrator.client.hits import DomainHits, RuleHits, TenantHits, Unused
+from orchestrator.client.hits import DomainHits, HitSummary, RuleHits, TenantHits, Unused
 from orchestrator.client.records import (
     AclSeen,
     AclVersion,
@@ -31,6 +31,7 @@ from orchestrator.client.records import (
     PointReport,
     Review,
     RuleSeen,
+    Standing,
     Step,
     Token,
     Trace,
@@ -55,6 +56,7 @@ __all__ = [
     "Group",
     "GroupToken",
     "Held",
+    "HitSummary",
     "Host",
     "Lagging",
     "Page",
@@ -64,6 +66,7 @@ __all__ = [
     "RuleHits",
     "RuleSeen",
     "Spending",
+    "Standing",
     "Step",
     "Tenant",
     "TenantHits",

@@ -37,6 +37,7 @@ from orchestrator.client.records import (
     PointReport,
     Review,
     RuleSeen,
+    Standing,
     Trace,
     Written,
     endpoint_of,
@@ -62,6 +63,9 @@ from orchestrator.program.wire import (
     decode_program,
     frames,
 )
+
+_LOOKED_AT_S = 120.0
+"""How much longer than others an answer may take that tells what is odd about a list; the service has its own limit."""
 
 
 class Client(
@@ -182,9 +186,15 @@ class Client(
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
         return written(self._service.write("PUT", f"{tenant_path(tenant)}/acl", body=_document(acl), etag=etag))
 
+    def standing(self, tenant: str) -> Standing:
+        """What is odd about the list as it is, and what it costs. Raises TooLarge when that takes too long to tell."""
+        response = self._service.ask("GET", f"{tenant_path(tenant)}/acl/check", held_s=_LOOKED_AT_S)
+        return Standing.of(json_of(response))
+
     def check_acl(self, tenant: str, acl: Acl | bytes) -> Review:
         """A dry run: findings, cost, and the difference to the list as it is. Nothing is changed."""
-        return Review.of(json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/check", body=_document(acl))))
+        path = f"{tenant_path(tenant)}/acl/check"
+        return Review.of(json_of(self._service.ask("POST", path, body=_document(acl), held_s=_LOOKED_AT_S)))
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
         """The list's history, newest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from orchestrator.client.paths import domain_path, tenant_path
@@ -68,6 +69,42 @@ class TenantHits:
     egress_default: RuleHits
     ingress_return: RuleHits
     egress_return: RuleHits
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictStretch:
+    """Packets of a stretch of time, by their fate."""
+
+    start: dt.datetime
+    permitted: int
+    denied: int
+
+    @classmethod
+    def of(cls, body: Json) -> VerdictStretch:
+        return cls(dt.datetime.fromisoformat(body["start"]), body["permitted"], body["denied"])
+
+
+@dataclass(frozen=True, slots=True)
+class HitSummary:
+    """What a whole list decided, in packets; `busiest` are rules with theirs, most first."""
+
+    permitted: int
+    denied: int
+    rules: int
+    unused: int
+    busiest: tuple[tuple[str, int], ...]
+    history: tuple[VerdictStretch, ...]
+
+    @classmethod
+    def of(cls, body: Json) -> HitSummary:
+        return cls(
+            body["permitted"],
+            body["denied"],
+            body["rules"],
+            body["unused"],
+            tuple((each["rule"], each["packets"]) for each in body["busiest"]),
+            tuple(map(VerdictStretch.of, body["history"])),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +176,26 @@ class HitCalls:
             rules += map(RuleHits.of, page["items"])
             ends = {name: RuleHits.of({"rule": name, **page[name]}) for name in _ENDS}
         return TenantHits(tuple(rules), **ends)
+
+    def first_hits(self, tenant: str, sort: str, limit: int, *, tier: str = HOST_TIER) -> TenantHits:
+        """What the `limit` rules (1000 at most) that come first by `sort` decided so far; and the list's ends."""
+        body = self._service.read(f"{tenant_path(tenant)}/acl/hits", tier=tier, sort=sort, limit=limit)
+        ends = {name: RuleHits.of({"rule": name, **body[name]}) for name in _ENDS}
+        return TenantHits(tuple(map(RuleHits.of, body["items"])), **ends)
+
+    def hits_of(self, tenant: str, rules: Iterable[str], *, tier: str = HOST_TIER) -> dict[str, RuleHits]:
+        """What some rules of the current list decided so far (500 at most), by rule; what is no rule is left out."""
+        path = f"{tenant_path(tenant)}/acl/hits"
+        body = self._service.read(path, tier=tier, rule=list(rules), limit=1000)
+        return {item["rule"]: RuleHits.of(item) for item in body["items"]}
+
+    def hit_summary(
+        self, tenant: str, *, resolution: str = "moments", since: dt.datetime | None = None, top: int = 5
+    ) -> HitSummary:
+        """What the whole list decided, in all and over time (the last hour), and its `top` busiest rules."""
+        start = since.isoformat() if since else None
+        path = f"{tenant_path(tenant)}/acl/hits/summary"
+        return HitSummary.of(self._service.read(path, resolution=resolution, since=start, top=top))
 
     def hit_history(
         self, tenant: str, resolution: str, *, since: dt.datetime | None = None, tier: str = HOST_TIER

@@ -124,12 +124,27 @@ class Review:
     """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise."""
 
     findings: tuple[Finding, ...]
+    counts: Mapping[str, int]
     cost: Json
-    difference: Sequence[Json]
+    difference: Sequence[Json] | None
 
     @classmethod
     def of(cls, body: Json) -> Review:
-        return cls(tuple(map(Finding.of, body["findings"])), body["cost"], body["difference"])
+        return cls(tuple(map(Finding.of, body["findings"])), body["counts"], body["cost"], body["difference"])
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is odd about a list as it is: the first findings of each kind and how many there are; what it costs."""
+
+    version: int
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, int]
+    cost: Json
+
+    @classmethod
+    def of(cls, body: Json) -> Standing:
+        return cls(body["version"], tuple(map(Finding.of, body["findings"])), body["counts"], body["cost"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +159,25 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The fate of a packet and how it came about; `rule` is the one that decided, None where a default did."""
+    """The fate of a packet and how it came about; `rule` is the one that decided, None where a default did.
+
+    `tier` (server or host) is where its fate is settled first, `server` which one drops it; `lifted` and `heavy` say
+    how the rule that decides is placed.
+    """
 
     action: str
     steps: tuple[Step, ...]
     rule: Json | None
+    tier: str = "host"
+    server: str | None = None
+    lifted: bool = False
+    heavy: bool = False
 
     @classmethod
     def of(cls, body: Json) -> Trace:
-        return cls(body["action"], tuple(Step(**step) for step in body["steps"]), body["rule"])
+        steps = tuple(Step(**step) for step in body["steps"])
+        placed = {name: body[name] for name in ("tier", "server", "lifted", "heavy")}
+        return cls(body["action"], steps, body["rule"], **placed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ ANY_VERSION = "*"
 """The If-Match that holds for every version: for writers that mean to win whatever is there."""
 
 EPOCH = "X-Aclflow-Epoch"
+
+Asked = str | int | float | Sequence[str] | None
+"""A parameter of a query: left out where it is None, said several times where it is several words."""
 
 _CHUNK_BYTES = 1 << 16
 
@@ -72,7 +75,7 @@ class Transport:
         method: str,
         path: str,
         *,
-        query: Mapping[str, str | int | float | None] | None = None,
+        query: Mapping[str, Asked] | None = None,
         body: object = None,
         headers: Mapping[str, str] | None = None,
         held_s: float = 0.0,
@@ -101,11 +104,11 @@ class Transport:
         reason = str(error) or type(error).__name__
         return Unreachable(f"the service at {self._url} does not answer: {reason}")
 
-    def read(self, path: str, **query: str | int | float | None) -> Any:
+    def read(self, path: str, **query: Asked) -> Any:
         """GET a JSON document."""
         return json_of(self.ask("GET", path, query=query))
 
-    def bodies(self, path: str, *, limit: int = 1000, **query: str | int | float | None) -> Iterator[Any]:
+    def bodies(self, path: str, *, limit: int = 1000, **query: Asked) -> Iterator[Any]:
         """The pages of a list, one after the other."""
         marker: str | int | None = None
         while True:
@@ -121,9 +124,7 @@ class Transport:
             yield from body["items"]
 
     @contextmanager
-    def stream(
-        self, path: str, query: Mapping[str, str | int | float | None], headers: Mapping[str, str]
-    ) -> Iterator[Iterator[bytes]]:
+    def stream(self, path: str, query: Mapping[str, Asked], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
         """GET something that goes on: its octets as they come, which raise Unreachable where it breaks.
 
         Raises what `ask` raises until it has begun.
@@ -154,7 +155,7 @@ class Transport:
         *,
         body: object = None,
         etag: str | None = None,
-        query: Mapping[str, str | int | float | None] | None = None,
+        query: Mapping[str, Asked] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a change, on the condition that the thing is still at `etag` (None: no condition)."""
@@ -165,13 +166,17 @@ class Transport:
         return self.ask(method, path, body=body, query=query, headers=stated, held_s=self._wait_s or 0.0)
 
 
-def _with_query(path: str, query: Mapping[str, str | int | float | None]) -> str:
-    stated = {name: _word(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(stated)}" if stated else path
+def _with_query(path: str, query: Mapping[str, Asked]) -> str:
+    stated = {name: _words(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(stated, doseq=True)}" if stated else path
 
 
-def _word(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _words(value: str | float | Sequence[str]) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    return [str(value)] if isinstance(value, int | float) else [*value]
 
 
 def trust_of(authority: Path | None) -> ssl.SSLContext | None:

@@ -263,6 +263,19 @@ def packet(destination: str, port: int, source: str = "192.0.2.9") -> Packet:
     return Packet(Family.IPV4, *addresses, TCP, 40000, port, tcp_flags=2)
 
 
+def test_what_is_odd_about_a_list_is_looked_for_once_a_version(admin: Client, tenant: str) -> None:
+    first = rules({**SSH, "id": "first"}, {**SSH, "id": "second"})
+    version = admin.put_acl(tenant, first).version
+    found, again = admin.standing(tenant), admin.standing(tenant)
+    assert found == again
+    dry = admin.check_acl(tenant, first)
+    assert (found.version, found.counts, found.cost) == (version, dry.counts, dry.cost)
+    assert sorted(map(str, found.findings)) == sorted(map(str, dry.findings))
+    assert found.findings
+    admin.delete_rule(tenant, "second")
+    assert admin.standing(tenant).findings == ()
+
+
 def test_a_trace_names_the_lists_and_the_rule(admin: Client, tenant: str) -> None:
     admin.put_acl(tenant, rules(web_of(tenant), SSH))
     own = f"10.{tenant[1:]}.0.7"

@@ -28,6 +28,15 @@ CHROMIUM = shutil.which("chromium")
 SCREENSHOTS = os.environ.get("ACLFLOW_SCREENSHOTS")
 """Where pictures of the pages are kept; nowhere by default."""
 PATIENCE_S = 60
+COMPLETE = ".page[aria-busy=false], body.sign-in"
+"""What a page says of itself when everything it shows is drawn."""
+CUT_OFF = "ERR_NETWORK_CHANGED"
+RETRIES = 3
+FOCUSED = """(name) => {
+  const at = document.activeElement;
+  const label = at && (at.getAttribute("aria-label") || at.labels?.[0]?.textContent || at.textContent);
+  return !!label && label.includes(name);
+}"""
 
 SHOP = {
     "groups": {
@@ -168,8 +177,21 @@ class Look:
         self.page.wait_for_url(lambda url: "/login" not in url)
 
     def open(self, path: str) -> None:
-        self.page.goto(self.town.console + path)
-        self.page.wait_for_selector("h1")
+        for _ in range(RETRIES):
+            self.page.goto(self.town.console + path)
+            self.page.wait_for_selector(COMPLETE, timeout=PATIENCE_S * 1000)
+            if not self.was_cut_off():
+                return
+
+    def was_cut_off(self) -> bool:
+        """Whether the browser dropped its connections, as it does where interfaces come and go; forgets that."""
+        ours = [said for said in self.complaints if CUT_OFF not in said]
+        cut, self.complaints[:] = len(ours) < len(self.complaints), ours
+        return cut
+
+    def has_focus(self, name: str) -> None:
+        """Wait until the keyboard is at something of an accessible name."""
+        self.page.wait_for_function(FOCUSED, arg=name, timeout=PATIENCE_S * 1000)
 
     def picture(self, name: str) -> None:
         if SCREENSHOTS:

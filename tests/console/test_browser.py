@@ -21,7 +21,7 @@ PLACES = {
     "/project/shop/groups": "@office",
     "/project/shop/history": "Version 1",
     "/project/shop/review": "There is nothing to commit",
-    "/admin/topology": "WAN and edge",
+    "/admin/topology": "every packet from outside",
     "/admin/domains": "No host yet",
     "/admin/placement": "No rule is lifted",
     "/admin/firewalls": "No firewall VNF yet",
@@ -64,12 +64,12 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
     """From the page alone: ask, see the rule, add one before it, see what it opens, commit, ask again."""
     page = look.page
     look.sign_in(look.town.member)
-    page.get_by_role("link", name="Trace a packet").click()
-    page.get_by_label("Source address").fill("192.0.2.70")
-    page.get_by_label("Destination address").fill("198.51.100.20")
-    page.get_by_label("Destination port").fill("22")
-    page.get_by_role("button", name="Trace").click()
+    page.get_by_label("From address").fill("192.0.2.70")
+    page.get_by_label("To address").fill("198.51.100.20")
+    page.get_by_label("To port").fill("22")
+    page.get_by_role("button", name="Find out").click()
     expect(page.get_by_text("Denied: rule ssh-contractors in the ingress list of shop")).to_be_visible()
+    expect(page.get_by_text("host, in the list")).to_be_visible()
     look.picture("trace-denied")
     page.get_by_role("button", name="Permit such packets").click()
     look.picture("rule-form")
@@ -122,6 +122,65 @@ def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> N
     page.get_by_role("button", name="Keep in draft").click()
     expect(page.get_by_text("any port 2222")).to_be_visible()
     page.get_by_role("button", name="Discard").click()
+
+
+def test_a_cell_is_edited_where_it_stands(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("Edit source of ping").click()
+    field = page.get_by_label("source of ping", exact=True)
+    field.fill("192.0.2.0/33")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("alert").filter(has_text="192.0.2.0/33")).to_be_visible()
+    page.get_by_label("Edit source of ping").click()
+    expect(field).to_have_value("192.0.2.0/33")
+    field.fill("@office, 203.0.113.0/24")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_text("1 change not committed; the last: change of 'ping'")).to_be_visible()
+    expect(page.get_by_text("@office, 203.0.113.0/24")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="192.0.2.0/33")).to_have_count(0)
+    page.get_by_role("button", name="Discard").click()
+
+
+def test_hosts_come_and_go_from_the_page(look: Look) -> None:
+    """One whose switch is configured, and a machine, whose steps are told as they are taken."""
+    page = look.page
+    look.sign_in(look.town.admin)
+    look.open("/admin/domains")
+    page.get_by_role("button", name="Bring in a host").click()
+    page.get_by_role("button", name="A switch that is configured already").click()
+    page.get_by_label("Name").fill("host7")
+    page.get_by_label("Uplink interface").fill("up0")
+    page.get_by_role("button", name="Bring it in").click()
+    expect(page.get_by_role("alert").filter(has_text="Datapath id: fill it in")).to_be_visible()
+    page.get_by_label("Datapath id").fill("a7")
+    page.get_by_role("button", name="Bring it in").click()
+    row = page.get_by_role("row", name="host7")
+    expect(row).to_contain_text("never reported", timeout=20_000)
+    row.get_by_role("button", name="Remove host7").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0, timeout=20_000)
+    page.get_by_role("button", name="Bring in a host").click()
+    for label, value in {
+        "Name": "host8",
+        "Uplink interface": "up0",
+        "Address of the machine": "127.0.0.2",
+        "SSH port": "1",
+        "Controllers of its switch": "tcp:127.0.0.1:6653",
+    }.items():
+        page.get_by_label(label).fill(value)
+    page.get_by_role("button", name="Bring it in").click()
+    expect(page.get_by_text("127.0.0.2, bridge br-aclflow")).to_be_visible(timeout=20_000)
+
+
+def test_hits_are_paged_and_unused_rules_are_told(look: Look) -> None:
+    look.sign_in(look.town.member)
+    look.open("/project/shop/hits")
+    expect(look.page.get_by_text("1-7 of 7")).to_be_visible()
+    look.page.get_by_label("Show").click()
+    look.page.get_by_role("option", name="unused for a day").click()
+    expect(look.page.get_by_text("No host is counted yet")).to_be_visible(timeout=20_000)
 
 
 def test_rules_are_searched_by_what_they_touch(look: Look) -> None:

@@ -19,7 +19,7 @@ from orchestrator.compile.filterrows import Plane
 from orchestrator.compile.pipeline import Table
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.model import Packet
+from orchestrator.policy.model import Endpoint, Packet, TenantId
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.countframes import CountFrame, encode_frames
 from orchestrator.program.counts import summed
@@ -136,6 +136,8 @@ def lay_out_a_pop(admin: Client) -> None:
     admin.add_edge("berlin", Host("edge1", 0xE1, "wan"))
     for number in (1, 2):
         admin.add_pop_server("berlin", f"fs{number}", f"to-fs{number}", f"0a:00:00:00:00:0{number}")
+    prefix = Prefix.parse("198.18.1.8/32")
+    admin.put_endpoint("metro", Endpoint("player", TenantId("video"), "tap1", 0x0A0000000007, (prefix,)))
     admin.place_tenants("berlin", {"mail": "fs1", "video": "fs2", "games": "fs2"})
     admin.set_pop_server("berlin", "fs1", "draining")
 
@@ -151,6 +153,7 @@ def send_through_the_pop(admin: Client, town: Town) -> None:
         assert isinstance(program, Program)
         (number,) = numbers_of(program)
         packets = {
+            Cookie(Tier.HOST, Kind.RULE, number): 40_000,
             Cookie(Tier.EDGE, Kind.RULE, number): 30_000,
             Cookie(Tier.SERVER, Kind.RULE, number): 10_000,
             Cookie(Tier.EDGE, Kind.LINE, 2): 10_000,
@@ -221,6 +224,26 @@ def test_the_edge_is_shown_with_its_budgets_servers_and_tenants(page: Look) -> N
     expect(seen.get_by_text("70 packets to addresses of nobody's")).to_be_visible()
     expect(seen.get_by_text("No rule is a heavy hitter")).to_be_visible()
     page.picture("admin-edge")
+
+
+def test_a_heavy_hitter_is_shown_as_soon_as_it_is_one(page: Look) -> None:
+    page.open("/admin/edge")
+    with page.town.client() as client:
+        assert [each["rule"] for each in client.choose_heavy_hitters("berlin")["chosen"]] == ["web"]
+    row = page.page.locator(".row", has=page.page.get_by_role("link", name="video / web"))
+    expect(row.last).to_contain_text("30 k packets", timeout=20_000)
+    page.picture("admin-edge")
+
+
+def test_the_domain_is_drawn_with_edge_firewalls_and_their_load(page: Look) -> None:
+    page.open("/admin/topology")
+    said = page.page.get_by_role(
+        "img", name="Domain metro: 1 outside, 1 edge switches, 2 firewalls, 1 hosts, 3 tenants"
+    )
+    expect(said).to_be_visible(timeout=20_000)
+    pop = page.page.get_by_role("img", name="Domain pop: 1 outside")
+    expect(pop).to_contain_text("51.2 kpps, CPU 61 %")
+    page.picture("admin-topology")
 
 
 def test_the_packet_log_goes_on_and_is_filtered(page: Look, agents: Agents) -> None:

@@ -6,10 +6,13 @@ import datetime as dt
 import re
 from xml.etree import ElementTree as Xml
 
+from api.console.pictures.lifts import lifted_over_time
 from api.console.pictures.path import way
+from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
-from api.console.pictures.topology import HostState, TenantPlace, domain_picture
-from orchestrator.client import Step
+from api.console.pictures.topology import Column, Node, domain_picture
+from orchestrator.client import Event, Step
+from orchestrator.client.hits import VerdictStretch
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert('x')</script>&\""
@@ -38,22 +41,49 @@ def test_the_way_of_a_permitted_packet_reaches_its_destination() -> None:
 
 
 def test_a_domain_with_all_that_is_in_it() -> None:
-    hosts = [HostState("h1", "holds generation 3", "good"), HostState("h2", "never reported", "bad")]
-    tenants = [TenantPlace("shop", 1, "198.51.100.0/24"), TenantPlace("bank", 2, "")]
-    said = " ".join(texts(domain_picture("pop", hosts, tenants, {"c1": "openflow, heard 1 s ago"})))
-    for word in ("pop", "h1", "h2", "never reported", "shop", "1 endpoint", "2 endpoints", "c1"):
+    columns = [
+        Column("Edge switches", (Node("edge1", "holds generation 3", "good"),)),
+        Column("Firewalls", ()),
+        Column("Hosts", (Node("h1", "holds generation 3", "good", 0.5), Node("h2", "never reported", "bad"))),
+        Column("Tenants", (Node("shop", "1 endpoint"), Node("bank", "2 endpoints"))),
+    ]
+    drawn = domain_picture("pop", columns, {"c1": "openflow, heard 1 s ago"})
+    said = " ".join(texts(drawn))
+    for word in ("edge1", "h1", "h2", "never reported", "shop", "1 endpoint", "2 endpoints", "c1", "driven by"):
         assert word in said
+    assert "Firewalls" not in said
+    assert 'aria-label="Domain pop: 1 edge switches, 2 hosts, 2 tenants"' in drawn
+
+
+def test_what_stands_further_on_the_way_is_drawn_further_right() -> None:
+    columns = [Column(str(number), (Node(f"n{number}", ""),)) for number in range(4)]
+    tree = Xml.fromstring(domain_picture("pop", columns, {}))
+    at = {each.text: float(each.get("x") or 0) for each in tree.iter(f"{SVG}text") if (each.text or "").startswith("n")}
+    assert [at[f"n{number}"] for number in range(4)] == sorted(at.values())
 
 
 def test_an_empty_domain_can_be_drawn() -> None:
-    assert "alone" in " ".join(texts(domain_picture("alone", [], [], {})))
+    assert "alone" in domain_picture("alone", [], {})
 
 
 def test_names_are_text_and_nothing_else() -> None:
-    drawn = domain_picture(NASTY, [HostState(NASTY, NASTY, "warn")], [TenantPlace(NASTY, 0, NASTY)], {NASTY: NASTY})
+    drawn = domain_picture(NASTY, [Column(NASTY, (Node(NASTY, NASTY, "warn"),))], {NASTY: NASTY})
     drawn += way([Step(NASTY, "ingress", "deny", NASTY)], NASTY, NASTY, permitted=False)
     drawn += series_picture([NOON], [Series(NASTY, [1], limits=((NASTY, 2),))], dt.UTC)
     assert "<script" not in drawn
+
+
+def test_counts_become_rates_that_add_up_and_stay_as_they_were() -> None:
+    step = dt.timedelta(seconds=5)
+    history = [VerdictStretch(NOON + dt.timedelta(seconds=each), 10 * each, each) for each in range(1, 40, 3)]
+    now = NOON + dt.timedelta(seconds=38)
+    found = rates_of(history, now, step, 6)
+    over = [each for each in history if NOON + step <= each.start < NOON + 7 * step]
+    assert sum(found.permitted) * 5 == sum(each.permitted for each in over)
+    assert sum(found.denied) * 5 == sum(each.denied for each in over)
+    assert found.times == tuple(NOON + step * number for number in range(2, 8))
+    later = rates_of([*history, VerdictStretch(now, 99, 99)], now + dt.timedelta(seconds=1), step, 6)
+    assert later == found
 
 
 NOON = dt.datetime(2026, 11, 21, 12, 0, tzinfo=dt.UTC)
@@ -102,3 +132,16 @@ def test_many_numbers_are_thinned_and_neither_the_highest_nor_the_last_is_lost()
 def test_one_number_alone_and_nothing_but_zeros_can_be_drawn() -> None:
     for count in (1, 3):
         assert "0" in texts(series_picture(moments(count), [Series("load", [0] * count)], dt.UTC))
+
+
+def test_lifted_rules_are_told_backwards_from_now() -> None:
+    kinds = ["placement.lowered", "acl.replaced", "placement.lifted", "placement.lifted"]
+    events = [
+        Event(9 - number, NOON - dt.timedelta(minutes=number), kind, "pop", {}) for number, kind in enumerate(kinds, 1)
+    ]
+    events.append(Event(1, NOON - dt.timedelta(minutes=9), "placement.lifted", "another", {}))
+    times, counts = lifted_over_time(events, "pop", 1, NOON)
+    assert list(times) == sorted(times)
+    assert counts == (0, 1, 1, 2, 2, 1, 1)
+    assert times[-1] == NOON
+    assert lifted_over_time([], "pop", 3, NOON) == ((NOON,), (3,))

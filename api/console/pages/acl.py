@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from nicegui import events, ui
@@ -12,15 +13,19 @@ from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.files import offer_export, take_import
 from api.console.parts.ruleform import ask_for_rule, document_of
-from api.console.parts.rules import row_of
+from api.console.parts.rules import edited, row_of
 from api.console.parts.table import BODY, COLUMNS
 from api.console.parts.view import View
 from orchestrator.client import RuleHits
 from orchestrator.errors import AclflowError
 from orchestrator.policy.search import find
 
-PAGE_ROWS = 50
+PAGE_ROWS = 25
 _HITS_S = 5.0
+_FOCUS = """setTimeout(() => {
+  [...document.querySelectorAll("[data-focus]")].find((each) => each.dataset.focus === WHERE)?.focus();
+}, 400)"""
+"""Gives the keyboard to a part of a row, once what was changed is drawn."""
 _NOTHING_FOUND = "No rule fits the search. Take a word of it away, or clear it to see every rule."
 _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or import a list that you have."
 
@@ -37,7 +42,11 @@ class _AclPage:
         self._desk = desk
         self._view = desk.view
         self._writes = desk.view.session.may_write
+        self._shown: tuple[str, ...] = ()
+        """The rules on the page that is seen."""
         self._hits: Mapping[str, RuleHits] = {}
+        self._wrong: dict[str, dict[str, tuple[str, str]]] = {}
+        """By rule and field: what was written into a cell and is no such field, and why."""
         desk.on_change = self.refresh
 
     def draw(self, asked: str) -> None:
@@ -63,18 +72,23 @@ class _AclPage:
                 pagination={"rowsPerPage": PAGE_ROWS, "page": 1, "rowsNumber": 0},
             )
             .classes("w-full")
-            .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells")
+            .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells rows-per-page-label='Rules a page'")
         )
         self._table.add_slot("body", BODY)
         self._table.add_slot("no-data", "<div class='empty'>{{ props.message }}</div>")
         self._table.on("request", self._paged)
         self._table.on("act", self._act)
         self._table.on("dropped", self._dropped)
+        self._table.on("cell", self._edited)
         acl = self._desk.draft.acl
         ends = " · ".join(
             f"{name}: {what.value}" for name, what in (("ingress", acl.ingress_default), ("egress", acl.egress_default))
         )
         ui.label(f"Where no rule matches: {ends}").classes("small quiet")
+        if self._writes:
+            ui.label(
+                "Drag a rule to another place, or press the arrow keys on its number; click a cell to edit it."
+            ).classes("small quiet")
         self._bar = DraftBar(self._desk)
         self.refresh()
         ui.timer(_HITS_S, self.read_hits)
@@ -101,31 +115,42 @@ class _AclPage:
         page = min(pagination.get("page", 1), last)
         acl, marks = self._desk.draft.acl, self._desk.draft.marks()
         rows = []
-        for index in self._found[(page - 1) * size : page * size]:
+        indices = self._found[(page - 1) * size : page * size]
+        self._shown = tuple(acl.rules[index].id for index in indices)
+        for index in indices:
             rule = acl.rules[index]
             hits = self._hits.get(rule.id)
             row = row_of(index + 1, rule, marks.get(rule.id, ""))
+            wrong = self._wrong.get(rule.id, {})
+            row["tried"] = {field: text for field, (text, _) in wrong.items()}
+            row["wrong"] = {field: reason for field, (_, reason) in wrong.items()}
             rows.append({**row, "packets": words.short(hits.packets) if hits else "", "may_move": self._writes})
         self._table.pagination = {**pagination, "page": page, "rowsPerPage": size, "rowsNumber": len(self._found)}
         self._table.rows = rows
 
-    def _paged(self, event: events.GenericEventArguments) -> None:
+    async def _paged(self, event: events.GenericEventArguments) -> None:
         self._table.pagination = event.args["pagination"]
         self._show()
+        await self.read_hits()
 
-    def _searched(self) -> None:
+    async def _searched(self) -> None:
         self._table.pagination = {**self._table.pagination, "page": 1}
         self.refresh()
+        await self.read_hits()
 
     async def read_hits(self) -> None:
-        """Show how often each rule decided."""
+        """Show how often the rules that are seen decided."""
+        wanted, tenant = self._shown, self._view.tenant
+        if not wanted:
+            return
         try:
-            hits = await self._view.read("hits", lambda client: client.hits(self._view.tenant), fresh_s=_HITS_S)
+            found = await self._view.read(
+                ("hits", wanted), lambda client: client.hits_of(tenant, wanted), fresh_s=_HITS_S - 0.5
+            )
         except AclflowError:
             return
-        found = {each.rule: each for each in hits.rules}
-        if found != self._hits:
-            self._hits = found
+        if {**self._hits, **found} != self._hits:
+            self._hits = {**self._hits, **found}
             self._show()
 
     # ------------------------------------------------------------------------------------------------------ the edits
@@ -153,16 +178,44 @@ class _AclPage:
             )
             if changed is not None and changed != rule:
                 self._desk.edit(Replace(changed))
+            _focus(f"{name}/edit")
         elif what in ("above", "below"):
             await self._ask_new(index + (what == "below"), {"action": "permit", "direction": rule.direction.value})
+            _focus(f"{name}/more")
         elif what == "copy":
             await self._ask_new(index + 1, {**document_of(rule), "id": ""})
+            _focus(f"{name}/more")
         elif what == "remove":
             self._desk.edit(Remove(name))
         else:
             place = {"up": index - 1, "down": index + 1, "top": 0}[what]
-            if 0 <= place < len(acl.rules):
-                self._desk.edit(Move(name, place))
+            if 0 <= place < len(acl.rules) and self._desk.edit(Move(name, place)):
+                self._stay_at(name, place)
+
+    def _stay_at(self, name: str, place: int) -> None:
+        """Keep the keyboard on a rule that was moved, on whichever page it is now."""
+        if len(self._found) == len(self._desk.draft.acl.rules):
+            size = self._table.pagination["rowsPerPage"]
+            self._table.pagination = {**self._table.pagination, "page": place // size + 1}
+            self._show()
+        _focus(f"{name}/place")
+
+    def _edited(self, event: events.GenericEventArguments) -> None:
+        """Something was written into a cell: it goes into the draft, or the cell says what is wrong with it."""
+        name, field, text = event.args["rule"], event.args["field"], str(event.args["text"] or "")
+        rule = next((rule for rule in self._desk.draft.acl.rules if rule.id == name), None)
+        if rule is None:
+            return
+        try:
+            changed = edited(rule, field, text)
+        except AclflowError as error:
+            self._wrong.setdefault(name, {})[field] = text, error.reason
+            changed = rule
+        else:
+            self._wrong.get(name, {}).pop(field, None)
+        if changed == rule or not self._desk.edit(Replace(changed)):
+            self._show()
+        _focus(f"{name}/{field}")
 
     def _dropped(self, event: events.GenericEventArguments) -> None:
         """A row was let go over another one: it goes before that."""
@@ -171,3 +224,8 @@ class _AclPage:
         if name != onto and name in places and onto in places:
             below = places[onto] > places[name]
             self._desk.edit(Move(name, places[onto] - below))
+
+
+def _focus(where: str) -> None:
+    """Give the keyboard to a rule's place or to one of its cells."""
+    ui.run_javascript(_FOCUS.replace("WHERE", json.dumps(where)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from api.console import words
-from api.console.parts.desk import Desk
 from api.console.parts.differences import draw_cost, draw_findings
 from api.console.parts.pieces import heading
 from api.console.parts.view import View
@@ -14,19 +12,15 @@ from orchestrator.errors import AclflowError
 
 async def build(view: View) -> None:
     """Draw the page."""
-    desk = await Desk.of(view)
-    base = desk.draft.base
     ui.label("Exact, not guessed: each finding comes with a packet that shows it.").classes("quiet")
     place = ui.column().classes("w-full gap-4")
     with place, ui.row().classes("items-center gap-3"):
         ui.spinner(size="sm")
-        ui.label(f"Looking at {words.of(len(base.acl.rules), 'rule')} …").props("aria-live=polite")
+        ui.label("Looking at every rule: once for each version of the list …").props("aria-live=polite")
 
     async def look() -> None:
         try:
-            found = await view.read(
-                ("check", base.etag), lambda client: client.check_acl(view.tenant, base.acl), fresh_s=300
-            )
+            found = await view.read("standing", lambda client: client.standing(view.tenant), fresh_s=5)
         except AclflowError as error:
             place.clear()
             with place:
@@ -34,9 +28,9 @@ async def build(view: View) -> None:
             return
         place.clear()
         with place:
-            draw_findings(found.findings)
+            draw_findings(found.findings, found.counts, view.tenant)
             heading("What the list costs")
             with ui.column().classes("panel").style("max-width: 520px"):
                 draw_cost(found.cost)
 
-    ui.timer(0.05, look, once=True)
+    view.parts.later(look)

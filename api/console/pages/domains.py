@@ -1,27 +1,61 @@
-"""Domains: their hosts, what each holds, who drives it, and how far behind anything is."""
+"""Domains: their hosts, what each holds, who drives it, how far behind anything is; hosts come and go from here."""
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
+from dataclasses import dataclass
 
-from nicegui import ui
+from nicegui import events, ui
 
 from api.console import words
+from api.console.parts.dialog import Way, dialog, is_sure
+from api.console.parts.hostform import ask_for_host
 from api.console.parts.pieces import empty, heading
+from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
-from orchestrator.client import Domain, Enforced, Enforcer, Host
+from orchestrator.client import Client, Domain, Enforced, Enforcer, Host, Lagging
+from orchestrator.client.onboarding import MachineOnboarding
 from orchestrator.errors import AclflowError
 
 _LIVE_S = 2.0
+_SILENT_S = 30.0
+_HOSTS = columns(
+    ("name", "Host", "left"),
+    ("state", "State", "left"),
+    ("datapath", "Datapath", "left"),
+    ("uplink", "Uplink", "left"),
+    ("says", "What it says", "left"),
+    ("actions", "", "right"),
+)
+_ENFORCERS = columns(("name", "Enforcer", "left"), ("kind_of", "Kind", "left"), ("state", "Heard", "left"))
+_ACTIONS = (
+    "<q-td :props='props'><q-btn v-if='props.row.may_go' flat dense no-caps color='negative' label='Remove' "
+    ":aria-label=\"'Remove ' + props.row.name\" @click=\"$parent.$emit('remove', props.row.name)\"></q-btn></q-td>"
+)
+_STATES = {"adding": "info", "done": "good", "failed": "bad", "removing": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the service says of a domain."""
+
+    domain: Domain
+    hosts: tuple[Host, ...]
+    enforcers: tuple[Enforcer, ...]
+    state: Enforced
+    machines: tuple[MachineOnboarding, ...]
 
 
 async def build(view: View) -> None:
     """Draw the page."""
     found = await view.read("domains", lambda client: list(client.domains()), fresh_s=2)
+    ui.label("A domain is a set of hosts that hold the same rules, so that endpoints may move between them.").classes(
+        "quiet"
+    )
+    ui.button("New domain", icon="add", on_click=lambda: _create(view)).props("no-caps unelevated")
     if not found:
-        with empty("No domain yet. A domain is a set of hosts that hold the same rules; make one with:"):
-            ui.label("aclflow domain create NAME").classes("mono")
-        return
+        empty("No domain yet. Make one, then bring hosts in; its enforcers enrol with one-time tokens.")
     for domain in found:
         panel = _Domain(view, domain)
         panel.draw()
@@ -29,76 +63,157 @@ async def build(view: View) -> None:
         ui.timer(_LIVE_S, panel.refresh)
 
 
+def _create(view: View) -> None:
+    with dialog("New domain", 460) as box:
+        name = ui.input("Name", placeholder="pop1").props("outlined dense").classes("w-full")
+
+        async def make() -> None:
+            await view.do(lambda client: client.create_domain(str(name.value or "").strip()))
+            ui.navigate.reload()
+
+        Way(box, "Create", make)
+
+
 class _Domain:
     def __init__(self, view: View, domain: Domain) -> None:
         self._view = view
         self._domain = domain
+        self._machines: tuple[MachineOnboarding, ...] | None = None
 
     def draw(self) -> None:
         with ui.column().classes("panel"):
             with ui.row().classes("w-full items-center gap-3"):
                 ui.label(self._domain.id).classes("text-lg font-bold")
                 self._state = ui.label().classes("chip none")
-                ui.space()
                 self._generation = ui.label().classes("quiet number")
-            ui.label(f"Return traffic: {self._domain.return_traffic}").classes("quiet small")
-            self._rows = ui.column().classes("w-full gap-2")
+                ui.label(f"return traffic: {self._domain.return_traffic}").classes("quiet small")
+                ui.space()
+                ui.button("Invite an enforcer", icon="key", on_click=self._invite).props("flat dense no-caps")
+                ui.button("Bring in a host", icon="add", on_click=self._bring).props("outline dense no-caps")
+            heading("Hosts")
+            self._hosts = plain_table(_HOSTS, "No host yet: bring one in. Until then nothing is enforced here.")
+            self._hosts.add_slot("body-cell-state", CHIP_CELL)
+            self._hosts.add_slot("body-cell-says", WRAPPED_CELL)
+            self._hosts.add_slot("body-cell-actions", _ACTIONS)
+            self._hosts.on("remove", self._remove)
+            self._coming = ui.column().classes("w-full gap-2")
+            heading("Enforcers")
+            self._enforcers = plain_table(
+                _ENFORCERS, "None has enrolled: invite one, and start it with the token that you are shown."
+            )
+            self._enforcers.add_slot("body-cell-state", CHIP_CELL)
 
     async def refresh(self) -> None:
         """Show how far the domain is."""
-        name = self._domain.id
+        read = functools.partial(_read, name=self._domain.id)
         try:
-            domain = await self._view.read(("domain", name), lambda client: client.domain(name), fresh_s=_LIVE_S - 0.5)
-            hosts = await self._view.read(("hosts", name), lambda client: client.hosts(name), fresh_s=_LIVE_S - 0.5)
-            enforcers = await self._view.read(
-                ("enforcers", name), lambda client: client.enforcers(name), fresh_s=_LIVE_S - 0.5
-            )
-            state = await self._view.read(
-                ("generation", name), lambda client: client.generation(name, domain.generation), fresh_s=_LIVE_S - 0.5
-            )
+            seen = await self._view.read(("domain", self._domain.id), read, fresh_s=_LIVE_S - 0.5)
         except AclflowError:
             return
-        self._generation.text = f"generation {words.count(domain.generation)}"
-        late = len(state.laggards)
-        self._state.text = "every host enforces it" if state.done else f"{words.of(late, 'host')} behind"
-        self._state.classes(replace=f"chip {'good' if state.done else 'warn'}")
-        self._show(hosts, enforcers, state)
-
-    def _show(self, hosts: tuple[Host, ...], enforcers: tuple[Enforcer, ...], state: Enforced) -> None:
-        late = {each.host: each for each in state.laggards}
+        late = {each.host: each for each in seen.state.laggards}
+        self._generation.text = f"generation {words.count(seen.domain.generation)}"
+        done = "every host enforces it" if seen.hosts else "no host"
+        self._state.text = done if seen.state.done else f"{words.of(len(late), 'host')} behind"
+        self._state.classes(replace=f"chip {'none' if not seen.hosts else 'good' if seen.state.done else 'warn'}")
+        brought = {each.name for each in seen.machines}
+        rows = [_host_row(host, late.get(host.name), may_go=host.name not in brought) for host in seen.hosts]
+        fill(self._hosts, rows)
         now = dt.datetime.now(dt.UTC)
-        self._rows.clear()
-        with self._rows:
-            heading("Hosts")
-            if not hosts:
-                ui.label("No host yet: onboard one with `aclflow domain add-host`.").classes("quiet")
-            for host in hosts:
-                lag = late.get(host.name)
-                with ui.row().classes("w-full items-center gap-3"):
-                    ui.icon("check_circle" if lag is None else "hourglass_top").classes(
-                        "text-positive" if lag is None else "text-warning"
+        fill(self._enforcers, [_enforcer_row(each, now) for each in seen.enforcers])
+        if seen.machines != self._machines:
+            self._machines = seen.machines
+            self._coming.clear()
+            with self._coming:
+                self._draw_machines(seen.machines)
+
+    def _draw_machines(self, machines: tuple[MachineOnboarding, ...]) -> None:
+        if machines:
+            heading("Machines that were brought in")
+        for each in machines:
+            with ui.row().classes("w-full items-center gap-3"):
+                if each.under_way:
+                    ui.spinner(size="sm")
+                ui.label(each.state).classes(f"chip {_STATES[each.state]}")
+                ui.label(each.name).classes("font-bold")
+                ui.label(f"{each.machine}, bridge {each.bridge}").classes("quiet small")
+                ui.label(each.error or each.step).classes("small grow text-negative" if each.error else "small grow")
+                if not each.under_way:
+                    ui.button("Give back", on_click=functools.partial(self._give_back, each.name)).props(
+                        f"flat dense no-caps color=negative aria-label='Give {each.name} back'"
                     )
-                    ui.label(host.name).classes("w-32 font-bold")
-                    ui.label(f"datapath {host.datapath_id:016x}").classes("mono quiet")
-                    ui.label(f"uplink {host.uplink}").classes("quiet small")
-                    ui.space()
-                    ui.label(_state_words(lag)).classes("small")
-            heading("Enforcers")
-            if not enforcers:
-                ui.label("None has enrolled: make a one-time token with `aclflow domain invite`.").classes("quiet")
-            for each in enforcers:
-                with ui.row().classes("w-full items-center gap-3"):
-                    ui.icon("memory").classes("quiet")
-                    ui.label(each.name).classes("w-32 font-bold")
-                    ui.label(each.kind).classes("quiet")
-                    ui.space()
-                    ui.label(f"heard {words.ago(each.last_seen, now)}").classes("small quiet")
+
+    def _bring(self) -> None:
+        ask_for_host(self._view, self._domain.id, self.refresh)
+
+    async def _remove(self, event: events.GenericEventArguments) -> None:
+        """Take a host out whose switch somebody else configured."""
+        name, domain = str(event.args), self._domain.id
+        text = "Its switch keeps the last program; close it yourself, or bring the host in again later."
+        if await is_sure(f"Remove the host {name}?", text, "Remove"):
+            await self._do(lambda client: client.remove_host(domain, name))
+
+    async def _give_back(self, name: str) -> None:
+        domain = self._domain.id
+        text = "Its switch is closed first, then the domain forgets it. Nothing passes unfiltered in between."
+        if await is_sure(f"Give the machine {name} back?", text, "Give back"):
+            await self._do(lambda client: client.give_back(domain, name))
+
+    async def _do(self, work: functools.partial[object] | object) -> None:
+        try:
+            await self._view.do(work)  # type: ignore[arg-type]
+        except AclflowError as error:
+            ui.notify(str(error), type="negative")
+        await self.refresh()
+
+    async def _invite(self) -> None:
+        domain = self._domain.id
+        try:
+            token = await self._view.do(lambda client: client.invite_enforcer(domain))
+        except AclflowError as error:
+            ui.notify(str(error), type="negative")
+            return
+        with dialog(f"An invitation into {domain}", 620) as box:
+            ui.label("It is good for one enforcer, and this is the only time that it is shown:")
+            ui.label(token).classes("mono").style("word-break: break-all; user-select: all")
+            ui.label(f"ACLFLOW_TOKEN={token[:12]}… aclflow controller").classes("mono quiet")
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Copy", icon="content_copy", on_click=lambda: ui.clipboard.write(token)).props("flat no-caps")
+                ui.button("Done", on_click=box.close).props("no-caps unelevated")
 
 
-def _state_words(lag: object) -> str:
+def _read(client: Client, name: str) -> _Seen:
+    """All that the page shows of a domain. Blocks."""
+    domain = client.domain(name)
+    state = client.generation(name, domain.generation)
+    return _Seen(domain, client.hosts(name), client.enforcers(name), state, tuple(client.onboardings(name)))
+
+
+def _host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, object]:
+    state, kind, says = _state_words(lag)
+    return {
+        "name": host.name,
+        "state": state,
+        "kind": kind,
+        "datapath": f"{host.datapath_id:016x}",
+        "uplink": host.uplink,
+        "says": says,
+        "may_go": may_go,
+    }
+
+
+def _state_words(lag: Lagging | None) -> tuple[str, str, str]:
     if lag is None:
-        return "enforced"
-    generation, state, error = (getattr(lag, name) for name in ("generation", "state", "error"))
-    if state is None:
-        return "never reported"
-    return f"{state}, at generation {generation or 0}" + (f": {error}" if error else "")
+        return "enforced", "good", ""
+    if lag.state is None:
+        return "never reported", "bad", "its controller has not enrolled, or its switch does not reach it"
+    return lag.state, "warn", f"at generation {lag.generation or 0}" + (f": {lag.error}" if lag.error else "")
+
+
+def _enforcer_row(each: Enforcer, now: dt.datetime) -> dict[str, object]:
+    silent = each.last_seen is None or (now - each.last_seen).total_seconds() > _SILENT_S
+    return {
+        "name": each.name,
+        "kind_of": each.kind,
+        "state": words.ago(each.last_seen, now),
+        "kind": "warn" if silent else "good",
+    }

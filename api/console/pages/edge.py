@@ -11,7 +11,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.pieces import empty, heading
-from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, plain_table
+from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Client
@@ -109,8 +109,8 @@ class _Pop:
         self._domain.text = f"domain {pop['domain']}"
         edges = words.named([each["name"] for each in pop["edges"]])
         self._edges.text = f"edge switches: {edges}" if edges else "no edge switch yet: aclflow pop add-edge"
-        self._servers.rows = _servers(pop, traffic)
-        self._tenants.rows = _tenants(pop, traffic)
+        fill(self._servers, _servers(pop, traffic))
+        fill(self._tenants, _tenants(pop, traffic))
         self._dropped.text = _dropped(traffic)
         self._show_tcam(pop)
         self._show_heavy(pop, traffic)

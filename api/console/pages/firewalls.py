@@ -13,7 +13,7 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.pieces import empty, heading
-from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, plain_table
+from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
 from api.console.pictures.series import Series, series_picture
 from orchestrator.client import Client, Lagging
@@ -124,7 +124,7 @@ class _Firewalls:
         rows = _rows(seen, dt.datetime.now(dt.UTC))
         self._none.set_visibility(seen.is_empty)
         self._table.set_visibility(bool(rows))
-        self._table.rows = rows
+        fill(self._table, rows)
         self._show_size(seen)
         self._show_spread(seen.spread)
         if seen.samples:

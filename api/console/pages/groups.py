@@ -7,6 +7,7 @@ from nicegui import ui
 from api.console import words
 from api.console.draft import SetGroup
 from api.console.parts.desk import Desk
+from api.console.parts.dialog import dialog
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
@@ -69,8 +70,7 @@ class _Groups:
                 ui.label("no rule uses it").classes("small quiet")
 
     async def _edit(self, group: AddressGroup | None) -> None:
-        with ui.dialog() as dialog, ui.card().classes("panel").style("width: min(560px, 94vw); max-width: none"):
-            ui.label(f"Group @{group.name}" if group else "New group").classes("text-lg font-bold")
+        with dialog(f"Group @{group.name}" if group else "New group", opened=False) as box:
             name = ui.input("Name", value=group.name if group else "").props("outlined dense").classes("w-full")
             name.set_enabled(group is None)
             about = (
@@ -87,14 +87,14 @@ class _Groups:
 
             def keep() -> None:
                 try:
-                    dialog.submit(_group(name.value, about.value, members.value))
+                    box.submit(_group(name.value, about.value, members.value))
                 except AclflowError as error:
                     wrong.text = str(error)
 
             with ui.row().classes("w-full justify-end"):
-                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+                ui.button("Cancel", on_click=box.close).props("flat no-caps")
                 ui.button("Keep in draft", on_click=keep).props("no-caps unelevated")
-        made = await dialog
+        made = await box
         if made is not None and made != group:
             self._desk.edit(SetGroup(made))
 

@@ -9,6 +9,7 @@ from nicegui import ui
 from api.console import words
 from api.console.draft import ReplaceAll
 from api.console.parts.desk import Desk
+from api.console.parts.dialog import dialog
 from api.console.parts.differences import Json, draw_difference
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty
@@ -67,9 +68,9 @@ class _History:
 
     async def _compare(self, before: int, after: int | None) -> None:
         name = "now" if after is None else f"version {after}"
-        with ui.dialog(value=True), ui.card().classes("panel").style("width: min(860px, 94vw); max-width: none"):
-            ui.label(f"From version {before} to {name}").classes("text-lg font-bold")
+        with dialog(f"From version {before} to {name}", 860) as box:
             place = ui.column().classes("w-full gap-3")
+            ui.button("Close", on_click=box.close).props("flat no-caps").classes("self-end")
             with place:
                 ui.spinner()
         try:

@@ -1,26 +1,38 @@
-"""What each rule decided, the busiest first, and which rules decided nothing."""
+"""What rules decided, the busiest first, and which rules nothing met for how long."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
-from nicegui import ui
+from nicegui import events, ui
 
 from api.console import words
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import RuleHits
+from orchestrator.client import RuleHits, TenantHits
+from orchestrator.client.hits import Unused
 from orchestrator.errors import AclflowError
 
 _LIVE_S = 3.0
+_MOST = 1000
+_SORTS = {"packets": "packets", "rate": "rate", "bytes": "bytes", "last": "last_hit"}
+"""How a column's order is asked for."""
+_SPANS = {
+    0: "every rule, the busiest first",
+    3600: "unused for an hour",
+    86400: "unused for a day",
+    604800: "unused for a week",
+    2592000: "unused for 30 days",
+}
 _COLUMNS: list[dict[str, Any]] = [
-    {"name": "rule", "label": "Rule", "field": "rule", "align": "left", "sortable": True},
+    {"name": "rule", "label": "Rule", "field": "rule", "align": "left"},
     {"name": "packets", "label": "Packets", "field": "packets", "align": "right", "sortable": True},
-    {"name": "rate", "label": "Packets/s now", "field": "rate", "align": "right", "sortable": True},
+    {"name": "rate", "label": "Packets/s", "field": "rate", "align": "right", "sortable": True},
     {"name": "bytes", "label": "Bytes", "field": "bytes", "align": "right", "sortable": True},
-    {"name": "last", "label": "Last packet", "field": "last", "align": "right"},
-    {"name": "resets", "label": "Counter resets", "field": "resets", "align": "right", "sortable": True},
+    {"name": "last", "label": "Last packet", "field": "last", "align": "right", "sortable": True},
+    {"name": "resets", "label": "Counter resets", "field": "resets", "align": "right"},
 ]
 _ENDS = {
     "ingress_default": "(ingress default)",
@@ -41,27 +53,29 @@ async def build(view: View) -> None:
 class _Hits:
     def __init__(self, view: View) -> None:
         self._view = view
-        self._before: dict[str, int] = {}
-        self._read_at: dt.datetime | None = None
 
     def draw(self) -> None:
-        with ui.row().classes("items-center gap-3"):
-            self._unused = ui.switch("Only rules that decided nothing", on_change=self.refresh)
+        with ui.row().classes("w-full items-center gap-3"):
+            self._span = (
+                ui.select(_SPANS, value=0, label="Show", on_change=self._again)
+                .props("outlined dense options-dense")
+                .classes("w-64")
+            )
             self._said = ui.label().classes("quiet small").props("aria-live=polite")
         self._table = (
             ui.table(
                 columns=_COLUMNS,
                 rows=[],
                 row_key="rule",
-                pagination={"rowsPerPage": 50, "sortBy": "packets", "descending": True},
+                pagination={"rowsPerPage": 50, "page": 1, "sortBy": "packets", "descending": True, "rowsNumber": 0},
             )
             .classes("w-full")
-            .props("flat :rows-per-page-options='[25,50,100,200]'")
-        )
-        for name in ("packets", "rate", "bytes", "resets"):
-            self._table.add_slot(
-                f"body-cell-{name}", f"<q-td :props='props' class='number'>{{{{ props.row.{name}_text }}}}</q-td>"
+            .props(
+                "flat binary-state-sort column-sort-order=da rows-per-page-label='Rules a page' "
+                ":rows-per-page-options='[25,50,100,200]'"
             )
+        )
+        self._table.on("request", self._paged)
         link = f"{path_of('acl', self._view.tenant)}?q="
         self._table.add_slot(
             "body-cell-rule",
@@ -69,39 +83,84 @@ class _Hits:
             "{{ props.row.rule }}</a>"
             "<span v-else class='quiet'>{{ props.row.rule }}</span></q-td>",
         )
-        self._table.add_slot("no-data", "<div class='empty'>Every rule has decided something.</div>")
+        self._table.add_slot("no-data", "<div class='empty'>Every rule that was watched for so long met packets.</div>")
 
     async def refresh(self) -> None:
         """Show the counters as they are."""
         try:
-            found = await self._view.read("hits", lambda client: client.hits(self._view.tenant), fresh_s=_LIVE_S - 0.5)
+            if self._span.value:
+                await self._show_unused(self._span.value)
+            else:
+                await self._show_busiest()
         except AclflowError:
             return
-        now = dt.datetime.now(dt.UTC)
-        passed = (now - self._read_at).total_seconds() if self._read_at else 0.0
-        ends = (found.ingress_default, found.egress_default, found.ingress_return, found.egress_return)
-        counted = [*found.rules, *([] if self._unused.value else ends)]
-        unused = sum(not each.packets for each in found.rules)
-        self._said.text = f"{words.of(unused, 'rule')} of {words.count(len(found.rules))} decided nothing so far"
-        self._table.rows = [
-            self._row(each, now, passed) for each in counted if not (self._unused.value and each.packets)
-        ]
-        self._before = {each.rule: each.packets for each in counted}
-        self._read_at = now
 
-    def _row(self, hits: RuleHits, now: dt.datetime, passed: float) -> dict[str, object]:
-        before = self._before.get(hits.rule)
-        rate = (hits.packets - before) / passed if before is not None and passed > 0 else 0.0
-        return {
-            "rule": _ENDS.get(hits.rule, hits.rule),
-            "linked": hits.rule not in _ENDS,
-            "packets": hits.packets,
-            "packets_text": words.count(hits.packets),
-            "rate": rate,
-            "rate_text": words.short(rate) if rate else "",
-            "bytes": hits.bytes,
-            "bytes_text": words.octets(hits.bytes),
-            "last": words.ago(hits.last_hit, now),
-            "resets": hits.resets,
-            "resets_text": words.count(hits.resets),
-        }
+    async def _show_busiest(self) -> None:
+        view, asked = self._view, self._table.pagination
+        sort, limit = _SORTS[asked.get("sortBy") or "packets"], min(asked["page"] * asked["rowsPerPage"], _MOST)
+        fresh_s = _LIVE_S - 0.5
+        found = await view.read(
+            ("first", sort, limit), lambda client: client.first_hits(view.tenant, sort, limit), fresh_s=fresh_s
+        )
+        summary = await view.read("short summary", lambda client: client.hit_summary(view.tenant, top=0), fresh_s=10)
+        self._said.text = f"{words.of(summary.unused, 'rule')} of {words.count(summary.rules)} decided nothing so far"
+        if summary.rules > _MOST:
+            self._said.text += f"; the {words.count(_MOST)} busiest are listed"
+        now = dt.datetime.now(dt.UTC)
+        first = (asked["page"] - 1) * asked["rowsPerPage"]
+        rows = [_row(each, now) for each in found.rules[first:limit]]
+        ends = [_row(each, now) for each in _ends(found) if each.packets] if asked["page"] == 1 else []
+        self._put([*ends, *rows], min(summary.rules, _MOST))
+
+    async def _show_unused(self, idle_s: int) -> None:
+        view, asked = self._view, self._table.pagination
+        found = await view.read(
+            ("unused", idle_s), lambda client: client.unused(view.tenant, idle_s=idle_s), fresh_s=30
+        )
+        self._said.text = _said(found)
+        first = (asked["page"] - 1) * asked["rowsPerPage"]
+        now = dt.datetime.now(dt.UTC)
+        rows = [
+            {"rule": each.rule, "linked": True, "packets": "", "last": words.ago(each.last_hit, now), "resets": ""}
+            for each in found.items[first : first + asked["rowsPerPage"]]
+        ]
+        self._put(rows, len(found.items))
+
+    def _put(self, rows: Sequence[dict[str, object]], total: int) -> None:
+        if self._table.pagination.get("rowsNumber") != total:
+            self._table.pagination = {**self._table.pagination, "rowsNumber": total}
+        if self._table.rows != rows:
+            self._table.rows = [*rows]
+
+    async def _paged(self, event: events.GenericEventArguments) -> None:
+        total = self._table.pagination["rowsNumber"]
+        self._table.pagination = {**event.args["pagination"], "rowsNumber": total}
+        await self.refresh()
+
+    async def _again(self) -> None:
+        self._table.pagination = {**self._table.pagination, "page": 1}
+        await self.refresh()
+
+
+def _ends(found: TenantHits) -> tuple[RuleHits, ...]:
+    return found.ingress_default, found.egress_default, found.ingress_return, found.egress_return
+
+
+def _said(found: Unused) -> str:
+    said = f"{words.of(len(found.items), 'rule')} of {words.count(found.rules)}"
+    if found.watched_since is None:
+        return "No host is counted yet, so nothing can be said of unused rules"
+    young = f"; {words.of(found.too_young, 'rule')} not watched for so long" if found.too_young else ""
+    return said + young + (f"; {words.of(len(found.lapses), 'gap')} in counting" if found.lapses else "")
+
+
+def _row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
+    return {
+        "rule": _ENDS.get(hits.rule, hits.rule),
+        "linked": hits.rule not in _ENDS,
+        "packets": words.count(hits.packets),
+        "rate": words.short(hits.packets_per_s) if hits.packets_per_s else "",
+        "bytes": words.octets(hits.bytes),
+        "last": words.ago(hits.last_hit, now),
+        "resets": words.count(hits.resets),
+    }

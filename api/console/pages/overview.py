@@ -1,6 +1,8 @@
-"""The project at a glance: what its list holds, what it decided, what it denied, and what is odd about it."""
+"""The project at a glance: what its list holds, what it decides now, what it denied, and what is odd about it."""
 
 from __future__ import annotations
+
+import datetime as dt
 
 from nicegui import ui
 
@@ -8,132 +10,136 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.events import draw_events
-from api.console.parts.pieces import heading
+from api.console.parts.pieces import heading, tile
+from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Event, RuleHits, TenantHits
+from api.console.pictures.rates import rates_of
+from api.console.pictures.series import Series, series_picture
+from orchestrator.client import Client, Event, HitSummary
 from orchestrator.errors import AclflowError
-from orchestrator.policy.model import Acl, Action
 
 _LIVE_S = 3.0
 _EVENTS = 8
-_TOP = 5
+_STEP, _STEPS = dt.timedelta(seconds=5), 120
 
 
 async def build(view: View) -> None:
     """Draw the page."""
-    desk = await Desk.of(view)
     tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
-    quota = await view.read("quota", lambda client: client.quota(view.tenant), fresh_s=3)
     ui.label(f"Owns {words.named([str(prefix) for prefix in tenant.prefixes], 6) or 'no prefix yet'}").classes("quiet")
-    page = _Overview(view, desk.draft.base.acl)
-    with ui.row().classes("w-full gap-3"):
-        used = quota.used.rules if quota.used.rules is not None else len(page.acl.rules)
-        page.tile("Rules", words.count(used), _of_limit(quota.limit.rules))
-        flows = quota.used.flows
-        page.tile("Flow entries", "…" if flows is None else words.count(flows), _of_limit(quota.limit.flows))
-        page.permitted = page.tile("Permitted", "0", "packets", live=True)
-        page.denied = page.tile("Denied", "0", "packets", live=True)
-        page.findings = page.tile("Findings", "…", "looking", target=path_of("check", view.tenant))
-    with ui.row().classes("w-full gap-4 items-stretch"):
-        with ui.column().classes("panel").style("flex: 3; min-width: 340px"):
-            heading("Busiest rules")
-            page.busiest = ui.column().classes("w-full gap-2")
-        with ui.column().classes("panel").style("flex: 2; min-width: 300px"):
-            heading("What happened")
-            page.happened = ui.column().classes("w-full gap-1")
-    DraftBar(desk)
+    page = _Overview(view)
+    page.draw()
+    ask_why(view.tenant)
+    page.draw_panels()
+    desk = Desk.kept(view)
+    if desk is not None:
+        bar = DraftBar(desk)
+        desk.on_change = bar.refresh
     await page.refresh()
     ui.timer(_LIVE_S, page.refresh)
-    ui.timer(0.1, page.look, once=True)
+    view.parts.later(page.look)
 
 
 class _Overview:
-    permitted: ui.label
-    denied: ui.label
-    findings: ui.label
-    busiest: ui.column
-    happened: ui.column
-
-    def __init__(self, view: View, acl: Acl) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
-        self.acl = acl
-        self._shown: tuple[object, ...] = ()
-        self._events: tuple[Event, ...] = ()
+        self._busiest: tuple[tuple[str, int], ...] | None = None
+        self._events: tuple[Event, ...] | None = None
 
-    def tile(self, title: str, value: str, below: str, *, live: bool = False, target: str = "") -> ui.label:
-        with ui.column().classes("tile"):
-            ui.label(title).classes("quiet small")
-            text = ui.label(value).classes("value")
-            if live:
-                text.props("aria-live=off")
-            if target:
-                ui.link(below, target).classes("small")
-            else:
-                ui.label(below).classes("quiet small")
-        return text
+    def draw(self) -> None:
+        """The numbers."""
+        check = path_of("check", self._view.tenant)
+        with ui.row().classes("w-full gap-3 tiles"):
+            self._rules = tile("Rules")
+            self._flows = tile("Flow entries")
+            self._permitted = tile("Permitted", "packets so far")
+            self._denied = tile("Denied", "packets so far")
+            self._unused = tile("Unused rules", "decided nothing so far", path_of("hits", self._view.tenant))
+            self._findings = tile("Findings", "looking …", check)
+
+    def draw_panels(self) -> None:
+        """The pictures and lists."""
+        with ui.column().classes("panel"):
+            heading("Packets a second")
+            self._plot = (
+                ui.html("", sanitize=False)
+                .classes("w-full scrolls")
+                .props("tabindex=0 role=group aria-label='Packets a second over the last ten minutes'")
+            )
+        with ui.row().classes("w-full gap-4 items-stretch"):
+            with ui.column().classes("panel").style("flex: 3; min-width: min(340px, 100%)"):
+                heading("Busiest rules")
+                self._busy = ui.column().classes("w-full gap-2")
+            with ui.column().classes("panel").style("flex: 2; min-width: min(300px, 100%)"):
+                heading("What happened")
+                self._happened = ui.column().classes("w-full gap-2")
 
     async def refresh(self) -> None:
         """Show the counters and the events as they are."""
-        tenant = self._view.tenant
+        tenant, zone = self._view.tenant, self._view.session.zone
+        fresh_s = _LIVE_S - 0.5
         try:
-            hits = await self._view.read("hits", lambda client: client.hits(tenant), fresh_s=_LIVE_S)
-            page = await self._view.read(
-                "events", lambda client: client.newest_events(limit=_EVENTS, tenant=tenant).items, fresh_s=_LIVE_S
+            seen, plot = await self._view.read(
+                ("summary", str(zone)), lambda client: _seen(client, tenant, zone), fresh_s=fresh_s
+            )
+            quota = await self._view.read("quota", lambda client: client.quota(tenant), fresh_s=10)
+            events = await self._view.read(
+                "events", lambda client: client.newest_events(limit=_EVENTS, tenant=tenant).items, fresh_s=fresh_s
             )
         except AclflowError:
             return
-        self._show_hits(hits)
-        if page != self._events:
-            self._events = page
-            self.happened.clear()
-            with self.happened:
-                draw_events(page, self._view.session.zone)
+        flows = quota.used.flows
+        self._rules.show(words.count(seen.rules), _of_limit(quota.limit.rules))
+        self._flows.show("…" if flows is None else words.count(flows), _of_limit(quota.limit.flows))
+        self._permitted.show(words.short(seen.permitted))
+        self._denied.show(words.short(seen.denied))
+        self._unused.show(words.count(seen.unused))
+        if self._plot.content != plot:
+            self._plot.content = plot
+        if seen.busiest != self._busiest:
+            self._busiest = seen.busiest
+            self._show_busiest(seen.busiest)
+        if events != self._events:
+            self._events = events
+            self._happened.clear()
+            with self._happened:
+                draw_events(events, zone)
 
-    def _show_hits(self, hits: TenantHits) -> None:
-        actions: dict[str, Action] = {rule.id: rule.action for rule in self.acl.rules}
-        permitted = sum(each.packets for each in hits.rules if actions.get(each.rule) is Action.PERMIT)
-        permitted += hits.ingress_return.packets + hits.egress_return.packets
-        denied = sum(each.packets for each in hits.rules if actions.get(each.rule) is Action.DENY)
-        for default, end in (
-            (self.acl.ingress_default, hits.ingress_default),
-            (self.acl.egress_default, hits.egress_default),
-        ):
-            permitted += end.packets if default is Action.PERMIT else 0
-            denied += end.packets if default is Action.DENY else 0
-        self.permitted.text, self.denied.text = words.short(permitted), words.short(denied)
-        best = sorted((each for each in hits.rules if each.packets), key=lambda each: -each.packets)[:_TOP]
-        if tuple(best) == self._shown and best:
-            return
-        self._shown = tuple(best)
-        self.busiest.clear()
-        with self.busiest:
-            if not best:
+    def _show_busiest(self, busiest: tuple[tuple[str, int], ...]) -> None:
+        self._busy.clear()
+        with self._busy:
+            if not busiest:
                 ui.label("No rule has decided a packet yet.").classes("quiet")
-            for each in best:
-                self._draw_busy(each, best[0].packets, actions.get(each.rule))
-
-    def _draw_busy(self, hits: RuleHits, most: int, action: Action | None) -> None:
-        with ui.row().classes("w-full items-center gap-3 no-wrap"):
-            ui.link(hits.rule, f"{path_of('acl', self._view.tenant)}?q={hits.rule}").classes("w-40 ellipsis")
-            colour = "negative" if action is Action.DENY else "positive"
-            ui.linear_progress(hits.packets / most, show_value=False, color=colour).classes("grow").props(
-                "rounded size=10px aria-hidden=true"
-            )
-            ui.label(f"{words.short(hits.packets)} packets").classes("number small w-28").style("text-align: right")
+            for rule, packets in busiest:
+                with ui.row().classes("w-full items-center gap-3 no-wrap"):
+                    target = f"{path_of('acl', self._view.tenant)}?q={rule}"
+                    ui.link(rule, target).classes("w-40 ellipsis")
+                    ui.linear_progress(packets / busiest[0][1], show_value=False).classes("grow").props(
+                        "rounded size=10px aria-hidden=true"
+                    )
+                    ui.label(f"{words.short(packets)} packets").classes("number small w-28").style("text-align: right")
 
     async def look(self) -> None:
-        """Count the findings; may take a while."""
-        desk = await Desk.of(self._view)
-        base = desk.draft.base
+        """Count the findings; the first look at a list may take a while."""
         try:
-            found = await self._view.read(
-                ("check", base.etag), lambda client: client.check_acl(self._view.tenant, base.acl), fresh_s=300
-            )
-        except AclflowError:
-            self.findings.text = "?"
+            found = await self._view.read("standing", lambda client: client.standing(self._view.tenant), fresh_s=5)
+        except AclflowError as error:
+            self._findings.show("?", error.reason)
             return
-        self.findings.text = words.count(len(found.findings))
+        self._findings.show(words.count(sum(found.counts.values())), "see them" if found.counts else "nothing is odd")
+
+
+def _seen(client: Client, tenant: str, zone: dt.tzinfo) -> tuple[HitSummary, str]:
+    """What the list decided, and a picture of the last minutes. Blocks."""
+    now = dt.datetime.now(dt.UTC)
+    found = client.hit_summary(tenant, since=now - _STEP * (_STEPS + 1))
+    rates = rates_of(found.history, now, _STEP, _STEPS)
+    lanes = [
+        Series("permitted", rates.permitted, "packets/s", kind="good"),
+        Series("denied", rates.denied, "packets/s", kind="bad"),
+    ]
+    return found, series_picture(rates.times, lanes, zone)
 
 
 def _of_limit(limit: int | None) -> str:

@@ -11,7 +11,7 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.pieces import empty
-from api.console.parts.table import columns, plain_table
+from api.console.parts.table import columns, fill, plain_table
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Client
@@ -117,7 +117,7 @@ class _Packets:
         if fresh:
             newest = sorted((*self._records, *fresh), key=lambda each: -int(each["id"]))
             self._records = newest[:_SHOWN]
-            self._table.rows = [_row(each, self._view.session.zone) for each in self._records]
+            fill(self._table, [_row(each, self._view.session.zone) for each in self._records])
         self._show_none()
 
     def _asked(self) -> tuple[str | None, str | None]:
@@ -128,7 +128,7 @@ class _Packets:
     async def _again(self) -> None:
         """Begin anew: other packets are wanted."""
         self._records = []
-        self._table.rows = []
+        fill(self._table, [])
         await self.refresh()
 
     def _show_none(self) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.dialog import Way, dialog
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Domain
+from api.console.pictures.lifts import LIFTED, LOWERED, lifted_over_time
+from api.console.pictures.series import Series, series_picture
+from orchestrator.client import Domain, Event
 from orchestrator.client.placement import Fate, PlacedRule, PlacementSeen
 from orchestrator.errors import AclflowError
 
 _LIVE_S = 3.0
+_EVENTS = 500
 _ALGORITHMS = {
     "off": "off: nothing is lifted but what is pinned",
     "savings": "savings: rules that save the most work",
@@ -61,6 +66,8 @@ class _Placement:
                 ui.button("Try a round now", icon="science", on_click=self._try).props("flat dense no-caps")
                 ui.button("Settings", icon="tune", on_click=self._set).props("flat dense no-caps")
             self._shares = ui.label().classes("quiet small")
+            self._plot = ui.html("", sanitize=False).classes("w-full scrolls")
+            self._plot.props("tabindex=0 role=group aria-label='Lifted rules over time'")
             self._rules = ui.column().classes("w-full gap-2")
 
     async def refresh(self) -> None:
@@ -69,8 +76,12 @@ class _Placement:
             seen = await self._view.read(
                 ("placement", self._domain), lambda client: client.placement(self._domain), fresh_s=_LIVE_S - 0.5
             )
+            happened = await self._view.read(
+                "newest events", lambda client: client.newest_events(limit=_EVENTS).items, fresh_s=_LIVE_S - 0.5
+            )
         except AclflowError:
             return
+        self._show_plot(seen, happened)
         if seen == self._seen:
             return
         self._seen = seen
@@ -84,8 +95,22 @@ class _Placement:
         with self._rules:
             if not seen.rules:
                 ui.label("No rule is lifted: none has enough traffic, or lifting would save nothing.").classes("quiet")
+            saved = sum(rule.saves_us_per_s or 0 for rule in seen.rules if rule.lifted)
+            if saved:
+                ui.label(f"All together they save {words.short(saved / 1e6, 's')} of a core a second.").classes("small")
             for rule in seen.rules:
                 self._draw_rule(rule)
+
+    def _show_plot(self, seen: PlacementSeen, happened: Sequence[Event]) -> None:
+        """How many rules are lifted, over the time that the newest events reach back."""
+        lifted = sum(rule.lifted is not None for rule in seen.rules)
+        moved = any(each.subject == self._domain and each.kind in (LIFTED, LOWERED) for each in happened)
+        self._plot.set_visibility(moved or lifted > 0)
+        if not self._plot.visible:
+            return
+        times, counts = lifted_over_time(happened, self._domain, lifted, dt.datetime.now(dt.UTC))
+        lane = Series("Lifted rules", counts, stepped=True)
+        self._plot.set_content(series_picture(times, [lane], self._view.session.zone))
 
     def _draw_rule(self, rule: PlacedRule) -> None:
         zone = self._view.session.zone
@@ -128,20 +153,19 @@ class _Placement:
         except AclflowError as error:
             ui.notify(str(error), type="negative")
             return
-        with ui.dialog(value=True), ui.card().classes("panel").style("width: min(760px, 94vw); max-width: none"):
-            ui.label("What a round would decide now").classes("text-lg font-bold")
+        with dialog("What a round would decide now", 760) as box:
             if not fates:
                 ui.label("Nothing: no rule has traffic.").classes("quiet")
             for fate in fates[:100]:
                 _draw_fate(fate)
+            ui.button("Close", on_click=box.close).props("flat no-caps").classes("self-end")
 
     async def _set(self) -> None:
         """Ask for other settings."""
         if self._seen is None:
             return
         settings, etag = self._seen.settings, self._seen.etag
-        with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(520px, 94vw)"):
-            ui.label("How rules are chosen").classes("text-lg font-bold")
+        with dialog("How rules are chosen", 520) as box:
             algorithm = (
                 ui.select(_ALGORITHMS, value=settings["algorithm"], label="Algorithm")
                 .props("outlined dense")
@@ -155,21 +179,13 @@ class _Placement:
             }
             printed = ui.checkbox("The paper's algorithm with its slips", value=bool(settings["as_printed"]))
             printed.bind_visibility_from(algorithm, "value", lambda value: value == "paper")
-            wrong = ui.label().classes("text-negative small").props("role=alert")
 
             async def keep() -> None:
-                try:
-                    wanted = _read(fields) | {"algorithm": algorithm.value, "as_printed": printed.value}
-                    await self._view.do(lambda client: client.set_placement(self._domain, wanted, etag=etag))
-                except (AclflowError, ValueError) as error:
-                    wrong.text = str(error)
-                    return
-                dialog.close()
+                wanted = _read(fields) | {"algorithm": algorithm.value, "as_printed": printed.value}
+                await self._view.do(lambda client: client.set_placement(self._domain, wanted, etag=etag))
                 await self.refresh()
 
-            with ui.row().classes("w-full justify-end"):
-                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
-                ui.button("Apply", on_click=keep).props("no-caps unelevated")
+            Way(box, "Apply", keep)
 
 
 def _read(fields: Mapping[str, ui.input]) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from nicegui import ui
 from api.console import words
 from api.console.draft import Draft
 from api.console.parts.desk import Desk
+from api.console.parts.dialog import dialog
 from api.console.parts.differences import draw_cost, draw_difference, draw_findings
 from api.console.parts.pieces import empty, heading
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Enforced, Finding, Review, Written
+from orchestrator.client import Enforced, Finding, Review, Standing, Written
 from orchestrator.errors import AclflowError, Stale
 
 _LOOK_S = 0.25
@@ -56,7 +57,7 @@ class _ReviewPage:
                 "flat no-caps"
             )
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
-        ui.timer(0.05, self._look, once=True)
+        self._view.parts.later(self._look)
 
     async def _look(self) -> None:
         """Ask the service what the draft would do."""
@@ -64,9 +65,7 @@ class _ReviewPage:
         try:
             review, current = await asyncio.gather(
                 self._view.session.reading.once(lambda: self._view.client.check_acl(tenant, draft.acl)),
-                self._view.read(
-                    ("check", draft.base.etag), lambda client: client.check_acl(tenant, draft.base.acl), fresh_s=300
-                ),
+                self._view.read("standing", lambda client: client.standing(tenant), fresh_s=5),
             )
         except AclflowError as error:
             self._found.clear()
@@ -77,13 +76,13 @@ class _ReviewPage:
             return
         self._show(review, current)
 
-    def _show(self, review: Review, current: Review) -> None:
+    def _show(self, review: Review, current: Standing) -> None:
         known = {_subject(finding) for finding in current.findings}
         new = [finding for finding in review.findings if _subject(finding) not in known]
         self._found.clear()
         with self._found:
             draw_difference(review.difference)
-            _draw_new(new, len(review.findings))
+            _draw_new(new, sum(review.counts.values()), self._view.tenant)
             heading("Cost")
             with ui.column().classes("panel"):
                 draw_cost(review.cost, current.cost)
@@ -108,8 +107,8 @@ class _ReviewPage:
         seen = await self._view.session.reading.once(lambda: self._view.client.acl(self._view.tenant))
         rebased, lost = draft.onto(seen)
         self._desk.put(rebased)
-        with ui.dialog(value=True).props("persistent"), ui.card().classes("panel"):
-            ui.label("Somebody changed the list meanwhile").classes("text-lg font-bold")
+        with dialog("Somebody changed the list meanwhile") as box:
+            box.props("persistent")
             ui.label("Your changes were put on top of the newest version. Look at them again before you commit.")
             for reason in lost:
                 ui.label(f"left out: {reason}").classes("text-negative small")
@@ -121,12 +120,12 @@ def _subject(finding: Finding) -> tuple[str, tuple[str, ...]]:
     return finding.kind, finding.rules if finding.kind == "conflict" else finding.rules[:1]
 
 
-def _draw_new(new: Sequence[Finding], total: int) -> None:
+def _draw_new(new: Sequence[Finding], total: int, tenant: str) -> None:
     with ui.row().classes("items-center gap-2"):
         heading("Findings that this change brings")
         ui.label(f"{words.count(total)} in the whole list").classes("chip none")
     if new:
-        draw_findings(new)
+        draw_findings(new, tenant=tenant)
     else:
         ui.label("None.").classes("quiet")
 
@@ -144,11 +143,8 @@ class _Enforcing:
         if self._view.session.is_admin:
             found = await self._view.read("hosts", lambda client: client.hosts(tenant.domain), fresh_s=5)
             hosts = tuple(host.name for host in found)
-        with (
-            ui.dialog(value=True).props("persistent") as dialog,
-            ui.card().classes("panel").style("width: min(460px, 92vw)"),
-        ):
-            self._title = ui.label(f"Version {self._written.version} is committed").classes("text-lg font-bold")
+        with dialog(f"Version {self._written.version} is committed", 460) as box:
+            box.props("persistent")
             self._text = ui.label("Waiting until it is enforced …").props("aria-live=polite")
             self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
             self._rows = {host: self._row(host) for host in hosts}
@@ -158,7 +154,7 @@ class _Enforcing:
                 )
                 self._close.props("flat no-caps")
         await self._wait(tenant.domain)
-        dialog.props(remove="persistent")
+        box.props(remove="persistent")
 
     def _row(self, host: str) -> tuple[ui.icon, ui.label]:
         with ui.row().classes("items-center gap-2 w-full"):

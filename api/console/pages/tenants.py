@@ -5,11 +5,11 @@ from __future__ import annotations
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.dialog import Way, dialog
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Tenant
-from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 
 
@@ -43,10 +43,9 @@ def _draw(tenant: Tenant) -> None:
 async def _create(view: View) -> None:
     """Ask for a new tenant and make it."""
     domains = [domain.id for domain in await view.read("domains", lambda client: list(client.domains()), fresh_s=2)]
-    with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(520px, 94vw)"):
-        ui.label("New tenant").classes("text-lg font-bold")
+    with dialog("New tenant", 520) as box:
         if not domains:
-            ui.label("There is no domain yet: make one with `aclflow domain create NAME`.")
+            ui.link("There is no domain yet: make one first.", path_of("domains"))
         name = ui.input("Id", placeholder="shop").props("outlined dense").classes("w-full")
         title = ui.input("Name", placeholder="Web shop").props("outlined dense").classes("w-full")
         domain = (
@@ -57,22 +56,14 @@ async def _create(view: View) -> None:
         prefixes = (
             ui.textarea("Prefixes it owns, one a line").props("outlined input-class=mono rows=4").classes("w-full")
         )
-        wrong = ui.label().classes("text-negative small").props("role=alert")
 
         async def make() -> None:
-            try:
-                owned = [Prefix.parse(line.strip()) for line in prefixes.value.splitlines() if line.strip()]
-                await view.do(
-                    lambda client: client.create_tenant(
-                        name.value.strip(), domain=domain.value, name=title.value, prefixes=owned
-                    )
+            owned = [Prefix.parse(line.strip()) for line in prefixes.value.splitlines() if line.strip()]
+            await view.do(
+                lambda client: client.create_tenant(
+                    name.value.strip(), domain=domain.value, name=title.value, prefixes=owned
                 )
-            except AclflowError as error:
-                wrong.text = str(error)
-                return
-            dialog.close()
+            )
             ui.navigate.reload()
 
-        with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
-            ui.button("Create", on_click=make).props("no-caps unelevated").set_enabled(bool(domains))
+        Way(box, "Create", make).button.set_enabled(bool(domains))

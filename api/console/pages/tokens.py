@@ -7,6 +7,7 @@ import datetime as dt
 from nicegui import ui
 
 from api.console import words
+from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.view import View
 from orchestrator.client import Token
 from orchestrator.errors import AclflowError
@@ -46,13 +47,7 @@ def _draw(view: View, token: Token) -> None:
 
 
 async def _revoke(view: View, token: Token) -> None:
-    with ui.dialog() as dialog, ui.card().classes("panel"):
-        ui.label(f"Revoke token {token.id}?").classes("text-lg font-bold")
-        ui.label("Whoever uses it is shut out at once.")
-        with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
-            ui.button("Revoke", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
-    if not await dialog:
+    if not await is_sure(f"Revoke token {token.id}?", "Whoever uses it is shut out at once.", "Revoke"):
         return
     try:
         await view.do(lambda client: client.revoke_token(token.id))
@@ -67,11 +62,8 @@ async def _create(view: View) -> None:
     tenants = {
         each.id: each.name or each.id for each in await view.read("every tenant", lambda client: list(client.tenants()))
     }
-    with (
-        ui.dialog(value=True).props("persistent") as dialog,
-        ui.card().classes("panel").style("width: min(520px, 94vw)"),
-    ):
-        ui.label("New token").classes("text-lg font-bold")
+    with dialog("New token", 520) as box:
+        box.props("persistent")
         role = ui.select(_ROLES, value="member", label="Role").props("outlined dense").classes("w-full")
         tenant = (
             ui.select(tenants, value=next(iter(tenants), None), label="Project")
@@ -81,31 +73,23 @@ async def _create(view: View) -> None:
         tenant.bind_visibility_from(role, "value", lambda value: value != "admin")
         about = ui.input("What it is for").props("outlined dense").classes("w-full")
         days = ui.select(_DAYS, value=30, label="Ends").props("outlined dense").classes("w-full")
-        wrong = ui.label().classes("text-negative small").props("role=alert")
 
         async def make() -> None:
             expires = dt.datetime.now(dt.UTC) + dt.timedelta(days=days.value) if days.value else None
             of_tenant = None if role.value == "admin" else tenant.value
-            try:
-                _, secret = await view.do(
-                    lambda client: client.create_token(
-                        role.value, tenant=of_tenant, description=about.value, expires=expires
-                    )
+            _, secret = await view.do(
+                lambda client: client.create_token(
+                    role.value, tenant=of_tenant, description=about.value, expires=expires
                 )
-            except AclflowError as error:
-                wrong.text = str(error)
-                return
-            dialog.close()
+            )
             _show_once(secret)
 
-        with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
-            ui.button("Create", on_click=make).props("no-caps unelevated")
+        Way(box, "Create", make)
 
 
 def _show_once(secret: str) -> None:
-    with ui.dialog(value=True).props("persistent"), ui.card().classes("panel").style("width: min(560px, 94vw)"):
-        ui.label("The token").classes("text-lg font-bold")
+    with dialog("The token") as box:
+        box.props("persistent")
         ui.label("This is the only time that it is shown: keep it now.")
         ui.label(secret).classes("mono").style("word-break: break-all; user-select: all")
         with ui.row().classes("w-full justify-end"):

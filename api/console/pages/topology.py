@@ -1,32 +1,44 @@
-"""The cloud as a picture: every domain with its hosts, who drives them, and the tenants behind them, live."""
+"""The cloud as a picture: every domain with its edge, firewalls, hosts, who drives them, and its tenants, live."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from nicegui import ui
 
 from api.console import words
 from api.console.parts.pieces import empty
+from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.topology import HostState, TenantPlace, domain_picture
+from api.console.pictures.topology import Column, Node, domain_picture
 from orchestrator.client import Client, Domain, Enforced
+from orchestrator.client.firewalls import Firewall
 from orchestrator.errors import AclflowError
 
 _LIVE_S = 3.0
-_MOST_TENANTS = 12
+_MOST_NODES = 10
 _SILENT = frozenset({"disconnected", "refused", "drifted"})
+_SERVERS = {"serving": "good", "draining": "warn", "lost": "bad"}
 
 
 async def build(view: View) -> None:
     """Draw the page."""
     found = await view.read("domains", lambda client: list(client.domains()), fresh_s=5)
+    ui.label("The way of a packet from outside, and what enforces the lists on it.").classes("quiet")
     if not found:
-        empty("Nothing to draw yet: there is no domain.")
+        with empty("Nothing to draw yet: there is no domain."):
+            ui.link("Make one", path_of("domains"))
         return
-    pictures = [(domain, ui.html("", sanitize=False).classes("panel")) for domain in found]
+    pictures = []
+    for domain in found:
+        with ui.column().classes("panel"):
+            ui.label(domain.id).classes("text-lg font-bold")
+            place = ui.html("", sanitize=False).classes("w-full scrolls")
+            pictures.append((domain, place.props(f"tabindex=0 role=group aria-label='Picture of {domain.id}'")))
 
     async def refresh() -> None:
         for domain, place in pictures:
@@ -44,31 +56,68 @@ async def build(view: View) -> None:
 
 def _picture(client: Client, domain: Domain) -> str:
     """What the service knows of a domain, drawn. Blocks."""
-    generation = client.domain(domain.id).generation
-    state = client.generation(domain.id, generation)
-    hosts = [_host(host.name, state) for host in client.hosts(domain.id)]
-    places = Counter(str(endpoint.tenant) for endpoint in client.endpoints(domain.id))
-    tenants = [tenant for tenant in client.tenants() if tenant.domain == domain.id]
-    shown = [
-        TenantPlace(
-            tenant.name or tenant.id, places[tenant.id], words.named([str(each) for each in tenant.prefixes], 1)
-        )
-        for tenant in tenants[:_MOST_TENANTS]
+    state = client.generation(domain.id, client.domain(domain.id).generation)
+    every = [client.pop(each["name"]) for each in client.pops()]
+    pops = [each for each in every if each["domain"] == domain.id]
+    servers = {each["name"]: each for pop in pops for each in pop["servers"]}
+    edges = [_host(each["name"], state) for pop in pops for each in pop["edges"]]
+    firewalls = [_firewall(each, state, servers.get(each.name)) for each in client.firewalls(domain.id)]
+    known = {each.name for each in firewalls}
+    firewalls += [
+        Node(name, each["state"], _SERVERS[each["state"]]) for name, each in servers.items() if name not in known
     ]
-    if len(tenants) > _MOST_TENANTS:
-        rest = tenants[_MOST_TENANTS:]
-        shown.append(TenantPlace(f"{len(rest)} more tenants", sum(places[each.id] for each in rest), ""))
+    columns = (
+        Column("Outside", (Node("WAN", "every packet from outside"),)),
+        Column("Edge switches", _cut(edges)),
+        Column("Firewalls", _cut(firewalls)),
+        Column("Hosts", _cut([_host(host.name, state) for host in client.hosts(domain.id)])),
+        Column("Tenants", _cut(_tenants(client, domain.id))),
+    )
     now = dt.datetime.now(dt.UTC)
     enforcers = {
-        each.name: f"{each.kind}, heard {words.ago(each.last_seen, now)}" for each in client.enforcers(domain.id)
+        each.name: f"{each.kind}, {words.ago(each.last_seen, now) if each.last_seen else 'never heard'}"
+        for each in client.enforcers(domain.id)
     }
-    return domain_picture(domain.id, hosts, shown, enforcers)
+    return domain_picture(domain.id, columns, enforcers)
 
 
-def _host(name: str, state: Enforced) -> HostState:
+def _cut(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """So many as can be looked at; the others as a number, the worst state of theirs seen."""
+    every = tuple(nodes)
+    if len(every) <= _MOST_NODES:
+        return every
+    rest = every[_MOST_NODES - 1 :]
+    worst = next(kind for kind in ("bad", "warn", "good", "none") if any(each.kind == kind for each in rest))
+    return (*every[: _MOST_NODES - 1], Node(f"{words.count(len(rest))} more", "", worst))
+
+
+def _tenants(client: Client, domain: str) -> list[Node]:
+    places = Counter(str(endpoint.tenant) for endpoint in client.endpoints(domain))
+    return [
+        Node(
+            tenant.name or tenant.id,
+            f"{words.of(places[tenant.id], 'endpoint')} · {words.named([str(each) for each in tenant.prefixes], 1)}",
+        )
+        for tenant in client.tenants()
+        if tenant.domain == domain
+    ]
+
+
+def _host(name: str, state: Enforced) -> Node:
     lag = next((each for each in state.laggards if each.host == name), None)
     if lag is None:
-        return HostState(name, f"holds generation {state.generation}", "good")
+        return Node(name, f"holds generation {words.count(state.generation)}", "good")
     if lag.state is None:
-        return HostState(name, "never reported", "bad")
-    return HostState(name, f"{lag.state}, at {lag.generation or 0}", "bad" if lag.state in _SILENT else "warn")
+        return Node(name, "never reported", "bad")
+    return Node(name, f"{lag.state}, at {words.count(lag.generation or 0)}", "bad" if lag.state in _SILENT else "warn")
+
+
+def _firewall(firewall: Firewall, state: Enforced, server: Mapping[str, Any] | None) -> Node:
+    """A firewall with its load, if its agent has told one; a server of a PoP with its state there."""
+    node = _host(firewall.name, state)
+    load = firewall.load
+    says = node.says if load is None else f"{words.short(load.packets_pps, 'pps')}, CPU {load.cpu_permille / 10:.0f} %"
+    kind = node.kind
+    if server is not None and server["state"] != "serving":
+        says, kind = f"{server['state']}, {says}", _SERVERS[server["state"]]
+    return Node(firewall.name, says, kind, None if load is None else load.cpu_permille / 1000)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
+from itertools import chain, count
 from typing import Any
+from urllib.parse import urlencode
 
 from nicegui import ui
 
 from api.console.draft import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
-from api.console.parts.pieces import heading
+from api.console.parts.pieces import fact, heading
+from api.console.parts.question import PROTOCOLS
 from api.console.parts.ruleform import ask_for_rule, document_of
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from api.console.pictures.path import rule_words, way, who_decides
+from api.console.pictures.path import rule_words, tier_words, way, who_decides
 from orchestrator.client import Step, Trace
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import format_address, parse_address
@@ -53,38 +56,31 @@ class _TracePage:
             "Say what a packet looks like, and see which rule decides it, in the list as it is committed."
         ).classes("quiet")
         with ui.column().classes("panel"), ui.element("form").classes("w-full").on("submit.prevent", self.trace):
-            with ui.row().classes("w-full items-start gap-3"):
+            with ui.element("div").classes("asking"):
                 self._source = self._text("Source address", query.get("source", ""), "192.0.2.7")
                 self._destination = self._text("Destination address", query.get("destination", ""), "198.51.100.20")
+                asked = query.get("protocol", "tcp")
                 self._protocol = (
-                    ui.select(
-                        ["tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre"],
-                        value=query.get("protocol", "tcp"),
-                        label="Protocol",
-                    )
+                    ui.select(list(PROTOCOLS), value=asked if asked in PROTOCOLS else "tcp", label="Protocol")
                     .props("outlined dense")
-                    .classes("w-32")
                     .on_value_change(self._fit)
                 )
-                self._port = self._text("Destination port", query.get("port", ""), "443").classes(replace="w-36")
-            with ui.row().classes("w-full items-start gap-3"):
+                self._port = self._text("Destination port", query.get("port", ""), "443")
+                ui.button("Trace", icon="route").props("no-caps unelevated type=submit")
+            with ui.row().classes("w-full items-start gap-3 more-of-it"):
                 self._segment = (
                     ui.select(list(_SEGMENTS), value=next(iter(_SEGMENTS)), label="The segment")
                     .props("outlined dense")
                     .classes("w-72")
                 )
-                self._source_port = self._text("Source port", str(_CLIENT_PORT), "").classes(replace="w-36")
-                ui.space()
-                ui.button("Trace", icon="route").props("no-caps unelevated type=submit")
+                self._source_port = self._text("Source port", str(_CLIENT_PORT), "").classes("w-36")
         self._outcome = ui.column().classes("w-full gap-4").props("aria-live=polite")
         bar = DraftBar(self._desk)
         self._desk.on_change = bar.refresh
         self._fit()
 
     def _text(self, label: str, value: str, example: str) -> ui.input:
-        return (
-            ui.input(label, value=value, placeholder=example).props("outlined dense hide-bottom-space").classes("w-60")
-        )
+        return ui.input(label, value=value, placeholder=example).props("outlined dense hide-bottom-space")
 
     def _fit(self) -> None:
         """Show the fields that the protocol has."""
@@ -136,32 +132,53 @@ class _TracePage:
             ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
             ui.label(f"{'Permitted' if permitted else 'Denied'}: {_why(found)}")
         source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
-        with ui.scroll_area().classes("w-full").style("height: 124px"):
+        with (
+            ui.element("div")
+            .classes("w-full scrolls")
+            .props("tabindex=0 role=group aria-label='The way of the packet'")
+        ):
             ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False)
         if not found.steps:
             ui.label("Neither address belongs to anybody here, so no list is asked.").classes("quiet")
             return
         last = found.steps[-1]
         if found.rule is not None:
-            self._show_rule(found.rule, last)
+            self._show_rule(found, last)
+        else:
+            ui.label(f"No rule of the {last.direction} list matches it, so the list's default decides.").classes(
+                "quiet"
+            )
         if last.tenant == self._view.tenant and self._writes:
             self._offer(packet, last, permitted=permitted)
         elif last.tenant is None:
             ui.label("The operator's rules stand above the project's lists.").classes("quiet")
         elif last.tenant != self._view.tenant:
             ui.label(f"It is the list of the project {last.tenant} that decides.").classes("quiet")
+            if self._view.session.is_admin:
+                self._lead_to(last.tenant, packet)
 
-    def _show_rule(self, rule: Mapping[str, Any], step: Step) -> None:
+    def _lead_to(self, tenant: str, packet: Packet) -> None:
+        """A link to the same question, asked where its answer can be changed."""
+        source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
+        said = {"source": source, "destination": destination, "protocol": format_protocol(packet.protocol)}
+        ui.link(
+            f"Trace it in {tenant}, to change its list",
+            f"{path_of('trace', tenant)}?{urlencode({**said, 'port': packet.destination_port})}",
+        )
+
+    def _show_rule(self, found: Trace, step: Step) -> None:
+        rule = found.rule or {}
         with ui.column().classes("panel"):
             heading("The rule that decides")
             with ui.row().classes("items-center gap-3"):
                 ui.label(rule["action"]).classes(f"chip {'good' if rule['action'] == 'permit' else 'bad'}")
                 ui.label(rule["id"]).classes("font-bold")
                 ui.label(rule.get("description", "")).classes("quiet")
-            said = ", ".join(
-                f"{name} {_value(value)}" for name, value in rule.items() if name not in ("id", "action", "description")
-            )
-            ui.label(said).classes("mono")
+            with ui.element("dl").classes("facts"):
+                for name, value in rule.items():
+                    if name not in ("id", "action", "description"):
+                        fact(name.replace("_", " "), _value(value))
+                fact("decided at", tier_words(found))
             if step.tenant == self._view.tenant and not rule["id"].startswith("_"):
                 ui.link("Show it in the list", f"{path_of('acl', self._view.tenant)}?q={rule['id']}")
 
@@ -191,18 +208,19 @@ class _TracePage:
         """A new rule for such packets, before the one that decides now."""
         acl = self._desk.draft.acl
         position = next((index for index, rule in enumerate(acl.rules) if rule.id == step.rule), len(acl.rules))
-        start = _rule_for(packet, step, action)
+        start = _rule_for(packet, step, action, {rule.id for rule in acl.rules})
         rule = await ask_for_rule("New rule", start, groups=tuple(acl.groups), keeps_id=False)
         if rule is not None:
             self._desk.edit(Insert(rule, position))
 
 
-def _rule_for(packet: Packet, step: Step, action: str) -> dict[str, Any]:
+def _rule_for(packet: Packet, step: Step, action: str, taken: Collection[str]) -> dict[str, Any]:
     """A rule that matches packets like this one: its addresses, its protocol, its destination port."""
     source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
     protocol = format_protocol(packet.protocol)
+    name = f"{action}-{protocol}-{packet.destination_port or 'any'}"
     rule: dict[str, Any] = {
-        "id": f"{action}-{protocol}-{packet.destination_port or 'any'}",
+        "id": next(each for each in chain([name], (f"{name}-{again}" for again in count(2))) if each not in taken),
         "action": action,
         "direction": step.direction or "ingress",
         "protocol": protocol,

@@ -23,13 +23,20 @@ class Desk:
     @classmethod
     async def of(cls, view: View) -> Desk:
         """The draft as it is; one without edits begins at the list as it is now. Raises what the client raises."""
-        kept = view.session.drafts.get(view.tenant)
-        known = kept.base if kept else None
+        kept, lists = view.session.drafts.get(view.tenant), view.session.bearer.lists
+        known = lists.get(view.tenant)
         seen = await view.read("acl", lambda client: _newest(client, view.tenant, known), fresh_s=0.5)
+        lists[view.tenant] = seen
         if kept is None or (not kept.edits and kept.base is not seen):
             kept = Draft(seen)
             view.session.drafts[view.tenant] = kept
         return cls(view, kept)
+
+    @classmethod
+    def kept(cls, view: View) -> Desk | None:
+        """The draft, if it has edits; nothing is read."""
+        kept = view.session.drafts.get(view.tenant)
+        return cls(view, kept) if kept and kept.edits else None
 
     @property
     def draft(self) -> Draft:

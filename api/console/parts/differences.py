@@ -9,11 +9,13 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.pieces import empty, heading
+from api.console.parts.tree import path_of
 from orchestrator.client import Finding
 
 Json = Mapping[str, Any]
 
-MOST_SHOWN = 100
+MOST_SHOWN = 25
+_FEW = 5
 _DEFAULT = "_default"
 _KINDS = {
     "shadowed": ("bad", "Never decides: rules before it take all its packets"),
@@ -69,30 +71,53 @@ def _rule(name: str) -> str:
     return "the default" if name == _DEFAULT else name
 
 
-def draw_findings(findings: Sequence[Finding], counts: Mapping[str, int] | None = None) -> None:
-    """Findings by kind, the worst first."""
+def draw_findings(findings: Sequence[Finding], counts: Mapping[str, int] | None = None, tenant: str = "") -> None:
+    """Findings by kind, the worst first; rules lead to the list of `tenant`. `counts`: how many there are in all."""
     if not findings:
         empty("Nothing found: every rule decides something, none is in the way of another.")
         return
+    first = True
     for kind, (colour, meaning) in _KINDS.items():
         some = [finding for finding in findings if finding.kind == kind]
-        if not some:
-            continue
-        with (
-            ui.expansion(value=colour != "info" or len(some) < 5)
-            .classes("panel")
-            .props("header-class=p-0") as expansion
-        ):
-            with expansion.add_slot("header"), ui.row().classes("items-center gap-2 grow"):
-                ui.label(kind).classes(f"chip {colour}")
-                ui.label(meaning)
-                ui.space()
-                ui.label(words.count((counts or {}).get(kind, len(some)))).classes("number quiet")
+        if some:
+            total = (counts or {}).get(kind, len(some))
+            _draw_kind((kind, colour, meaning), some, total, tenant, opened=first or len(some) < _FEW)
+            first = False
+
+
+def _draw_kind(says: tuple[str, str, str], some: Sequence[Finding], total: int, tenant: str, *, opened: bool) -> None:
+    """The findings of a kind; they are drawn when somebody opens it."""
+    kind, colour, meaning = says
+    with ui.expansion(value=opened).classes("panel findings").props("header-class=p-0") as expansion:
+        with expansion.add_slot("header"), ui.row().classes("items-center gap-2 grow no-wrap"):
+            ui.label(kind).classes(f"chip {colour}")
+            ui.label(meaning)
+            ui.space()
+            ui.label(words.count(total)).classes("number quiet")
+        place = ui.column().classes("w-full gap-1")
+
+    def draw() -> None:
+        if place.default_slot.children:
+            return
+        with place:
             for finding in some[:MOST_SHOWN]:
-                with ui.column().classes("gap-0 w-full py-1"):
-                    ui.label(finding.explanation)
-                    if finding.witness:
-                        ui.label(f"for example {packet_words(finding.witness)}").classes("small mono quiet")
+                _draw_finding(finding, tenant)
+            if total > MOST_SHOWN:
+                ui.label(f"and {words.count(total - MOST_SHOWN)} more").classes("quiet small")
+
+    expansion.on_value_change(draw)
+    if opened:
+        draw()
+
+
+def _draw_finding(finding: Finding, tenant: str) -> None:
+    with ui.column().classes("gap-0 w-full py-1"):
+        ui.label(finding.explanation)
+        with ui.row().classes("gap-3 items-center"):
+            if finding.witness:
+                ui.label(f"for example {packet_words(finding.witness)}").classes("small mono quiet")
+            for rule in finding.rules[:2]:
+                ui.link(f"show {rule}", f"{path_of('acl', tenant)}?q={rule}").classes("small")
 
 
 def packet_words(packet: Json) -> str:

@@ -9,6 +9,7 @@ from nicegui import events, ui
 from api.console import words
 from api.console.draft import ReplaceAll
 from api.console.parts.desk import Desk
+from api.console.parts.dialog import dialog
 from orchestrator.errors import AclflowError
 from orchestrator.policy.formats import registry
 from orchestrator.policy.formats.results import Imported, Options
@@ -18,8 +19,7 @@ _LARGEST = 32 << 20
 
 def take_import(desk: Desk) -> None:
     """Let a file be chosen; what reading it loses is told, and it goes into the draft when that is accepted."""
-    with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(680px, 94vw); max-width: none"):
-        ui.label("Import a list").classes("text-lg font-bold")
+    with dialog("Import a list", 680) as box:
         ui.label("It replaces every rule of the draft. Nothing is committed before you have reviewed it.").classes(
             "quiet small"
         )
@@ -33,16 +33,16 @@ def take_import(desk: Desk) -> None:
         async def read(event: events.UploadEventArguments) -> None:
             outcome.clear()
             with outcome:
-                await _read(desk, dialog, await event.file.read(), event.file.name, chosen.value or None)
+                await _read(desk, box, await event.file.read(), event.file.name, chosen.value or None)
 
         ui.upload(label="Drop a file here, or press +", auto_upload=True, max_file_size=_LARGEST, on_upload=read).props(
             "flat bordered"
         ).classes("w-full").on("rejected", lambda: ui.notify(f"larger than {words.octets(_LARGEST)}", type="negative"))
         with ui.row().classes("w-full justify-end"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            ui.button("Cancel", on_click=box.close).props("flat no-caps")
 
 
-async def _read(desk: Desk, dialog: ui.dialog, text: bytes, name: str, chosen: str | None) -> None:
+async def _read(desk: Desk, box: ui.dialog, text: bytes, name: str, chosen: str | None) -> None:
     try:
         imported = await asyncio.to_thread(_imported, text, name, chosen)
     except AclflowError as error:
@@ -59,7 +59,7 @@ async def _read(desk: Desk, dialog: ui.dialog, text: bytes, name: str, chosen: s
 
     def accept() -> None:
         if desk.edit(ReplaceAll(imported.acl, name)):
-            dialog.close()
+            box.close()
 
     label = "Take its safe approximation" if imported.losses else "Put into the draft"
     ui.button(label, on_click=accept).props("no-caps unelevated")
@@ -73,8 +73,7 @@ def _imported(text: bytes, name: str, chosen: str | None) -> Imported:
 def offer_export(desk: Desk) -> None:
     """Let a format be chosen and download the draft in it; what it cannot say is told first."""
     names = [name for name, each in registry.FORMATS.items() if each.write]
-    with ui.dialog(value=True) as dialog, ui.card().classes("panel").style("width: min(560px, 94vw); max-width: none"):
-        ui.label("Export this list").classes("text-lg font-bold")
+    with dialog("Export this list", 560) as box:
         chosen = ui.select(names, value="native", label="Format").props("outlined dense").classes("w-full")
         outcome = ui.column().classes("w-full gap-1")
 
@@ -91,5 +90,5 @@ def offer_export(desk: Desk) -> None:
                 ui.download(exported.text.encode(), f"{desk.view.tenant}.{chosen.value}.txt")
 
         with ui.row().classes("w-full justify-end"):
-            ui.button("Close", on_click=dialog.close).props("flat no-caps")
+            ui.button("Close", on_click=box.close).props("flat no-caps")
             ui.button("Download", icon="download", on_click=write).props("no-caps unelevated")

@@ -38,28 +38,29 @@ _HEAD = """
 
 
 async def frame(session: Session, place: Place, tenant: str) -> ui.column:
-    """Draw the frame; the page goes into the column that is given back."""
+    """Draw the frame; the page goes into the column that is given back, which is busy until somebody says otherwise."""
     ui.add_head_html(_HEAD)
+    ui.page_title(" · ".join([place.title, *([tenant] if tenant else []), "aclflow"]))
     ui.colors(primary="#0f766e", positive="#0a7d4f", negative="#b42318", warning="#8a5a00", info="#175cd3")
-    with ui.left_drawer(value=False).classes("side p-0").props("width=230 breakpoint=900 show-if-above") as drawer:
-        _tree(session, place)
     with ui.header().classes("bar items-center px-4 py-2 gap-3 no-wrap"):
-        ui.button(icon="menu", on_click=drawer.toggle).props(
-            "flat dense color=white aria-label='Show or hide the menu'"
-        )
+        menu = ui.button(icon="menu").props("flat dense color=white aria-label='Show or hide the menu'")
         with ui.link(target="/").classes("brand flex items-center gap-2 no-wrap"):
-            ui.image("/console-static/favicon.svg").classes("w-6 h-6").props("alt='' no-spinner no-transition")
-            ui.label("aclflow")
+            ui.html("<img src='/console-static/favicon.svg' alt='' width='24' height='24'>", sanitize=False)
+            ui.label("aclflow").classes("brand-name")
         await _project_picker(session, place, tenant)
         ui.space()
         _theme_button()
         _account(session)
+    with ui.left_drawer(value=False).classes("side p-0").props("width=230 breakpoint=900 show-if-above") as drawer:
+        _tree(session, place)
+    menu.on_click(drawer.toggle)
     banner = ui.element("div").classes("banner").props("role=alert aria-live=assertive")
     with banner:
         ui.icon("cloud_off")
         text = ui.label()
     _watch(session, banner, text)
-    column = ui.column().classes("page")
+    column = ui.column().classes("page").props("tabindex=-1 aria-busy=true")
+    ui.skip_link("Skip to the page", target=column)
     with column:
         ui.html(f"<h1 class='title'>{place.title}</h1>", sanitize=False)
     return column

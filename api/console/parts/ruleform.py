@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from api.console.parts.dialog import dialog
 from orchestrator.errors import AclflowError
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
@@ -28,22 +29,21 @@ async def ask_for_rule(
     title: str, document: Mapping[str, Any], *, groups: tuple[str, ...], keeps_id: bool
 ) -> Rule | None:
     """Let a rule be filled in, beginning with `document` (the native form); None where it was given up."""
-    with ui.dialog() as dialog, ui.card().classes("panel").style("width: min(680px, 94vw); max-width: none"):
-        form = _Form(dialog, document, groups, keeps_id)
-        form.draw(title)
-    return await dialog  # type: ignore[no-any-return]  # what submit gave
+    with dialog(title, 680, opened=False) as box:
+        form = _Form(box, document, groups, keeps_id)
+        form.draw()
+    return await box  # type: ignore[no-any-return]  # what submit gave
 
 
 class _Form:
-    def __init__(self, dialog: ui.dialog, document: Mapping[str, Any], groups: tuple[str, ...], keeps_id: bool) -> None:
-        self._dialog = dialog
+    def __init__(self, box: ui.dialog, document: Mapping[str, Any], groups: tuple[str, ...], keeps_id: bool) -> None:
+        self._dialog = box
         self._start = dict(document)
         self._groups = groups
         self._keeps_id = keeps_id
         self._fields: dict[str, Any] = {}
 
-    def draw(self, title: str) -> None:
-        ui.label(title).classes("text-lg font-bold")
+    def draw(self) -> None:
         with ui.row().classes("w-full gap-4 items-start"):
             self._text("id", "Name").classes("grow").set_enabled(not self._keeps_id)
             self._choice("action", ("permit", "deny"), "permit")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule, TcpFlag
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
 
 _MOST_WORDS = 3
+INLINE = ("protocol", "source", "destination", "description")
+"""The fields that can be edited in their cells."""
 
 
 def row_of(place: int, rule: Rule, mark: str = "") -> dict[str, object]:
@@ -20,10 +23,38 @@ def row_of(place: int, rule: Rule, mark: str = "") -> dict[str, object]:
         "protocol": "any" if rule.protocol is None else format_protocol(rule.protocol),
         "source": side_text(rule.source, rule.source_ports),
         "destination": side_text(rule.destination, rule.destination_ports),
+        "said": {name: said_of(rule, name) for name in INLINE},
         "more": ", ".join(more_words(rule)),
         "description": rule.description,
         "mark": mark,
     }
+
+
+def said_of(rule: Rule, field: str) -> str:
+    """A field as it is edited in its cell: everything it holds, ports behind ``port``."""
+    if field == "description":
+        return rule.description
+    if field == "protocol":
+        return "any" if rule.protocol is None else format_protocol(rule.protocol)
+    addresses, ports = getattr(rule, field), getattr(rule, f"{field}_ports")
+    words = ["@" + name for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
+    text = ", ".join(words) or "any"
+    return text if ports == EVERY_PORT else f"{text} port {', '.join(map(str, ports))}"
+
+
+def edited(rule: Rule, field: str, text: str) -> Rule:
+    """The rule with a field as somebody wrote it into its cell. Raises BadInput and BadPolicy with the field's name."""
+    document = dict(rule_to_json(rule))
+    if field in ("source", "destination"):
+        addresses, _, ports = text.partition(" port ")
+        document |= {field: _parts(addresses), f"{field}_ports": _parts(ports)}
+    else:
+        document[field] = text.strip()
+    return rule_from_json({name: value for name, value in document.items() if value not in ("", [], ["any"], "any")})
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:

@@ -34,12 +34,24 @@ def columns(*said: tuple[str, str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "label": label, "field": name, "align": side} for name, label, side in said]
 
 
+_PAGE = 25
+
+
+def fill(table: ui.table, rows: list[dict[str, Any]]) -> None:
+    """Put rows into a plain table, if they are others than those that it has; one page needs no foot."""
+    if table.rows == rows:
+        return
+    if (len(rows) <= _PAGE) != bool(table.props.get("hide-pagination")):
+        table.props["hide-pagination"] = len(rows) <= _PAGE
+    table.rows = rows
+
+
 def plain_table(of: list[dict[str, Any]], none: str = "", *, key: str = "") -> ui.table:
     """A table to be read. `key` tells rows apart, by default the first column; `none` stands where no row does."""
     table = (
-        ui.table(columns=of, rows=[], row_key=key or of[0]["name"], pagination={"rowsPerPage": 25})
+        ui.table(columns=of, rows=[], row_key=key or of[0]["name"], pagination={"rowsPerPage": _PAGE})
         .classes("w-full")
-        .props("flat dense :rows-per-page-options='[25,50,100,0]'")
+        .props("flat dense hide-pagination :rows-per-page-options='[25,50,100,0]'")
     )
     if none:
         table.add_slot("no-data", f"<div class='empty'>{none}</div>")

@@ -28,6 +28,32 @@ _PATIENCE_S = 20.0
 """How long a page may take to be drawn."""
 
 
+class Parts:
+    """The parts of a page that are not drawn yet; while there is one, the page says that it is busy."""
+
+    def __init__(self, page: ui.element) -> None:
+        self._page = page
+        self._missing = 1
+
+    def later(self, draw: Callable[[], Awaitable[None]]) -> None:
+        """Draw a part that takes its time as soon as the page is shown."""
+        self._missing += 1
+
+        async def now() -> None:
+            try:
+                await draw()
+            finally:
+                self.drawn()
+
+        ui.timer(0.01, now, once=True)
+
+    def drawn(self) -> None:
+        """One part less is missing."""
+        self._missing -= 1
+        if not self._missing:
+            self._page.props("aria-busy=false")
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """One look at a page."""
@@ -36,6 +62,7 @@ class View:
     tenant: str
     """The project that the page is about; empty on pages that are about none."""
     query: Mapping[str, str]
+    parts: Parts
 
     @property
     def client(self) -> Client:
@@ -61,7 +88,7 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
     """Serve a place of the tree with what a builder draws."""
     section, place = next((section, place) for section in SECTIONS for place in section.places if place.key == key)
 
-    @ui.page(place.path, title=f"{place.title} · aclflow", response_timeout=_PATIENCE_S)
+    @ui.page(place.path, response_timeout=_PATIENCE_S)
     async def page(request: Request) -> Response | None:
         session = sessions.of(request.cookies.get(COOKIE))
         if session is None:
@@ -69,10 +96,13 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
             return RedirectResponse(f"/login?next={quote(asked)}", status_code=303)
         tenant = str(request.path_params.get("tenant", ""))
         session.project = tenant or session.project
-        view = View(session, tenant, dict(request.query_params))
-        with await frame(session, place, tenant):
+        column = await frame(session, place, tenant)
+        parts = Parts(column)
+        view = View(session, tenant, dict(request.query_params), parts)
+        with column:
             if section.only_admins and not session.is_admin:
                 say_refused("This page is for operators; your token is for one project.")
+                parts.drawn()
                 return None
             try:
                 await build(view)
@@ -83,4 +113,5 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
                 say_lost(error)
             except AclflowError as error:
                 say_refused(str(error))
+        parts.drawn()
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.client import Step
+from orchestrator.client import Step, Trace
 
 _WIDTH, _HEIGHT, _GAP, _TOP = 210, 84, 44, 10
 
@@ -24,7 +24,8 @@ def way(steps: Sequence[Step], source: str, destination: str, *, permitted: bool
             drawn.append(_arrow(x + _WIDTH, stopped=not permitted and number + 2 == len(boxes)))
     said = f"{source} to {destination}: {'permitted' if permitted else 'denied'}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" aria-label="{escape(said)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" style="min-width:{0.8 * width:.0f}px" role="img" '
+        f'aria-label="{escape(said)}" '
         f'width="{width}" height="{_HEIGHT + 2 * _TOP}" '
         f'viewBox="0 0 {width} {_HEIGHT + 2 * _TOP}">{"".join(drawn)}</svg>'
     )
@@ -35,6 +36,16 @@ def who_decides(step: Step) -> str:
     if step.tenant is None:
         return "operator's rules"
     return f"{step.direction} list of {step.tenant}"
+
+
+def tier_words(found: Trace) -> str:
+    """At which tier a packet's fate is settled first, in words."""
+    if found.tier == "server":
+        return (
+            f"firewall server {found.server}, before any host" if found.server else "a firewall server, before any host"
+        )
+    where = "host, ahead of the list: the rule is lifted" if found.lifted else "host, in the list"
+    return f"{where}; past the firewall servers, as a heavy hitter" if found.heavy else where
 
 
 def rule_words(rule: str | None) -> str:

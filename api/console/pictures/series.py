@@ -27,6 +27,7 @@ class Series:
     """A number over time, one value for each moment of the picture. `unit` follows a decimal prefix.
 
     `stepped`: it holds until the next moment, as a count of things does. `limits` are drawn as dashed lines, by name.
+    `kind` is its colour: info, good, warn or bad.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Series:
     unit: str = ""
     stepped: bool = False
     limits: tuple[tuple[str, float], ...] = ()
+    kind: str = "info"
 
 
 def series_picture(times: Sequence[dt.datetime], series: Sequence[Series], zone: dt.tzinfo) -> str:
@@ -82,9 +84,11 @@ def _lane(top: float, axis: Sequence[float], series: Series) -> str:
     line = _path(points, stepped=series.stepped)
     x, y = points[-1]
     area = f"{line}L{x:.1f} {bottom}L{points[0][0]:.1f} {bottom}Z"
-    parts.append(f'<path d="{area}" style="fill:var(--info-soft)" fill-opacity=".6" stroke="none"/>')
-    parts.append(f'<path d="{line}" fill="none" style="stroke:var(--info)" stroke-width="2" stroke-linejoin="round"/>')
-    parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:var(--info)"/>')
+    parts.append(f'<path d="{area}" style="fill:var(--{series.kind}-soft)" fill-opacity=".6" stroke="none"/>')
+    parts.append(
+        f'<path d="{line}" fill="none" style="stroke:var(--{series.kind})" stroke-width="2" stroke-linejoin="round"/>'
+    )
+    parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" style="fill:var(--{series.kind})"/>')
     parts.append(_text(right + 10, y + 5, words.short(series.values[-1], series.unit), bold=True))
     return "".join(parts)
 

@@ -1,4 +1,9 @@
-"""A domain as a picture: the edge, its hosts with their state, and the endpoints behind each tenant."""
+"""A domain as a picture, the way that a packet takes: what is outside, edge, firewalls, hosts, and tenants behind them.
+
+outside ──▶ edge switches ──▶ firewall servers, VNFs ──▶ hosts ──▶ tenants
+                                                           ┆
+                                                       enforcers
+"""
 
 from __future__ import annotations
 
@@ -6,80 +11,92 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-_BOX, _ROW, _COLUMN = (190, 64), 96, 270
+_BOX_WIDTH, _BOX_HEIGHT, _ROW, _GAP = 178, 66, 84, 46
+_TOP = 52
 _COLOURS = {"good": "var(--good)", "warn": "var(--warn)", "bad": "var(--bad)", "none": "var(--quiet)"}
+_LONGEST, _LONGEST_NAME = 27, 19
 
 
 @dataclass(frozen=True, slots=True)
-class HostState:
-    """A host as the picture shows it. `kind` is good, warn, bad or none."""
+class Node:
+    """Something in the picture. `kind` is good, warn, bad or none; `load` a share of what it can carry, if known."""
 
     name: str
     says: str
-    kind: str
+    kind: str = "none"
+    load: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TenantPlace:
-    """A tenant, with how many endpoints it has in the domain."""
+class Column:
+    """Things of one sort, below each other."""
 
-    name: str
-    endpoints: int
-    prefixes: str
+    title: str
+    nodes: tuple[Node, ...]
 
 
-def domain_picture(
-    domain: str, hosts: Sequence[HostState], tenants: Sequence[TenantPlace], enforcers: Mapping[str, str]
-) -> str:
-    """Draw the domain: WAN at the left, hosts in the middle, tenants at the right, enforcers below the hosts.
+def domain_picture(domain: str, columns: Sequence[Column], enforcers: Mapping[str, str]) -> str:
+    """Draw the columns that have anything in them, from left to right, and what drives them below.
 
     `enforcers` are names with what is said of them.
     """
-    rows = max(len(hosts), len(tenants), 1)
-    height = rows * _ROW + 70 + (_ROW if enforcers else 0)
-    width = 3 * _COLUMN + _BOX[0] - 60
-    middle = 40 + rows * _ROW / 2
-    parts = [_text(10, 22, domain, size=15, bold=True)]
-    host_y = [40 + (number + 0.5) * _ROW * rows / max(len(hosts), 1) for number in range(len(hosts))]
-    tenant_y = [40 + (number + 0.5) * _ROW * rows / max(len(tenants), 1) for number in range(len(tenants))]
-    x_host, x_tenant = _COLUMN, 2 * _COLUMN + 40
-    for y in host_y:
-        parts.append(_line(10 + _BOX[0], middle, x_host, y))
-        parts += [_line(x_host + _BOX[0], y, x_tenant, other, faint=True) for other in tenant_y]
-    parts.append(_box(10, middle, "WAN and edge", "every packet from outside", "none"))
-    parts += [_box(x_host, y, host.name, host.says, host.kind) for y, host in zip(host_y, hosts, strict=True)]
-    for y, tenant in zip(tenant_y, tenants, strict=True):
-        count = f"{tenant.endpoints} endpoint{'' if tenant.endpoints == 1 else 's'}"
-        parts.append(_box(x_tenant, y, tenant.name, f"{count} · {tenant.prefixes}", "none"))
+    shown = [column for column in columns if column.nodes]
+    rows = max((len(column.nodes) for column in shown), default=1)
+    wide = max(len(shown), len(enforcers), 1)
+    width = wide * (_BOX_WIDTH + _GAP) - _GAP + 4
+    height = _TOP + rows * _ROW + (_ROW + 26 if enforcers else 0)
+    parts = []
+    for number, column in enumerate(shown):
+        x = 2 + number * (_BOX_WIDTH + _GAP)
+        parts.append(_text(x, 20, column.title, size=12, quiet=True, bold=True))
+        following = shown[number + 1].nodes if number + 1 < len(shown) else ()
+        for y in _heights(len(column.nodes), rows):
+            parts += [_link(x + _BOX_WIDTH, y, other) for other in _heights(len(following), rows)]
+        parts += [_box(x, y, node) for node, y in zip(column.nodes, _heights(len(column.nodes), rows), strict=True)]
+    if enforcers:
+        parts.append(_text(2, _TOP + rows * _ROW + 14, "driven by", size=12, quiet=True, bold=True))
     for number, (name, says) in enumerate(enforcers.items()):
-        y = 40 + rows * _ROW + _ROW / 2
-        x = x_host + number * (_BOX[0] + 20)
-        parts.append(_box(x, y, name, says, "none"))
-        parts += [
-            _line(x + _BOX[0] / 2, y - _BOX[1] / 2, x_host + _BOX[0] / 2, other + _BOX[1] / 2, dashed=True)
-            for other in host_y[-1:]
-        ]
-    said = f"Domain {domain} with {len(hosts)} hosts and {len(tenants)} tenants"
+        y = _TOP + rows * _ROW + 26 + _BOX_HEIGHT / 2
+        parts.append(_box(2 + number * (_BOX_WIDTH + _GAP), y, Node(name, says)))
+    counted = ", ".join(f"{len(column.nodes)} {column.title.lower()}" for column in shown)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" aria-label="{escape(said)}" '
-        f'width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" style="min-width:{0.8 * width:.0f}px" role="img" '
+        f'aria-label="{escape(f"Domain {domain}: {counted}")}" '
+        f'width="{width}" height="{height:.0f}" viewBox="0 0 {width} {height:.0f}">{"".join(parts)}</svg>'
     )
 
 
-def _box(x: float, y: float, title: str, below: str, kind: str) -> str:
-    top = y - _BOX[1] / 2
+def _heights(count: int, rows: int) -> list[float]:
+    """The middles of so many boxes, spread over the rows."""
+    return [_TOP + (number + 0.5) * _ROW * rows / count - 12 for number in range(count)]
+
+
+def _box(x: float, y: float, node: Node) -> str:
+    top, colour = y - _BOX_HEIGHT / 2, _COLOURS[node.kind]
+    dot = f'<circle cx="{x + 16}" cy="{top + 21}" r="5" style="fill:{colour}"/>' if node.kind != "none" else ""
     return (
-        f'<rect x="{x}" y="{top}" width="{_BOX[0]}" height="{_BOX[1]}" rx="10" '
-        f'style="fill:var(--card);stroke:{_COLOURS[kind]}" stroke-width="{1 if kind == "none" else 2}"/>'
-        + (f'<circle cx="{x + 16}" cy="{y - 10}" r="5" style="fill:{_COLOURS[kind]}"/>' if kind != "none" else "")
-        + _text(x + (28 if kind != "none" else 14), y - 5, title, size=14, bold=True)
-        + _text(x + 14, y + 17, below, size=12, quiet=True)
+        f'<rect x="{x}" y="{top}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="10" '
+        f'style="fill:var(--card);stroke:{"var(--line)" if node.kind == "none" else colour}" stroke-width="1.5"/>'
+        + dot
+        + _text(x + (28 if dot else 12), top + 26, node.name, size=14, bold=True)
+        + _text(x + 12, top + 46, node.says, size=12, quiet=True)
+        + ("" if node.load is None else _bar(x + 12, top + _BOX_HEIGHT - 11, node.load))
+    )
+
+
+def _bar(x: float, y: float, load: float) -> str:
+    """How much of what it can carry something carries."""
+    full, share = _BOX_WIDTH - 24, min(max(load, 0.0), 1.0)
+    colour = "var(--bad)" if share > 0.9 else "var(--warn)" if share > 0.75 else "var(--good)"
+    return (
+        f'<rect x="{x}" y="{y}" width="{full}" height="4" rx="2" style="fill:var(--line)"/>'
+        f'<rect x="{x}" y="{y}" width="{full * share:.1f}" height="4" rx="2" style="fill:{colour}"/>'
     )
 
 
 def _text(x: float, y: float, words: str, *, size: int, bold: bool = False, quiet: bool = False) -> str:
-    shown = words if len(words) <= 30 else words[:29] + "…"
+    most = _LONGEST_NAME if size > 12 else _LONGEST
+    shown = words if len(words) <= most else words[: most - 1] + "…"
     weight, look = "600" if bold else "400", "quiet" if quiet else "plain"
     return (
         f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" class="{look}">'
@@ -87,8 +104,8 @@ def _text(x: float, y: float, words: str, *, size: int, bold: bool = False, quie
     )
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, *, faint: bool = False, dashed: bool = False) -> str:
-    half = (x1 + x2) / 2
-    dash = ' stroke-dasharray="5 5"' if dashed else ""
-    path = f"M{x1} {y1}V{y2}" if dashed and x1 == x2 else f"M{x1} {y1}C{half} {y1} {half} {y2} {x2} {y2}"
-    return f'<path d="{path}" fill="none" style="stroke:var(--line)" stroke-width="{1.5 if faint else 2.5}"{dash}/>'
+def _link(x: float, y: float, other: float) -> str:
+    end = x + _GAP
+    half = (x + end) / 2
+    path = f"M{x} {y:.1f}C{half} {y:.1f} {half} {other:.1f} {end} {other:.1f}"
+    return f'<path d="{path}" fill="none" style="stroke:var(--line)" stroke-width="2"/>'

@@ -59,8 +59,10 @@ class EdgeProof:
         self._shown = FlowTable.of(())
 
     def check(self, policy: Policy, heavy: FlowTable, program: FlowTable | None) -> None:
-        """Prove a program whose heavy hitters have the rows `heavy`; None: the program that was proven last, for another
-        policy. Raises NotEquivalent."""
+        """Prove a program whose heavy hitters have the rows `heavy`. Raises NotEquivalent.
+
+        None: the program that was proven last, for another policy.
+        """
         if program is not None:
             _check_ways(heavy, program)
         if self._proof is None:

@@ -1,0 +1,32 @@
+"""Counts that came in at odd moments, as packets a second in steps of equal length."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.client.hits import VerdictStretch
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Packets a second in each step; `times` are the ends of the steps."""
+
+    times: tuple[dt.datetime, ...]
+    permitted: tuple[float, ...]
+    denied: tuple[float, ...]
+
+
+def rates_of(history: Sequence[VerdictStretch], now: dt.datetime, step: dt.timedelta, steps: int) -> Rates:
+    """The last `steps` steps that are over. Steps begin at whole multiples: what is over does not change any more."""
+    length = step.total_seconds()
+    last = dt.datetime.fromtimestamp(now.timestamp() // length * length, dt.UTC)
+    permitted, denied = [0] * steps, [0] * steps
+    for each in history:
+        back = -int((each.start - last).total_seconds() // length)
+        if 1 <= back <= steps:
+            permitted[steps - back] += each.permitted
+            denied[steps - back] += each.denied
+    times = tuple(last - step * back for back in range(steps - 1, -1, -1))
+    return Rates(times, tuple(each / length for each in permitted), tuple(each / length for each in denied))
