@@ -178,7 +178,7 @@ def test_hits_are_paged_and_unused_rules_are_told(look: Look) -> None:
     look.sign_in(look.town.member)
     look.open("/project/shop/hits")
     expect(look.page.get_by_text("1-7 of 7")).to_be_visible()
-    look.page.get_by_label("Show").click()
+    look.page.get_by_label("Show", exact=True).click()
     look.page.get_by_role("option", name="unused for a day").click()
     expect(look.page.get_by_text("No host is counted yet")).to_be_visible(timeout=20_000)
 
