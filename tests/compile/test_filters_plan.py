@@ -227,4 +227,4 @@ def test_costs_told_are_what_the_texts_hold(acl: Acl) -> None:
         texts = iptables_texts(policy).values()
     except NotExpressible:
         return
-    assert told.iptables_lines == sum(text.count("--comment") for text in texts)
+    assert told.iptables_lines == sum(text.count("--comment") + text.count("-j NFLOG") for text in texts)
