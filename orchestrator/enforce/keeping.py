@@ -33,11 +33,17 @@ class Keeper:
         self._writing = threading.Lock()
 
     def jot(self, goal: Goal) -> None:
-        """A new goal. Where it follows on what is kept it is in the file afterwards, though maybe not on the disk."""
+        """A new goal. Where it follows on what is kept it is in the file afterwards, though maybe not on the disk.
+
+        Where nothing is kept it is on the disk.
+        """
         with self._writing:
             self.goal = goal
             try:
-                self._is_loose = self._follows(goal, flush=False) or self._is_loose
+                if self._kept is None:
+                    self._write(goal)
+                else:
+                    self._is_loose = self._follows(goal, flush=False) or self._is_loose
             except Missing:  # the disk is full, say: `keep` finds out, and says so
                 return
 
@@ -49,8 +55,7 @@ class Keeper:
                 return
             if self._kept is None or not same(self._kept, goal.program):
                 if not self._follows(goal, flush=True):
-                    self._state.keep_program(goal.program)
-                    self._kept = goal.program
+                    self._write(goal)
                 return
         if was_loose:  # others may write meanwhile
             self._state.flush_deltas()
@@ -60,6 +65,10 @@ class Keeper:
         with self._writing:
             self._kept = None
             self._state.drop_program()
+
+    def _write(self, goal: Goal) -> None:
+        self._state.keep_program(goal.program)
+        self._kept = goal.program
 
     def _follows(self, goal: Goal, *, flush: bool) -> bool:
         """Write what leads from what is kept to the goal behind it; False where that cannot be, or nothing is new."""

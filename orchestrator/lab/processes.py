@@ -144,10 +144,14 @@ def kill(process: Process) -> None:
 
 
 def _look(pid: int) -> tuple[str, int]:
-    """State letter and start time of a process; ``X`` and 0 for one that is gone."""
+    """State letter and start time of a process; ``X`` and 0 for one that is gone.
+
+    One that is killed is a zombie while its other threads still end, and hold what it held: then it counts as running.
+    """
     try:
         text = Path("/proc", str(pid), "stat").read_text()
     except OSError:
         return "X", 0
     fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
-    return fields[0], int(fields[19])
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    return "R" if state in _ENDED and threads > 1 else state, started

@@ -28,7 +28,7 @@ from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet, Policy
 
-_COMMENT = re.compile(r'counter packets (\d+) bytes \d+ (?:(?:accept|drop) )?comment "([^"]+)"')
+_COMMENT = re.compile(r'counter packets (\d+) bytes \d+ (?:(?:accept|drop|goto \S+) )?comment "([^"]+)"')
 _LINE = re.compile(r'^\[(\d+):\d+\] .*--comment "([^"]+)"', re.MULTILINE)
 
 
