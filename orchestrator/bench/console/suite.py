@@ -159,5 +159,5 @@ def _record(
     results.figures["nobody_looks_service_percent"] = Figure.of([idle[1]], "% of a core")
     results.notes.append(f"{_RULES} rules; one in twenty of them decides packets every second")
     results.notes.append("findings_first_s: the overview before anybody looked at this version of the list")
-    results.notes.append("dashboards_20_service_percent: what the service takes beyond what it takes while nobody looks")
+    results.notes.append("dashboards_20_service_percent: what the service takes beyond what it takes when nobody looks")
     results.notes.append("the browser's own processor time is not counted; it runs on the same cores")
