@@ -91,10 +91,10 @@ def processor_s(process: int) -> float:
     return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
-def ran_s(process: int) -> float:
-    """Seconds that a process has run, with threads that have ended, to a clock tick."""
+def ran_s(process: int, *, with_children: bool = False) -> float:
+    """Seconds that a process has run, with threads (and children) that have ended, to a clock tick."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Arrivals:

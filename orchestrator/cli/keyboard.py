@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -32,20 +31,18 @@ def keys() -> Iterator[Wait]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     resized, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    handled = signal.signal(signal.SIGWINCH, lambda *_: _told(tell))
+    handled = signal.signal(signal.SIGWINCH, lambda *_: None)
+    # by the handler itself: Python's own runs after a wait that the signal came just before, not in it
+    woken = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     try:
         tty.setcbreak(terminal)
         yield partial(_next, terminal, resized)
     finally:
+        signal.set_wakeup_fd(woken)
         signal.signal(signal.SIGWINCH, handled)
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
         os.close(resized)
         os.close(tell)
-
-
-def _told(tell: int) -> None:
-    with contextlib.suppress(BlockingIOError):  # it has been told already
-        os.write(tell, b".")
 
 
 def _next(terminal: int, resized: int, seconds: float) -> str:

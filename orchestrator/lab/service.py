@@ -134,7 +134,7 @@ class ControlPlane:
             self._make_token()
             # where a firewall's agent must reach it: still on this machine alone
             host = self._lab.state.management.controller if self._lab.spec.has_agents else "127.0.0.1"
-            self._lab.serving_at(f"{'https' if self._tls else 'http'}://{host}:{_free_port()}")
+            self._lab.serving_at(f"{'https' if self._tls else 'http'}://{host}:{free_port()}")
             if self._tls:
                 self._authority_dir.create("lab", utc_now())
         parts = urlsplit(self.url)
@@ -202,7 +202,7 @@ class ControlPlane:
 
     def start_console(self) -> str:
         """Start the web console (again), and wait until it listens; where to sign in, as the administrator."""
-        self._console_port = self._console_port or _free_port()
+        self._console_port = self._console_port or free_port()
         arguments = [*self._command, "console", "--url", self.url, "--port", str(self._console_port)]
         settings = {"ACLFLOW_AUTHORITY": str(self.authority or "")}
         process = self._lab.start(CONSOLE, arguments, settings=settings)
@@ -310,14 +310,9 @@ class ControlPlane:
 
     def _make_token(self) -> None:
         self._service_dir.mkdir(mode=0o700)
-        store = open_store(f"sqlite:///{self._service_dir / 'aclflow.db'}")
-        try:
-            with store.write() as unit:
-                token = unit.tokens.create(Role.ADMIN, description="made by the lab")
-        finally:
-            store.close()
+        token = administrators_token(self._service_dir, "made by the lab")
         self._token_file.touch(mode=0o600)
-        self._token_file.write_text(token.secret)
+        self._token_file.write_text(token)
 
     def _wait_for(self, process: Process, is_ready: Callable[[], bool]) -> None:
         until = time.monotonic() + _PATIENCE_S
@@ -343,7 +338,17 @@ def _is_listening(address: str, port: int) -> bool:
     return any(row[1] == wanted and row[3] == _LISTEN for row in rows)
 
 
-def _free_port() -> int:
+def administrators_token(directory: Path, description: str) -> str:
+    """A token for the service that has its state in a directory, made before it is started."""
+    store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
+    try:
+        with store.write() as unit:
+            return unit.tokens.create(Role.ADMIN, description=description).secret
+    finally:
+        store.close()
+
+
+def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -79,6 +79,7 @@ class Domains(Sites):
         self._tx.raise_highest("epoch", row.epoch)
         self._tx.write(delete(domains).where(domains.c.id == domain))
         self._tx.policies.drop(domain)
+        self._tx.known_pops.drop(domain)
 
     def set_return_traffic(
         self, domain: str, setting: ReturnTraffic, *, expected_version: int | None = None

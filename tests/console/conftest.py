@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from chromium import chromium
+from playwright.sync_api import Browser, Page
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
@@ -24,7 +24,6 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
 from orchestrator.store.records import Role
 
-CHROMIUM = shutil.which("chromium")
 SCREENSHOTS = os.environ.get("ACLFLOW_SCREENSHOTS")
 """Where pictures of the pages are kept; nowhere by default."""
 PATIENCE_S = 60
@@ -156,12 +155,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @dataclass

@@ -7,13 +7,13 @@ project; and goes on when the service was away.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from chromium import chromium
+from playwright.sync_api import Browser, Page, expect
 from system.shooting import F4, POP, SYN, packet
 
 from orchestrator.client import Client
@@ -25,7 +25,6 @@ from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.model import Acl, Packet, TenantId
 from orchestrator.policy.protocols import TCP
 
-CHROMIUM = shutil.which("chromium")
 WITHIN_S = 60.0
 WITHIN_MS = WITHIN_S * 1000
 COMPLETE = ".page[aria-busy=false]"
@@ -71,12 +70,8 @@ def town(layout: Layout) -> Iterator[Town]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @dataclass

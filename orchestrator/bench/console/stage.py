@@ -24,13 +24,11 @@ from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipeline import Table
 from orchestrator.errors import Unreachable
-from orchestrator.lab.service import COMMAND
+from orchestrator.lab.service import COMMAND, administrators_token, free_port
 from orchestrator.policy.addresses import Prefix
 from orchestrator.program.countframes import CountFrame, encode_frames
 from orchestrator.program.counts import U64, summed
 from orchestrator.program.program import Program, Tier
-from orchestrator.store import open_store
-from orchestrator.store.records import Role
 
 DOMAIN, TENANT, HOST = "bench", "lab", "host1"
 _PATIENCE_S = 60.0
@@ -58,8 +56,8 @@ class Stage:
 def stage(rules: int) -> Iterator[Stage]:
     """A stage whose tenant has so many rules, for as long as the block runs. Raises Unreachable."""
     with TemporaryDirectory(prefix="aclflow-console-") as folder, ExitStack() as stack:
-        token = _administrator(Path(folder))
-        url, console = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        token = administrators_token(Path(folder), "the suite")
+        url, console = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         service = stack.enter_context(_running(["serve", "--port", url.rpartition(":")[2]], Path(folder)))
         with Client(url, token) as client:
             _until(client.is_ready, service)
@@ -69,15 +67,6 @@ def stage(rules: int) -> Iterator[Stage]:
         _until(lambda: _listens(int(console.rpartition(":")[2])), shown)
         stack.enter_context(_counting(url, token))
         yield Stage(url, console, token, service.pid, shown.pid)
-
-
-def _administrator(folder: Path) -> str:
-    store = open_store(f"sqlite:///{folder / 'aclflow.db'}")
-    try:
-        with store.write() as unit:
-            return unit.tokens.create(Role.ADMIN, description="the suite").secret
-    finally:
-        store.close()
 
 
 def _fill(client: Client, rules: int) -> None:
@@ -144,12 +133,6 @@ def _cookies(enforcer: Client) -> U64:
     rule = Cookie(Tier.HOST, Kind.RULE).pack() >> 48
     found = {row.cookie for row in program.flows.rows() if row.table == Table.INGRESS and row.cookie >> 48 == rule}
     return np.array(sorted(found), np.uint64)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:

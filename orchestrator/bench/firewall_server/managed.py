@@ -25,10 +25,8 @@ from orchestrator.lab import namespaces, network, processes
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import Management
 from orchestrator.lab.processes import Process
-from orchestrator.lab.service import COMMAND
+from orchestrator.lab.service import COMMAND, administrators_token
 from orchestrator.policy.addresses import Prefix
-from orchestrator.store import open_store
-from orchestrator.store.records import Role
 
 T = TypeVar("T")
 
@@ -123,7 +121,12 @@ def managed(
     names = tuple(f"fs{number}" for number in range(1, servers + 1))
     links = {name: _namespace(place, name, number) for number, name in enumerate(names, 1)}
     (place.run_dir / "service").mkdir(mode=0o700)
-    made = Managed(place, f"http://{links[names[0]].controller}:{_PORT}", _token(place.run_dir / "service"), names)
+    made = Managed(
+        place,
+        f"http://{links[names[0]].controller}:{_PORT}",
+        administrators_token(place.run_dir / "service", "made by the suite"),
+        names,
+    )
     try:
         made.start_service(settings or {})
         for name in names[1:]:
@@ -174,12 +177,3 @@ def _route(namespace: str, service: str, gateway: str) -> None:
             inner.route("add", dst=f"{service}/32", gateway=gateway)
 
     namespaces.inside(namespace, add)
-
-
-def _token(directory: Path) -> str:
-    store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
-    try:
-        with store.write() as unit:
-            return unit.tokens.create(Role.ADMIN, description="made by the suite").secret
-    finally:
-        store.close()

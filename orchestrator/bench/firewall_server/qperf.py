@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.bench.ground import ran_s
 from orchestrator.bench.traffic.line import CLIENT, SERVER, Line
 from orchestrator.errors import Refused
 from orchestrator.lab.processes import Process, marked
@@ -22,11 +23,8 @@ _PATTERNS = {
     "tcp_bw": r"^\s*bw\s+=\s+([\d.]+) bytes/sec",
     "tcp_lat": r"^\s*latency\s+=\s+([\d.]+) ns",
 }
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PATIENCE_S, _POLL_S = 5.0, 0.01
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
-_USER_TIME, _CHILDRENS = 11, 2
-"""In /proc/PID/stat behind the name: user and system time, then those of children that have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +108,7 @@ def _kernel_threads() -> list[int]:
 
 def _seconds(pids: Iterable[int]) -> float:
     """CPU seconds of processes and of their children that have ended."""
-    ticks = 0
-    for pid in pids:
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[_USER_TIME : _USER_TIME + 2 + _CHILDRENS]))
-    return ticks * _TICK_S
+    return sum(ran_s(pid, with_children=True) for pid in pids)
 
 
 def _childrens() -> float:
