@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import statistics
@@ -46,12 +45,13 @@ class Figure:
 
 def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
     """Indices of the order statistics between which the median lies with the given confidence (the ends if too few)."""
-    best = (0, runs - 1)
+    best, term, below = (0, runs - 1), 1, 0
     for low in range(runs // 2):
-        outside = 2 * sum(math.comb(runs, hits) for hits in range(low + 1)) / 2**runs
-        if 1 - outside < confidence:
+        below += term  # the ways in which at most `low` of the runs come before the median
+        if 1 - 2 * below / 2**runs < confidence:
             break
         best = (low, runs - 1 - low)
+        term = term * (runs - low) // (low + 1)
     return best
 
 

@@ -33,6 +33,11 @@ def test_the_interval_of_many_runs_is_narrower_than_the_range() -> None:
     assert 0 < figure.low < figure.median < figure.high < 39
 
 
+def test_the_interval_of_ten_thousand_runs_is_that_of_the_normal_distribution() -> None:
+    figure = Figure.of([float(value) for value in range(10_000)], "s")
+    assert (figure.low, figure.high) == pytest.approx((5000 - 1.96 * 50, 5000 + 1.96 * 50), abs=2)
+
+
 @pytest.mark.parametrize(("at_most", "value", "met"), [(True, 0.6, True), (True, 0.61, False), (False, 0.6, True)])
 def test_a_target_has_a_side(at_most: bool, value: float, met: bool) -> None:
     assert Target(0.6, at_most).met(value) is met
