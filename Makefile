@@ -29,7 +29,7 @@ help:  ## what each target does
 demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packets; ACL=path takes any
 	@exec $(BIN)/aclflow demo $(if $(ACL),--acl "$(ACL)")
 
-test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
+test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 	$(BIN)/pytest -m "system and not long"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator import stages
@@ -20,7 +20,8 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.records import Committed, EnforcedState, PointReport, Standing
+from orchestrator.store.pointrecords import EnforcedState, PointReport, Standing
+from orchestrator.store.records import Committed
 
 Seconds = Mapping[str, float]
 """How long each stage of something took."""
@@ -58,6 +59,7 @@ class Enforcement:
     """Takes reports and answers waits. `recheck_s`: how often to look for reports that another process took.
 
     `told` is called after every report with a domain, a host of it, and the generation that this was read back at.
+    `vouched`: what is known of other hosts of a domain without their saying so, to be kept with a report.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Enforcement:
         *,
         recheck_s: float | None = None,
         told: Callable[[str, str, int], None] = lambda domain, host, generation: None,  # noqa: ARG005
+        vouched: Callable[[str], Sequence[PointReport]] = lambda domain: (),  # noqa: ARG005
     ) -> None:
         self._told = told
+        self._vouched = vouched
         self._store = store
         self._metrics = metrics
         self._recheck_s = recheck_s
@@ -83,19 +87,26 @@ class Enforcement:
     def report(self, domain: str, enforcer: int, report: Report) -> None:
         """Keep a report and wake who waits. One that comes late or twice changes nothing. Raises NotFound, Conflict.
 
-        Hosts that the domain does not have (any more) are passed over.
+        Hosts that the domain does not have (any more) are passed over. Who waits is woken as soon as the report can be
+        read: what it says is so, and is said again, whatever becomes of our disk.
         """
         reported = None
-        with self._store.write() as unit:
-            unit.enforcers.report(enforcer, report.points, sequence=report.sequence, epoch=report.epoch)
+
+        def wake() -> None:
+            if reported is not None:
+                self._keep(domain, reported)
+            self._reported.fire()
+
+        with self._store.write(shown=wake) as unit:
+            vouched = self._vouched(domain) if report.points else ()
+            unit.enforcers.report(
+                enforcer, report.points, sequence=report.sequence, epoch=report.epoch, vouched=vouched
+            )
             if report.points:
                 reported = _Reported(next(self._order), unit.enforcers.standing(domain), report.slowest)
-        if reported is not None:
-            self._keep(domain, reported)
-        self._reported.fire()
         for point in report.points:
             self._told(domain, point.host, point.generation)
-            self._metrics.reported(point.state.value)
+            self._metrics.reported(point.state)
         for took in report.took.values():
             self._metrics.took("enforce", took)
 

@@ -10,6 +10,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from orchestrator.program.program import Program
+from orchestrator.store.pointrecords import PointState
 
 _REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _COMPILE_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -53,6 +54,8 @@ class Metrics:
             registry=self.registry,
         )
         self._reports = Counter("aclflow_reports", "Reports of enforcement points", ("state",), registry=self.registry)
+        for state in PointState:  # from zero on, or Prometheus would not see the first of a kind as an increase
+            self._reports.labels(state.value)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. `route` is the path's pattern, never the path, which has no end of values."""
@@ -75,9 +78,9 @@ class Metrics:
         """A program was not the policy, and was not published."""
         self._disproved.inc()
 
-    def reported(self, state: str) -> None:
+    def reported(self, state: PointState) -> None:
         """An enforcement point reported itself to be in a state."""
-        self._reports.labels(state).inc()
+        self._reports.labels(state.value).inc()
 
     def watch(self, programs: Callable[[], Iterable[Program]], watching: Callable[[], int]) -> None:
         """Show what is published, and how many wait for something newer, whenever somebody looks."""
