@@ -67,6 +67,8 @@ def _plot(lines: list[Series], folder: Path) -> Path:
     axes.set_xlabel(lines[0].x_label)
     axes.set_ylabel(lines[0].y_label)
     axes.set_xscale("log" if lines[0].x_log else "linear")
+    if not lines[0].x_log and all(float(value).is_integer() for line in lines for value in line.x):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if lines[0].y_log:
         axes.set_yscale("log")
     else:

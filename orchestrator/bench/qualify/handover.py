@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.bench.qualify.suite import missed
-from orchestrator.bench.results import Figure, Results
+from orchestrator.bench.results import Figure, Results, Target
 
 _STYLE = """
 body { font: 15px/1.5 sans-serif; color: #1a1a1a; max-width: 64em; margin: 2em auto; padding: 0 1em }
 table { border-collapse: collapse } td, th { border: 1px solid #bbb; padding: .25em .6em; text-align: left }
 td.number { text-align: right } .met { color: #0a6b2d } .missed { color: #a40000; font-weight: bold }
-svg { max-width: 100%; height: auto }
+.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 1em; margin: 1.5em 0 } svg { width: 100%; height: auto }
 """
+_CODE = re.compile(r"`([^`]+)`")
 _HEADINGS = ("figure", "client", "server", "median", "95 % interval", "runs", "unit", "limit", "")
 
 
@@ -33,9 +35,11 @@ def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime)
         *(_row(name, figure) for name, figure in results.figures.items()),
         "</table>",
         *_absent(results),
+        '<div class="plots">',
         *map(_drawing, plots),
+        "</div>",
         "<h2>How it was measured</h2><ul>",
-        *(f"<li>{html.escape(note)}</li>" for note in results.notes),
+        *(f"<li>{_marked(note)}</li>" for note in results.notes),
         *(f"<li>{html.escape(f'{name}: {value}')}</li>" for name, value in results.settings.items()),
         "</ul></body></html>",
     ]
@@ -45,10 +49,21 @@ def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime)
 def _row(name: str, figure: Figure) -> str:
     verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "missed")
     cells = [*(f"<td>{html.escape(word)}</td>" for word in name.split(" ", 2))]
-    cells += [f'<td class="number">{figure.median:.4g}</td>', f"<td>{figure.low:.4g} .. {figure.high:.4g}</td>"]
-    cells += [f'<td class="number">{figure.runs}</td>', f"<td>{html.escape(figure.unit)}</td>"]
-    cells += [f"<td>{html.escape(str(figure.target or ''))}</td>", f'<td class="{verdict}">{verdict}</td>']
+    spread = f"{_number(figure.low)} to {_number(figure.high)}"
+    cells += [f'<td class="number">{_number(figure.median)}</td>', f'<td class="number">{spread}</td>']
+    cells += [f'<td class="number">{figure.runs}</td>', f"<td>{html.escape(figure.unit.removeprefix('1'))}</td>"]
+    cells += [f"<td>{_bound(figure.target)}</td>", f'<td class="{verdict}">{verdict}</td>']
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _number(value: float) -> str:
+    """Four digits that say something, thousands apart, no powers of ten."""
+    return f"{float(f'{value:.4g}'):,.12g}"
+
+
+def _bound(target: Target | None) -> str:
+    """A limit as the file of limits says it."""
+    return "" if target is None else f"{'at most' if target.at_most else 'at least'} {_number(target.bound)}"
 
 
 def _absent(results: Results) -> list[str]:
@@ -56,6 +71,11 @@ def _absent(results: Results) -> list[str]:
         return []
     rows = [f"<li>{html.escape(f'{name}: {reason}')}</li>" for name, reason in results.absent.items()]
     return ["<h2>Not measured</h2><ul>", *rows, "</ul>"]
+
+
+def _marked(note: str) -> str:
+    """A note with what stands in backticks as code."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(note))
 
 
 def _drawing(plot: Path) -> str:

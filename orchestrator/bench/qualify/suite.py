@@ -81,9 +81,10 @@ def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress
 def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Limits) -> None:
     for (pair, measure), values in found.values.items():
         results.figures[_named(measure, pair)] = Figure.of(values, measure.unit, limits.get(measure))
-        rounds = tuple(float(turn + 1) for turn in range(len(values)))
-        label = f"{measure.value} ({measure.unit})"
-        results.series.append(Series(pair.replace(" ", " to "), rounds, tuple(values), "round", label))
+        results.series.append(_line(pair.replace(" ", " to "), measure, values))
+    for measure, target in limits.items():
+        most = max((len(values) for (_, each), values in found.values.items() if each is measure), default=0)
+        results.series += [_line("limit", measure, [target.bound] * most)] if most else []
     results.series.sort(key=lambda line: line.y_label)
     results.absent |= found.absent
     if Measure.REFUSED in limits:
@@ -97,6 +98,12 @@ def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Li
         "a limit holds for the median of each pair",
         "the machine that is named first gave the orders; the traffic was between the others",
     ]
+
+
+def _line(name: str, measure: Measure, values: Sequence[float]) -> Series:
+    """Values of a measure, one a round, to be drawn."""
+    rounds = tuple(float(turn + 1) for turn in range(len(values)))
+    return Series(name, rounds, tuple(values), "round", f"{measure.value} ({measure.unit})")
 
 
 def _named(measure: Measure, pair: str) -> str:
