@@ -19,7 +19,7 @@ from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.store import aclrows, grouprows
 from orchestrator.store.grouprows import GroupPlan
 from orchestrator.store.keys import longest_increasing, spread
-from orchestrator.store.schema import acl_rules
+from orchestrator.store.schema_acls import acl_rules
 from orchestrator.store.transaction import Transaction
 
 

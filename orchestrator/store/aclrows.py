@@ -30,7 +30,7 @@ from orchestrator.store.bulk import collector_paused
 from orchestrator.store.keys import from_micros, keys_between, to_micros
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import AclRecord
-from orchestrator.store.schema import acl_group_members, acl_groups, acl_rules, acl_versions
+from orchestrator.store.schema_acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.transaction import Transaction, one_line
 
 _ROOMY = 1 << 16

@@ -35,7 +35,8 @@ from orchestrator.store.records import (
     ExpiringRule,
     RuleRecord,
 )
-from orchestrator.store.schema import acl_rules, acl_versions, expiry_notices, tenants
+from orchestrator.store.schema import tenants
+from orchestrator.store.schema_acls import acl_rules, acl_versions, expiry_notices
 from orchestrator.store.transaction import Transaction
 
 EXPIRY = "expiry"

@@ -6,13 +6,14 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, delete, insert, or_, select, update
 
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.store.keys import certificate_digest, from_micros, to_micros
-from orchestrator.store.records import CertificateRecord, Role
+from orchestrator.store.pointrecords import CertificateRecord
+from orchestrator.store.records import Role
 from orchestrator.store.schema import tokens
 from orchestrator.store.schema_identity import certificates
 from orchestrator.store.transaction import Transaction
@@ -96,6 +97,18 @@ class Certificates:
         if self.get(serial).is_valid:
             self._withdraw(certificates.c.serial == serial)
         return self.get(serial)
+
+    def revoke_switch(self, subject: Subject) -> None:
+        """Make every certificate of a switch invalid, at once."""
+        columns = certificates.c
+        self._withdraw(
+            and_(
+                columns.usage == Usage.SWITCH.value,
+                columns.domain == subject.domain,
+                columns.name == subject.name,
+                columns.revoked.is_(None),
+            )
+        )
 
     def revoke_others(self, enforcer: int, but: Iterable[int]) -> None:
         """Nothing stands for an enforcement point any more but these certificates, or tokens, by number of token."""

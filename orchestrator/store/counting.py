@@ -21,7 +21,8 @@ from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.countframes import CountClaim, CountFrame, Note
 from orchestrator.program.counts import Counts, joined
 from orchestrator.store.hithistory import SECOND, HitHistory
-from orchestrator.store.schema import hit_bookmarks, hit_feeds, hit_losses, hosts
+from orchestrator.store.schema import hosts
+from orchestrator.store.schema_hits import hit_bookmarks, hit_feeds, hit_losses
 from orchestrator.store.transaction import Transaction
 
 CLAIMED = "claimed"

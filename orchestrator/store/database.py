@@ -1,7 +1,7 @@
 """A connection pool to one database, set up so that what was acknowledged is on disk.
 
-SQLite: write-ahead log, so that readers never wait; every commit synced; foreign keys held; SQLAlchemy, not the driver,
-begins transactions. PostgreSQL: a writer that hangs in the middle of a transaction is cut off after a minute.
+SQLite: write-ahead log, so that readers never wait; every commit synced, by itself or by `sync_log` right after it;
+foreign keys held; SQLAlchemy, not the driver, begins transactions. PostgreSQL: a writer that hangs in the middle of a transaction is cut off after a minute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, Unreachable
 
 WRITES = "aclflow_writes"
 """The execution option that tells a writing transaction's connection from a reading one's."""
@@ -23,6 +23,9 @@ WRITER_LOCK = 0xAC1F10
 """PostgreSQL's advisory lock that a writer holds until its transaction ends: there is one writer at a time."""
 
 _LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
+
+_SYNCED = "aclflow_synced"
+"""Where a connection remembers whether its commits are synced."""
 
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _POOL = {"pool_size": 8, "max_overflow": 32}
@@ -44,13 +47,39 @@ def connect_pool(url: str, busy_timeout_s: float) -> Engine:
     raise BadInput(f"a store is kept in SQLite or PostgreSQL, not in '{backend}'")
 
 
-def begin_writing(connection: Connection) -> None:
-    """Begin a transaction that is the only one writing; waits for its turn as long as the pool was told to."""
+def begin_writing(connection: Connection, *, synced: bool = True) -> None:
+    """Begin a transaction that is the only one writing; waits for its turn as long as the pool was told to.
+
+    Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow.
+    """
     connection.execution_options(**{WRITES: True})
+    if connection.dialect.name == _SQLITE and connection.info.setdefault(_SYNCED, True) is not synced:
+        driver: Any = connection.connection.driver_connection
+        driver.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}").close()
+        connection.info[_SYNCED] = synced
     connection.begin()
     if connection.dialect.name == _POSTGRES:
-        driver: Any = connection.connection.driver_connection
+        driver = connection.connection.driver_connection
         driver.execute(_LOCK)
+
+
+def sync_log(engine: Engine) -> None:
+    """Bring all that was committed to the disk. Raises Unreachable; it may be there all the same, or not for long.
+
+    PostgreSQL has done so already.
+    """
+    if engine.dialect.name != _SQLITE:
+        return
+    try:
+        log = os.open(f"{engine.url.database}-wal", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # the last connection was closed, which brings everything to the disk
+        return
+    try:
+        os.fdatasync(log)
+    except OSError as error:
+        raise Unreachable(f"the store's disk does not take what was written: {error.strerror}") from error
+    finally:
+        os.close(log)  # SQLite locks its other files, not this one: locks go where any of a file's descriptors does
 
 
 def begin_reading(connection: Connection) -> None:

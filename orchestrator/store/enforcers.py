@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select, update
 
 from orchestrator.store.enrolments import Enrolments, enforcer_record
-from orchestrator.store.records import EnforcerRecord
+from orchestrator.store.pointrecords import EnforcerRecord
 from orchestrator.store.reports import check_epoch
 from orchestrator.store.schema import enforcers
 

@@ -13,6 +13,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 
 from sqlalchemy import Connection, Engine, text
@@ -20,7 +21,7 @@ from sqlalchemy import Connection, Engine, text
 from orchestrator.errors import Busy, Unreachable
 from orchestrator.store.aclcache import AclCache
 from orchestrator.store.clock import SteadyClock, utc_now
-from orchestrator.store.database import begin_reading, begin_writing, connect_pool
+from orchestrator.store.database import begin_reading, begin_writing, connect_pool, sync_log
 from orchestrator.store.faults import translated
 from orchestrator.store.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.migrate import prepare
@@ -55,8 +56,11 @@ class Store:
         return self._settings.busy_timeout_s
 
     @contextmanager
-    def write(self, *, stride: int = 1) -> Iterator[Unit]:
+    def write(self, *, stride: int = 1, shown: Callable[[], None] | None = None) -> Iterator[Unit]:
         """One transaction that may write; commits at the end, rolls back on any exception.
+
+        `shown` is called as soon as readers see the change, which on SQLite is before it is on the disk: for what is
+        true whether or not it is remembered. Listeners are told, and the block is left, when it is on the disk.
 
         Generations move by `stride`: 2 leaves one free before the new one, for what is to be enforced first.
         Raises Busy when another writer holds the store for longer than `busy_timeout_s`; nothing was changed then.
@@ -65,12 +69,16 @@ class Store:
         if not self._turn.acquire(timeout=self._settings.busy_timeout_s):
             raise Busy("another writer holds the store: try again")
         try:
-            with self._transaction(writing=True) as tx:
+            with self._transaction(writing=True, synced=shown is None) as tx:
                 tx.stride = stride
                 yield Unit(tx)
                 committed = self._commit(tx)
+                if shown is not None:
+                    shown()
         finally:
             self._turn.release()
+        if shown is not None:
+            sync_log(self.engine)
         if committed is not None:
             self._notices.tell(committed)
 
@@ -137,8 +145,8 @@ class Store:
         return bearer.principal
 
     @contextmanager
-    def _transaction(self, *, writing: bool) -> Iterator[Transaction]:
-        connection = self._writing() if writing else _begun(self.engine.connect, begin_reading)
+    def _transaction(self, *, writing: bool, synced: bool = True) -> Iterator[Transaction]:
+        connection = self._writing(synced) if writing else _begun(self.engine.connect, begin_reading)
         caches = self._cache, self._policies, self._pops
         tx = Transaction(connection, self._clock(), writing, self._settings, *caches)
         try:
@@ -153,13 +161,14 @@ class Store:
             else:
                 connection.close()
 
-    def _writing(self) -> Connection:
+    def _writing(self, synced: bool) -> Connection:
         """The connection that wrote last, as long as it is good: there is one writer at a time."""
+        begin = partial(begin_writing, synced=synced)
         kept, self._writer = self._writer, None
         if kept is not None:
             with suppress(Unreachable):  # the database was away meanwhile
-                return _begun(lambda: kept, begin_writing)
-        return _begun(self.engine.connect, begin_writing)
+                return _begun(lambda: kept, begin)
+        return _begun(self.engine.connect, begin)
 
     def _commit(self, tx: Transaction) -> Committed | None:
         if tx.spent is not None:

@@ -1,6 +1,7 @@
 """How machines become enforcement points: one-time tokens for one machine, tokens that a group of machines shares.
 
     one-time token   used up by the first who enrols; bound to a name and a kind where that was said
+    switch's token   one that gets the switch of one host a certificate, and is good for nothing else
     group token      for the machines of a group in a cloud: each instance is admitted once
 
 Who proves to hold the key that a token, or an instance, was admitted with is answered as it was then: its answer was
@@ -10,19 +11,20 @@ lost. Everything else that comes a second time is refused.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, delete, insert, or_, select, update
 
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.authority import Issued
-from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.names import SWITCH, Subject, Usage
 from orchestrator.policy.model import check_name
 from orchestrator.store.certificates import Certificates
 from orchestrator.store.keys import digest_of, from_micros, new_secret, to_micros
-from orchestrator.store.records import EnforcerRecord, Enrolled, Role
+from orchestrator.store.pointrecords import CertificateRecord, EnforcerRecord, Enrolled
+from orchestrator.store.records import Role
 from orchestrator.store.reports import Reports
 from orchestrator.store.schema import domains, enforcers, invitations, tokens
 from orchestrator.store.schema_identity import enrolment_groups, group_members
@@ -88,6 +90,13 @@ class Enrolments(Reports):
         )
         return secret
 
+    def withdraw(self, domain: str, author: str) -> None:
+        """Make those of a domain's one-time tokens invalid that an author made and nobody has used."""
+        columns = invitations.c
+        self._tx.write(
+            delete(invitations).where(columns.domain == domain, columns.author == author, columns.used.is_(None))
+        )
+
     def invite_group(self, domain: str, group: str, *, kind: str, expires: dt.datetime, author: str) -> tuple[str, int]:
         """A token for the machines of a group in the domain's cloud, seen only now, and its number.
 
@@ -139,19 +148,36 @@ class Enrolments(Reports):
         """
         check_name(name, "an enforcer's name", place="name")
         check_name(kind, "a kind of enforcer", place="kind")
+        if kind == SWITCH:
+            raise BadInput("a switch is no enforcement point: it gets a certificate alone", place="kind")
         columns = invitations.c
-        use = (
-            update(invitations)
-            .where(columns.digest == digest_of(secret), columns.used.is_(None), columns.expires > self._tx.micros)
-            .where(or_(columns.name.is_(None), columns.name == name), or_(columns.kind.is_(None), columns.kind == kind))
-            .values(used=self._tx.micros, name=name, kind=kind)
-            .returning(columns.domain)
-        )
-        domain = self._tx.write(use).scalar_one_or_none()
+        good_for = or_(columns.name.is_(None), columns.name == name), or_(columns.kind.is_(None), columns.kind == kind)
+        domain = self._use(secret, good_for, name, kind)
         if domain is None:
-            return self._enrolled_before(secret, name, kind, signer)
+            again = self._again(signer, Subject(Usage.of_kind(kind), self._used(secret, name, kind), name))
+            if again is None:
+                raise Unauthenticated(_WRONG)
+            return again
         self._tx.write(delete(enforcers).where(enforcers.c.domain == domain, enforcers.c.name == name))
         return self._joined(domain, name, kind, signer)
+
+    def sign_switch(self, secret: str, name: str, signer: Signer) -> CertificateRecord:
+        """Use up a one-time token for the switch of a host: it gets a certificate, and those it had are valid no more.
+
+        Only a token that is bound to this host and to switches will do. Raises as `enrol`.
+        """
+        check_name(name, "a host's name", place="name")
+        book = Certificates(self._tx)
+        good_for = invitations.c.name == name, invitations.c.kind == SWITCH
+        domain = self._use(secret, good_for, name, SWITCH)
+        if domain is None:
+            subject, before = Subject(Usage.SWITCH, self._used(secret, name, SWITCH), name), book.of_key(signer.key)
+            if before is None or before.subject != subject:
+                raise Unauthenticated(_WRONG)
+            return before
+        subject = Subject(Usage.SWITCH, domain, name)
+        book.revoke_switch(subject)
+        return book.keep(signer.issue(subject))
 
     def admit(self, group: EnrolmentGroup, member: Member, signer: Signer) -> Enrolled:
         """Enrol a machine of a group that its cloud vouches for, under the name that the cloud knows it by.
@@ -206,8 +232,20 @@ class Enrolments(Reports):
         check_expiry(self._tx, expires)
         one_line(author, place="author")
 
-    def _enrolled_before(self, secret: str, name: str, kind: str, signer: Signer | None) -> Enrolled:
-        """The answer of the first time, to who comes again with the same key. Raises Unauthenticated, Forbidden."""
+    def _use(self, secret: str, good_for: Sequence[ColumnElement[bool]], name: str, kind: str) -> str | None:
+        """Mark a one-time token as used, if it is good for that; its domain, None where it is not, or not any more."""
+        columns = invitations.c
+        use = (
+            update(invitations)
+            .where(columns.digest == digest_of(secret), columns.used.is_(None), columns.expires > self._tx.micros)
+            .where(*good_for)
+            .values(used=self._tx.micros, name=name, kind=kind)
+            .returning(columns.domain)
+        )
+        return self._tx.write(use).scalar_one_or_none()
+
+    def _used(self, secret: str, name: str, kind: str) -> str:
+        """The domain of a token that was used for this name and kind. Raises Unauthenticated, Forbidden."""
         columns = invitations.c
         good = select(invitations).where(columns.digest == digest_of(secret), columns.expires > self._tx.micros)
         found = self._tx.read(good).one_or_none()
@@ -217,16 +255,14 @@ class Enrolments(Reports):
             bound = " ".join(
                 filter(None, (found.name and f"name '{found.name}'", found.kind and f"kind '{found.kind}'"))
             )
-            raise Forbidden(f"the enrolment token is for the {bound}", place="token")
-        if signer is not None and (found.name, found.kind) == (name, kind):
-            again = self._again(signer, Subject(Usage.of_kind(kind), found.domain, name))
-            if again is not None:
-                return again
-        raise Unauthenticated(_WRONG)
+            raise Forbidden(f"the enrolment token is for the {bound or 'enforcement points'}", place="token")
+        if (found.name, found.kind) != (name, kind):
+            raise Unauthenticated(_WRONG)
+        return str(found.domain)
 
-    def _again(self, signer: Signer, subject: Subject) -> Enrolled | None:
+    def _again(self, signer: Signer | None, subject: Subject) -> Enrolled | None:
         """What was issued for the key of who enrols, if it was, for the same name, and still holds."""
-        before = Certificates(self._tx).of_key(signer.key)
+        before = None if signer is None else Certificates(self._tx).of_key(signer.key)
         if before is None or before.subject != subject or before.enforcer is None:
             return None
         return Enrolled(self.get(before.enforcer), "", before)

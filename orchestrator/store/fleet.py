@@ -27,7 +27,8 @@ from orchestrator.store.fleetrecords import (
     settings_from,
 )
 from orchestrator.store.keys import from_micros, to_micros
-from orchestrator.store.schema import acl_versions, operator_rules, tenants
+from orchestrator.store.schema import operator_rules, tenants
+from orchestrator.store.schema_acls import acl_versions
 from orchestrator.store.schema_fleet import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
 from orchestrator.store.transaction import expect
 

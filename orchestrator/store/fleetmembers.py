@@ -21,7 +21,8 @@ from orchestrator.store.events import Events
 from orchestrator.store.firewalls import Firewalls
 from orchestrator.store.fleetrecords import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.keys import from_micros
-from orchestrator.store.records import FirewallLoad, FirewallRecord, PointState
+from orchestrator.store.pointrecords import PointState
+from orchestrator.store.records import FirewallLoad, FirewallRecord
 from orchestrator.store.schema import enforcers, firewall_loads, hosts, points
 from orchestrator.store.schema_fleet import fleet_members, fleets
 from orchestrator.store.transaction import Transaction

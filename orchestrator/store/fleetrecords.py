@@ -18,7 +18,8 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import MemberState, Patience
-from orchestrator.store.records import FirewallLoad, PointState
+from orchestrator.store.pointrecords import PointState
+from orchestrator.store.records import FirewallLoad
 
 _MOST_MEMBERS = 256
 

@@ -21,7 +21,7 @@ from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.model import AddressGroup, GroupName
 from orchestrator.store.aclcache import KeyedGroup, spliced
 from orchestrator.store.keys import keys_between, longest_increasing, spread
-from orchestrator.store.schema import acl_group_members, acl_groups
+from orchestrator.store.schema_acls import acl_group_members, acl_groups
 from orchestrator.store.transaction import Transaction
 
 MOST_MEMBERS = 100_000

@@ -23,7 +23,7 @@ import numpy as np
 from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
 from orchestrator.program.counts import NO_COUNTS, U64, Counts, counts_of, joined
-from orchestrator.store.schema import hit_history, hit_marks, hit_totals
+from orchestrator.store.schema_hits import hit_history, hit_marks, hit_totals
 from orchestrator.store.transaction import Transaction
 
 SECOND = 1_000_000

@@ -10,9 +10,35 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.program.counts import I64
-from orchestrator.store.records import RuleHits
 
 F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHits:
+    """Growing sums over all hosts of a tier.
+
+    `resets` counts the times that a device's counter went before it was read: each may have cost some packets.
+    `rate_pps` and `rate_bps` (packets, and bits, a second) are of the last minute.
+    """
+
+    packets: int = 0
+    bytes: int = 0
+    resets: int = 0
+    last_hit: dt.datetime | None = None
+    rate_pps: float = 0.0
+    rate_bps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantHits:
+    """A tenant's counts: by rule id of its current list, and those of its defaults and return-traffic rules."""
+
+    rules: Mapping[str, RuleHits]
+    ingress_default: RuleHits
+    egress_default: RuleHits
+    ingress_return: RuleHits
+    egress_return: RuleHits
 
 
 @dataclass(frozen=True, slots=True)

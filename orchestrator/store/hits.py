@@ -18,11 +18,12 @@ from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.hithistory import MINUTE, SECOND, HitHistory, Resolution
-from orchestrator.store.hitrecords import HitStretch, Lapse, Listed, RuleCounts, RuleWatch, Watch
+from orchestrator.store.hitrecords import HitStretch, Lapse, Listed, RuleCounts, RuleHits, RuleWatch, TenantHits, Watch
 from orchestrator.store.hitsums import HitSum, sums_of
 from orchestrator.store.keys import from_micros, to_micros
-from orchestrator.store.records import RuleHits, TenantHits
-from orchestrator.store.schema import acl_rules, acl_versions, hit_feeds, hit_losses, operator_rules, tenants
+from orchestrator.store.schema import operator_rules, tenants
+from orchestrator.store.schema_acls import acl_rules, acl_versions
+from orchestrator.store.schema_hits import hit_feeds, hit_losses
 from orchestrator.store.transaction import Transaction
 
 RATE_OVER = MINUTE

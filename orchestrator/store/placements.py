@@ -26,7 +26,8 @@ from orchestrator.policy.model import RuleId, TenantId
 from orchestrator.store.events import Events
 from orchestrator.store.keys import from_micros, to_micros
 from orchestrator.store.records import PolicySnapshot
-from orchestrator.store.schema import acl_rules, domains, placement_settings, placements, tenants
+from orchestrator.store.schema import domains, placement_settings, placements, tenants
+from orchestrator.store.schema_acls import acl_rules
 from orchestrator.store.transaction import Transaction, expect
 
 _PER_MILLE = 1000

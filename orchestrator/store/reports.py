@@ -10,6 +10,7 @@ dead cannot talk over its successor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null, or_, select, update
@@ -19,9 +20,11 @@ from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
+from orchestrator.store.pointrecords import EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.prepared import Insertion, Prepared
-from orchestrator.store.records import UNWRITTEN, EnforcedState, PointRecord, PointReport, PointState, Standing
-from orchestrator.store.schema import acl_versions, domains, enforcers, hosts, points, tenants
+from orchestrator.store.records import UNWRITTEN
+from orchestrator.store.schema import domains, enforcers, hosts, points, tenants
+from orchestrator.store.schema_acls import acl_versions
 from orchestrator.store.schema_fleet import fleet_members
 from orchestrator.store.transaction import Transaction
 
@@ -55,6 +58,11 @@ def _newest_word(insertion: Insertion) -> Insert:
 
 
 _POINT = Prepared(_newest_word)
+_STANDS = Prepared(
+    update(points)
+    .where(points.c.domain == bindparam("of_domain"), points.c.host == bindparam("named"))
+    .values(generation=bindparam("at"))
+)
 _REACHED = Prepared(update(domains).where(domains.c.id == bindparam("called")).values(enforced=bindparam("reached")))
 _LISTS_REACHED = Prepared(
     select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
@@ -79,8 +87,12 @@ class Reports:
         *,
         sequence: int | None = None,
         epoch: int | None = None,
+        vouched: Sequence[PointReport] = (),
     ) -> bool:
         """Store what an enforcer read back. Hosts that the domain does not have are passed over.
+
+        `vouched` are other hosts' programs of later generations: those that were read back with just this digest hold
+        them, whoever speaks for them.
 
         `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing, and
         False is returned: its hits must not be recorded either. Raises NotFound, and Conflict for one of a lower epoch
@@ -94,11 +106,14 @@ class Reports:
         self._seen(row, sequence)
         known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
         latest = {report.host: report for report in reports if report.host in known}
-        mine = _unless_replaced(row, latest, known)
+        mine = {name: _at_latest(each, known[name]) for name, each in _unless_replaced(row, latest, known).items()}
         if mine:
             self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
             self._tell_states(row.domain, mine.values(), known)
-            self._tell_enforced(row.domain, mine, known)
+            others = {each.host: each for each in vouched if each.host not in mine and _holds(known.get(each.host), each)}
+            for each in others.values():
+                self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
+            self._tell_enforced(row.domain, {**others, **mine}, known)
             held = max(report.generation for report in mine.values())
             raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
         return True
@@ -203,6 +218,8 @@ def _hosts_of_a_domain() -> Select[Any]:
             hosts.c.name,
             points.c.state,
             points.c.generation,
+            points.c.digest,
+            reporter.c.lost,
             reporter.c.name.label("reporter"),
             reporter.c.epoch,
             domains.c.enforced,
@@ -233,6 +250,21 @@ def _unless_replaced(
             place="points",
         )
     return {host: report for host, report in latest.items() if host not in later}
+
+
+def _holds(row: Row[Any] | None, later: PointReport) -> bool:
+    """Whether a host was read back with the digest of the program of a later generation, by somebody who is there."""
+    if row is None or row.state != PointState.ENFORCED.value or row.lost is not None:
+        return False
+    return bool(row.digest == later.digest and row.generation < later.generation)
+
+
+def _at_latest(report: PointReport, row: Row[Any]) -> PointReport:
+    """A report under the latest generation of which it is known that its program is the one that is held."""
+    is_same = report.state is PointState.ENFORCED and row.state == PointState.ENFORCED.value
+    if not is_same or row.digest != report.digest or row.generation <= report.generation:
+        return report
+    return replace(report, generation=row.generation)
 
 
 def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:

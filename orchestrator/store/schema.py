@@ -7,19 +7,12 @@
               ├── log_limits, packet_log (what rules with `log` saw: `schema_packetlog.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
-              ├── enforcers ── tokens                      hit_* (what rules decided)
+              ├── enforcers ── tokens                      hit_* (what rules decided: `schema_hits.py`)
               ├── invitations (one-time enrolment tokens)
               └── tenants ──┬── prefixes (exclusive)
                             ├── endpoints ── endpoint_prefixes (exclusive)
-                            ├── acl_versions               one row a version
-                            ├── acl_rules, acl_groups      one row a rule and span of versions
-                            ├── acl_group_members          one row an address and span of versions
-                            ├── expiry_notices             what was announced to be about to expire
+                            ├── acl_* (lists and their versions), expiry_notices: `schema_acls.py`
                             └── tokens ── replies
-
-Access lists are *temporal*: a row of `acl_rules`, `acl_groups` or `acl_group_members` holds from `since_version` up to,
-not including, `until_version` (NULL: it still holds). Changing one rule ends one row and begins another; every older
-version can still be read.
 
 An event bears the number of the tenant that it is about, if it is about one, and the domain: who may see it is decided
 by these, never by its words, so that a tenant made later under an old name does not inherit a past.
@@ -68,32 +61,30 @@ metadata = MetaData(
     }
 )
 
-_NAME = Text().with_variant(Text(collation="C"), "postgresql")
-_COUNT = BigInteger()
-_SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts rows up only under the name INTEGER
-_TIME = BigInteger()
-NAME, COUNT, SERIAL, TIME = _NAME, _COUNT, _SERIAL, _TIME
-"""The same, for the modules beside this one: `schema_*.py`."""
+NAME = Text().with_variant(Text(collation="C"), "postgresql")
+COUNT = BigInteger()
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite counts rows up only under the name INTEGER
+TIME = BigInteger()
 
 counters = Table(
     "counters",
     metadata,
-    Column("name", _NAME, primary_key=True),
-    Column("next", _COUNT, nullable=False),
+    Column("name", NAME, primary_key=True),
+    Column("next", COUNT, nullable=False),
     sqlite_with_rowid=False,
 )
 
 domains = Table(
     "domains",
     metadata,
-    Column("id", _NAME, primary_key=True),
+    Column("id", NAME, primary_key=True),
     Column("return_traffic", Text, nullable=False),
-    Column("generation", _COUNT, nullable=False),
-    Column("epoch", _COUNT, nullable=False),
-    Column("version", _COUNT, nullable=False),
-    Column("operator_version", _COUNT, nullable=False),
-    Column("created", _TIME, nullable=False),
-    Column("enforced", _COUNT),
+    Column("generation", COUNT, nullable=False),
+    Column("epoch", COUNT, nullable=False),
+    Column("version", COUNT, nullable=False),
+    Column("operator_version", COUNT, nullable=False),
+    Column("created", TIME, nullable=False),
+    Column("enforced", COUNT),
     sqlite_with_rowid=False,
 )
 
@@ -101,14 +92,14 @@ tenants = Table(
     "tenants",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("id", _NAME, nullable=False, unique=True),
-    Column("domain", _NAME, ForeignKey("domains.id"), nullable=False, index=True),
+    Column("id", NAME, nullable=False, unique=True),
+    Column("domain", NAME, ForeignKey("domains.id"), nullable=False, index=True),
     Column("name", Text, nullable=False),
-    Column("version", _COUNT, nullable=False),
-    Column("acl_version", _COUNT, nullable=False),
-    Column("created", _TIME, nullable=False),
-    Column("quota_rules", _COUNT),
-    Column("quota_flows", _COUNT),
+    Column("version", COUNT, nullable=False),
+    Column("acl_version", COUNT, nullable=False),
+    Column("created", TIME, nullable=False),
+    Column("quota_rules", COUNT),
+    Column("quota_flows", COUNT),
     CheckConstraint("number BETWEEN 1 AND 4294967295", name="number_fits_a_register"),
     sqlite_with_rowid=False,
 )
@@ -124,104 +115,11 @@ prefixes = Table(
     sqlite_with_rowid=False,
 )
 
-acl_versions = Table(
-    "acl_versions",
-    metadata,
-    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
-    Column("version", _COUNT, primary_key=True),
-    Column("author", Text, nullable=False),
-    Column("created", _TIME, nullable=False),
-    Column("ingress_default", Text, nullable=False),
-    Column("egress_default", Text, nullable=False),
-    Column("rules", _COUNT, nullable=False),
-    Column("generation", _COUNT, index=True),
-    sqlite_with_rowid=False,
-)
-
-acl_rules = Table(
-    "acl_rules",
-    metadata,
-    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
-    Column("since_version", _COUNT, primary_key=True),
-    Column("order_key", _COUNT, primary_key=True),
-    Column("until_version", _COUNT),
-    Column("number", _COUNT, nullable=False),
-    Column("rule_id", _NAME, nullable=False),
-    Column("expires", _TIME),
-    Column("body", Text, nullable=False),
-    CheckConstraint("until_version > since_version", name="span"),
-    CheckConstraint("number BETWEEN 1 AND 1099511627775", name="number_fits_a_cookie"),
-    sqlite_with_rowid=False,
-)
-_STILL_HOLDS = acl_rules.c.until_version.is_(None)
-Index(
-    "acl_rules_current_id", acl_rules.c.tenant, acl_rules.c.rule_id, unique=True,
-    sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
-)  # fmt: skip
-Index(
-    "acl_rules_current_order", acl_rules.c.tenant, acl_rules.c.order_key, unique=True,
-    sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
-)  # fmt: skip
-Index(
-    "acl_rules_ended", acl_rules.c.tenant, acl_rules.c.until_version,
-    sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
-)  # fmt: skip
-_EXPIRES = _STILL_HOLDS & acl_rules.c.expires.is_not(None)
-Index("acl_rules_expiring", acl_rules.c.expires, sqlite_where=_EXPIRES, postgresql_where=_EXPIRES)
-
-acl_groups = Table(
-    "acl_groups",
-    metadata,
-    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
-    Column("since_version", _COUNT, primary_key=True),
-    Column("name", _NAME, primary_key=True),
-    Column("until_version", _COUNT),
-    Column("description", Text, nullable=False),
-    CheckConstraint("until_version > since_version", name="span"),
-    sqlite_with_rowid=False,
-)
-_GROUP_HOLDS = acl_groups.c.until_version.is_(None)
-Index(
-    "acl_groups_current", acl_groups.c.tenant, acl_groups.c.name, unique=True,
-    sqlite_where=_GROUP_HOLDS, postgresql_where=_GROUP_HOLDS,
-)  # fmt: skip
-
-acl_group_members = Table(
-    "acl_group_members",
-    metadata,
-    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
-    Column("since_version", _COUNT, primary_key=True),
-    Column("name", _NAME, primary_key=True),
-    Column("order_key", _COUNT, primary_key=True),
-    Column("until_version", _COUNT),
-    Column("prefix", _NAME, nullable=False),
-    CheckConstraint("until_version > since_version", name="span"),
-    sqlite_with_rowid=False,
-)
-_MEMBER_HOLDS = acl_group_members.c.until_version.is_(None)
-Index(
-    "acl_group_members_current", acl_group_members.c.tenant, acl_group_members.c.name, acl_group_members.c.prefix,
-    sqlite_where=_MEMBER_HOLDS, postgresql_where=_MEMBER_HOLDS,
-)  # fmt: skip
-Index(
-    "acl_group_members_ended", acl_group_members.c.tenant, acl_group_members.c.until_version,
-    sqlite_where=~_MEMBER_HOLDS, postgresql_where=~_MEMBER_HOLDS,
-)  # fmt: skip
-
-expiry_notices = Table(
-    "expiry_notices",
-    metadata,
-    Column("number", _COUNT, primary_key=True, autoincrement=False),
-    Column("expires", _TIME, primary_key=True),
-    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), nullable=False, index=True),
-    sqlite_with_rowid=False,
-)
-
 hosts = Table(
     "hosts",
     metadata,
-    Column("domain", _NAME, ForeignKey("domains.id"), primary_key=True),
-    Column("name", _NAME, primary_key=True),
+    Column("domain", NAME, ForeignKey("domains.id"), primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("datapath_id", Text, nullable=False, unique=True),
     Column("uplink", Text, nullable=False),
     Column("plane", Text),
@@ -231,13 +129,13 @@ hosts = Table(
 firewall_loads = Table(
     "firewall_loads",
     metadata,
-    Column("domain", _NAME, primary_key=True),
-    Column("host", _NAME, primary_key=True),
-    Column("reported", _TIME, nullable=False),
-    Column("packets_pps", _COUNT, nullable=False),
-    Column("bits_bps", _COUNT, nullable=False),
-    Column("cpu_permille", _COUNT, nullable=False),
-    Column("connections", _COUNT, nullable=False),
+    Column("domain", NAME, primary_key=True),
+    Column("host", NAME, primary_key=True),
+    Column("reported", TIME, nullable=False),
+    Column("packets_pps", COUNT, nullable=False),
+    Column("bits_bps", COUNT, nullable=False),
+    Column("cpu_permille", COUNT, nullable=False),
+    Column("connections", COUNT, nullable=False),
     Column("trouble", Text),
     ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
@@ -246,12 +144,12 @@ firewall_loads = Table(
 endpoints = Table(
     "endpoints",
     metadata,
-    Column("domain", _NAME, ForeignKey("domains.id"), primary_key=True),
-    Column("name", _NAME, primary_key=True),
+    Column("domain", NAME, ForeignKey("domains.id"), primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("tenant", BigInteger, ForeignKey("tenants.number"), nullable=False, index=True),
     Column("port", Text, nullable=False),
     Column("mac", BigInteger, nullable=False),
-    Column("version", _COUNT, nullable=False),
+    Column("version", COUNT, nullable=False),
     UniqueConstraint("domain", "port", name="endpoints_port_unique"),
     sqlite_with_rowid=False,
 )
@@ -262,8 +160,8 @@ endpoint_prefixes = Table(
     Column("first", LargeBinary, primary_key=True),
     Column("last", LargeBinary, nullable=False),
     Column("prefix", Text, nullable=False),
-    Column("domain", _NAME, nullable=False),
-    Column("endpoint", _NAME, nullable=False),
+    Column("domain", NAME, nullable=False),
+    Column("endpoint", NAME, nullable=False),
     ForeignKeyConstraint(["domain", "endpoint"], ["endpoints.domain", "endpoints.name"], ondelete="CASCADE"),
     CheckConstraint("first <= last", name="range"),
     Index("endpoint_prefixes_by_endpoint", "domain", "endpoint"),
@@ -273,10 +171,10 @@ endpoint_prefixes = Table(
 operator_rules = Table(
     "operator_rules",
     metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", _COUNT, primary_key=True),
-    Column("number", _COUNT, nullable=False),
-    Column("rule_id", _NAME, nullable=False),
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", COUNT, primary_key=True),
+    Column("number", COUNT, nullable=False),
+    Column("rule_id", NAME, nullable=False),
     Column("body", Text, nullable=False),
     UniqueConstraint("domain", "rule_id", name="operator_rules_rule_id_unique"),
     sqlite_with_rowid=False,
@@ -285,26 +183,26 @@ operator_rules = Table(
 placement_settings = Table(
     "placement_settings",
     metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    Column("version", _COUNT, nullable=False),
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", COUNT, nullable=False),
     Column("body", Text, nullable=False),
-    Column("looked", _TIME),
-    Column("idle_permille", _COUNT),
-    Column("unused_permille", _COUNT),
+    Column("looked", TIME),
+    Column("idle_permille", COUNT),
+    Column("unused_permille", COUNT),
     sqlite_with_rowid=False,
 )
 
 placements = Table(
     "placements",
     metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
     Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True, index=True),
-    Column("rule_id", _NAME, primary_key=True),
+    Column("rule_id", NAME, primary_key=True),
     Column("wish", Text),
-    Column("chosen", _TIME),
-    Column("lifted", _TIME),
+    Column("chosen", TIME),
+    Column("lifted", TIME),
     Column("because", Text, nullable=False),
-    Column("saves", _COUNT),
+    Column("saves", COUNT),
     sqlite_with_rowid=False,
 )
 
@@ -312,28 +210,28 @@ invitations = Table(
     "invitations",
     metadata,
     Column("digest", LargeBinary, primary_key=True),
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("author", Text, nullable=False),
-    Column("created", _TIME, nullable=False),
-    Column("expires", _TIME, nullable=False),
-    Column("used", _TIME),
-    Column("name", _NAME),
-    Column("kind", _NAME),
+    Column("created", TIME, nullable=False),
+    Column("expires", TIME, nullable=False),
+    Column("used", TIME),
+    Column("name", NAME),
+    Column("kind", NAME),
     sqlite_with_rowid=False,
 )
 
 enforcers = Table(
     "enforcers",
     metadata,
-    Column("id", _SERIAL, primary_key=True),
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False),
-    Column("name", _NAME, nullable=False),
+    Column("id", SERIAL, primary_key=True),
+    Column("domain", NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False),
+    Column("name", NAME, nullable=False),
     Column("kind", Text, nullable=False),
-    Column("epoch", _COUNT, nullable=False),
-    Column("sequence", _COUNT),
-    Column("created", _TIME, nullable=False),
-    Column("last_seen", _TIME),
-    Column("lost", _TIME),
+    Column("epoch", COUNT, nullable=False),
+    Column("sequence", COUNT),
+    Column("created", TIME, nullable=False),
+    Column("last_seen", TIME),
+    Column("lost", TIME),
     UniqueConstraint("domain", "name", name="enforcers_name_unique"),
     sqlite_autoincrement=True,
 )
@@ -341,15 +239,15 @@ enforcers = Table(
 points = Table(
     "points",
     metadata,
-    Column("domain", _NAME, primary_key=True),
-    Column("host", _NAME, primary_key=True),
+    Column("domain", NAME, primary_key=True),
+    Column("host", NAME, primary_key=True),
     Column("enforcer", BigInteger, ForeignKey("enforcers.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("generation", _COUNT, nullable=False),
+    Column("generation", COUNT, nullable=False),
     Column("digest", LargeBinary, nullable=False),
     Column("state", Text, nullable=False),
     Column("error", Text),
-    Column("flows", _COUNT, nullable=False),
-    Column("reported", _TIME, nullable=False),
+    Column("flows", COUNT, nullable=False),
+    Column("reported", TIME, nullable=False),
     ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
     sqlite_with_rowid=False,
 )
@@ -357,94 +255,28 @@ points = Table(
 tokens = Table(
     "tokens",
     metadata,
-    Column("id", _SERIAL, primary_key=True),
+    Column("id", SERIAL, primary_key=True),
     Column("digest", LargeBinary, nullable=False, unique=True),
     Column("role", Text, nullable=False),
     Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), index=True),
     Column("enforcer", BigInteger, ForeignKey("enforcers.id", ondelete="CASCADE"), index=True),
     Column("description", Text, nullable=False),
-    Column("created", _TIME, nullable=False),
-    Column("expires", _TIME),
+    Column("created", TIME, nullable=False),
+    Column("expires", TIME),
     sqlite_autoincrement=True,
-)
-
-hit_feeds = Table(
-    "hit_feeds",
-    metadata,
-    Column("domain", _NAME, primary_key=True),
-    Column("host", _NAME, primary_key=True),
-    Column("epoch", _COUNT, nullable=False),
-    Column("sequence", _COUNT, nullable=False),
-    Column("since", _TIME, nullable=False),
-    Column("heard", _TIME, nullable=False),
-    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
-    sqlite_with_rowid=False,
-)
-
-hit_bookmarks = Table(
-    "hit_bookmarks",
-    metadata,
-    Column("domain", _NAME, primary_key=True),
-    Column("host", _NAME, primary_key=True),
-    Column("sequence", _COUNT, primary_key=True),
-    Column("chunk", LargeBinary, nullable=False),
-    ForeignKeyConstraint(["domain", "host"], ["hosts.domain", "hosts.name"], ondelete="CASCADE"),
-)
-
-hit_losses = Table(
-    "hit_losses",
-    metadata,
-    Column("id", _SERIAL, primary_key=True),
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), nullable=False),
-    Column("host", _NAME, nullable=False),
-    Column("at", _TIME, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("entries", _COUNT, nullable=False),
-    Column("within_ms", _COUNT, nullable=False),
-    Index("hit_losses_by_time", "domain", "at"),
-    sqlite_autoincrement=True,
-)
-
-hit_totals = Table(
-    "hit_totals",
-    metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    Column("chunk", _COUNT, primary_key=True),
-    Column("counts", LargeBinary, nullable=False),
-)
-
-hit_history = Table(
-    "hit_history",
-    metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    Column("resolution", _COUNT, primary_key=True),
-    Column("start", _TIME, primary_key=True),
-    Column("size", _COUNT, nullable=False),
-    Column("counts", LargeBinary, nullable=False),
-)
-
-hit_marks = Table(
-    "hit_marks",
-    metadata,
-    Column("domain", _NAME, ForeignKey("domains.id", ondelete="CASCADE"), primary_key=True),
-    *(
-        Column(name, _TIME, nullable=False)
-        for name in ("latest", "minutes_until", "hours_until", "moments_since", "minutes_since", "hours_since")
-    ),
-    sqlite_with_rowid=False,
 )
 
 events = Table(
     "events",
     metadata,
-    Column("id", _SERIAL, primary_key=True),
-    Column("time", _TIME, nullable=False),
+    Column("id", SERIAL, primary_key=True),
+    Column("time", TIME, nullable=False),
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Column("tenant", BigInteger),
-    Column("domain", _NAME),
-    Column("generation", _COUNT),
+    Column("domain", NAME),
+    Column("generation", COUNT),
     sqlite_autoincrement=True,
 )
 
@@ -452,12 +284,12 @@ replies = Table(
     "replies",
     metadata,
     Column("token", BigInteger, ForeignKey("tokens.id", ondelete="CASCADE"), primary_key=True),
-    Column("key", _NAME, primary_key=True),
+    Column("key", NAME, primary_key=True),
     Column("request", LargeBinary, nullable=False),
-    Column("status", _COUNT, nullable=False),
+    Column("status", COUNT, nullable=False),
     Column("headers", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    Column("created", _TIME, nullable=False, index=True),
+    Column("created", TIME, nullable=False, index=True),
     sqlite_with_rowid=False,
 )
 

@@ -15,7 +15,8 @@ from orchestrator.store.hits import forget_tenant
 from orchestrator.store.keys import first_bytes, from_micros, last_bytes
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
 from orchestrator.store.records import UNWRITTEN, Quota, TenantRecord
-from orchestrator.store.schema import acl_versions, endpoint_prefixes, endpoints, prefixes, tenants
+from orchestrator.store.schema import endpoint_prefixes, endpoints, prefixes, tenants
+from orchestrator.store.schema_acls import acl_versions
 from orchestrator.store.transaction import Transaction, expect, one_line
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -13,7 +14,8 @@ from store.scenes import populate
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.store import Store
-from orchestrator.store.records import Enrolled, HostRecord, PointReport, PointState, Role
+from orchestrator.store.pointrecords import Enrolled, PointReport, PointState
+from orchestrator.store.records import HostRecord, Role
 
 
 def invite(store: Store, wall: FakeWall, hours: float = 1) -> str:
@@ -153,6 +155,46 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         assert [lag.host for lag in unit.enforcers.enforced("pop", 7).laggards] == ["host3"]
         with pytest.raises(NotFound):
             unit.enforcers.report(999, [])
+
+
+def test_a_host_that_is_vouched_for_holds_what_it_was_read_back_with(store: Store, wall: FakeWall) -> None:
+    populate(store)
+    with store.write() as unit:
+        for number in (1, 2, 3):
+            unit.domains.add_host("pop", HostRecord(f"host{number}", number, "eth0"))
+    enforcer, other = (enrol(store, invite(store, wall), name).enforcer.id for name in ("c1", "c2"))
+    mine, theirs = b"\x01" * 16, b"\x02" * 16
+
+    def report(who: int, generation: int, point: PointReport, *vouched: PointReport) -> None:
+        with store.write() as unit:
+            unit.enforcers.report(who, [point], vouched=vouched)
+
+    def at(host: str) -> int:
+        with store.read() as unit:
+            return next(each.report.generation for each in unit.enforcers.points("pop") if each.report.host == host)
+
+    def enforced(host: str, generation: int, digest: bytes) -> PointReport:
+        return PointReport(host, generation, digest, PointState.ENFORCED)
+
+    report(enforcer, 3, enforced("host1", 3, mine))
+    report(other, 3, enforced("host2", 3, theirs))
+    report(enforcer, 4, enforced("host1", 4, mine), enforced("host2", 4, mine), enforced("host3", 4, theirs))
+    assert at("host2") == 3  # with another digest; and who never reported holds nothing
+    report(enforcer, 5, enforced("host1", 5, mine), enforced("host2", 5, theirs), enforced("host1", 9, mine))
+    assert (at("host1"), at("host2")) == (5, 5)
+    report(other, 3, enforced("host2", 3, theirs))  # its own word is of before, and of the same program
+    assert at("host2") == 5
+    report(other, 4, enforced("host2", 4, mine))  # of another
+    assert at("host2") == 4
+    report(other, 4, replace(enforced("host2", 4, theirs), state=PointState.DRIFTED))
+    report(enforcer, 6, enforced("host1", 6, mine), enforced("host2", 6, theirs))
+    assert at("host2") == 4
+    report(other, 4, enforced("host2", 4, theirs))
+    wall.move(minutes=5)
+    with store.write() as unit:
+        assert other in unit.enforcers.lose_silent(60)
+    report(enforcer, 7, enforced("host1", 7, mine), enforced("host2", 7, theirs))
+    assert at("host2") == 4  # nobody has heard of it for a while
 
 
 def test_reports_that_come_late_or_twice_change_nothing(store: Store, wall: FakeWall) -> None:

@@ -11,15 +11,15 @@ import pytest
 from store.conftest import FakeWall
 from store.scenes import populate
 
-from orchestrator.errors import AclflowError, Conflict, Forbidden, NotFound, Unauthenticated
+from orchestrator.errors import AclflowError, BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.authority import MACHINE_LASTS, Authority, fingerprint_of
 from orchestrator.identity.files import parsed_certificate
-from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.names import SWITCH, Subject, Usage
 from orchestrator.identity.requests import PrivateKey, key_digest, new_key
 from orchestrator.store import Store
 from orchestrator.store.enrolments import Member, Signer
 from orchestrator.store.keys import certificate_digest, digest_of
-from orchestrator.store.records import Enrolled
+from orchestrator.store.pointrecords import CertificateRecord, Enrolled
 
 HOUR = dt.timedelta(hours=1)
 AUTHORITY = Authority.create("test", dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
@@ -42,6 +42,10 @@ class Machine:
     def enrol(self, secret: str, name: str = "fw1", kind: str = "nftables") -> Enrolled:
         with self.store.write() as unit:
             return unit.enforcers.enrol(secret, name=name, kind=kind, signer=self.signer())
+
+    def switch(self, secret: str, name: str = "host1") -> CertificateRecord:
+        with self.store.write() as unit:
+            return unit.enforcers.sign_switch(secret, name, self.signer())
 
     def join(self, secret: str, instance: str = "i-1", name: str = "vnf-1", address: str = "192.0.2.1") -> Enrolled:
         with self.store.write() as unit:
@@ -195,6 +199,60 @@ def test_who_enrols_under_the_name_of_another_takes_its_place(machine: Machine) 
     assert not is_known(machine, first)
     assert is_known(machine, second)
     assert second.enforcer.epoch > first.enforcer.epoch
+
+
+# ------------------------------------------------------------------------------------------------- one host's switch
+
+
+def test_a_switchs_token_gets_its_switch_a_certificate_once_and_ends_those_before(machine: Machine) -> None:
+    first = machine.switch(invite(machine, "host1", SWITCH))
+    other = another(machine).switch(invite(machine, "host2", SWITCH), "host2")
+    again = another(machine)
+    secret = invite(machine, "host1", SWITCH)
+    new = again.switch(secret)
+    assert again.switch(secret) == new, "a lost answer is given again to the same key"
+    with pytest.raises(Unauthenticated):
+        another(machine).switch(secret)
+    with machine.store.read() as unit:
+        valid = {each.serial for each in unit.certificates.list("pop") if each.is_valid}
+        assert valid == {new.serial, other.serial}
+        assert unit.certificates.revoked_switches("pop") == (first.serial,)
+        assert unit.enforcers.list("pop") == (), "a switch is no enforcement point"
+    assert new.subject == Subject(Usage.SWITCH, "pop", "host1")
+
+
+@pytest.mark.parametrize(("name", "kind"), [(None, None), ("host1", None), (None, SWITCH), ("host2", SWITCH)])
+def test_a_token_that_is_not_for_this_switch_gets_it_nothing(
+    machine: Machine, name: str | None, kind: str | None
+) -> None:
+    held = machine.switch(invite(machine, "host1", SWITCH))
+    secret = invite(machine, name, kind)
+    with pytest.raises(Forbidden):
+        another(machine).switch(secret)
+    with machine.store.read() as unit:
+        assert unit.certificates.get(held.serial).is_valid
+
+
+def test_a_switchs_token_makes_no_enforcement_point(machine: Machine) -> None:
+    secret = invite(machine, "host1", SWITCH)
+    with pytest.raises(Forbidden):
+        machine.enrol(secret, "host1", "openflow")
+    with pytest.raises(BadInput, match="no enforcement point"):
+        machine.enrol(secret, "host1", SWITCH)
+    assert machine.switch(secret).is_valid, "it was not used up"
+
+
+def test_what_an_author_gave_and_nobody_used_can_be_withdrawn(machine: Machine) -> None:
+    kept, taken = invite(machine), invite(machine)
+    with machine.store.write() as unit:
+        theirs = unit.enforcers.invite("pop", expires=machine.wall.now + HOUR, author="bob")
+    machine.enrol(taken)
+    with machine.store.write() as unit:
+        unit.enforcers.withdraw("pop", "ann")
+    with pytest.raises(Unauthenticated):
+        another(machine).enrol(kept, "fw2")
+    assert machine.enrol(taken).certificate, "who has enrolled is answered again"
+    assert another(machine).enrol(theirs, "fw3").certificate
 
 
 # -------------------------------------------------------------------------------------------- renewing and revoking

@@ -20,8 +20,9 @@ from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, join
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
 from orchestrator.store.hithistory import HitHistory, Resolution
+from orchestrator.store.hitrecords import RuleHits
 from orchestrator.store.keys import to_micros
-from orchestrator.store.records import HostRecord, RuleHits
+from orchestrator.store.records import HostRecord
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 
 HOSTS = ("host1", "host2")

@@ -11,8 +11,9 @@ from store.scenes import populate, rule
 
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
+from orchestrator.store.pointrecords import PointReport, PointState
 from orchestrator.store.prepared import Prepared
-from orchestrator.store.records import HostRecord, PointReport, PointState
+from orchestrator.store.records import HostRecord
 from orchestrator.store.schema import tenants
 from orchestrator.store.transaction import Transaction
 
