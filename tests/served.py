@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from patience import PATIENCE_S
 
 from orchestrator.bootstrap import Service, build_server, build_service
 from orchestrator.client import Client
@@ -93,7 +94,7 @@ def served(directory: Path, **settings: object) -> Iterator[Served]:
     finally:
         service.parts.release()
         server.should_exit = True
-        thread.join(timeout=15)
+        thread.join(timeout=PATIENCE_S)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -122,13 +123,13 @@ class ServiceProcess:
             )
         while "listening" not in (said := self._log.read_text()):
             assert self._process.poll() is None, said
-            assert time.monotonic() - started < 30, said
+            assert time.monotonic() - started < PATIENCE_S, said
             time.sleep(0.01)
         event = next(json.loads(line) for line in said.splitlines() if "listening" in line)
         self.url = f"{'https' if authority else 'http'}://127.0.0.1:{event['port']}"
         with Client(self.url, authority=authority) as client:
             while not client.is_ready():
-                assert time.monotonic() - started < 30, self.log
+                assert time.monotonic() - started < PATIENCE_S, self.log
                 time.sleep(0.01)
         return time.monotonic() - started
 
@@ -154,5 +155,5 @@ class ServiceProcess:
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=PATIENCE_S / 2)
             self._process = None

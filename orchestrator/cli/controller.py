@@ -17,6 +17,7 @@ from orchestrator.compile.spreadpipeline import INSIDE_PORT
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
+from orchestrator.enforce.spreading import SPREADING_SWITCH
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
 from orchestrator.logs import configure_logging
@@ -69,7 +70,7 @@ def spreading_switch(datapath_id: str) -> Host:
     """The switch that spreads traffic, by its datapath id. Raises BadInput."""
     if not _DATAPATH.fullmatch(datapath_id):
         raise BadInput(f"'{datapath_id}' is no datapath id of 16 hexadecimal digits", place="--spreads")
-    return Host("spread", int(datapath_id, 16), INSIDE_PORT)
+    return Host(SPREADING_SWITCH, int(datapath_id, 16), INSIDE_PORT)
 
 
 @taking

@@ -28,7 +28,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
+from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
 from orchestrator.compile.spread import Side
 from orchestrator.errors import BadInput, Missing, NotFound, Refused
 from orchestrator.lab import namespaces, pop, processes, spreader, vnf
@@ -72,6 +72,8 @@ class LabCloud:
     """See the module. `cap_mbps`: what each VNF lets through on either side at most; None: as much as it can."""
 
     kind = "lab"
+    pace = Pace()
+    """At once: what there is stands on this machine's disk."""
 
     def __init__(self, layout: Layout, *, cap_mbps: float | None = None, load_every_s: float = 0.5) -> None:
         self._layout = layout

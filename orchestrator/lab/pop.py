@@ -79,6 +79,11 @@ class Lab:
         """Whether everybody speaks TLS here: with the service, and switches with their controller."""
         return (self._state.api or "").startswith("https://")
 
+    @property
+    def openflow_scheme(self) -> str:
+        """What the switches' way to their controllers is called in Open vSwitch."""
+        return "ssl" if self.is_secured else "tcp"
+
     def inside(self, node: str, call: Callable[[], Result]) -> Result:
         """Run something in a client's or an endpoint's namespace. Raises NotFound for no such node."""
         return namespaces.inside(self.namespace(node), call)
@@ -127,10 +132,9 @@ class Lab:
         """
         if not processes.alive(self._state.process(DATABASE)):
             return
-        scheme = "ssl" if self.is_secured else "tcp"
         for host in self.spec.hosts:
             target = self.ovs.vsctl("get", "controller", host.name, "target").strip().strip('"')
-            with_port = f"{scheme}:{self.controller_address[0]}:{CONTROLLER_PORT}"
+            with_port = f"{self.openflow_scheme}:{self.controller_address[0]}:{CONTROLLER_PORT}"
             fresh = with_port.rpartition(":")[0] if target == with_port else with_port
             self.ovs.vsctl("--no-wait", "set", "controller", host.name, f'target="{fresh}"')
 

@@ -18,12 +18,13 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from orchestrator.client import Client, Enforced, Host
+from orchestrator.enforce.spreading import SPREADING_SWITCH
 from orchestrator.errors import Missing, Unreachable
 from orchestrator.identity.files import AuthorityDir, write_file, write_key
 from orchestrator.identity.requests import new_key, request_of
@@ -32,7 +33,9 @@ from orchestrator.lab.expect import endpoint_of
 from orchestrator.lab.ovs import DATABASE, SWITCH
 from orchestrator.lab.pop import Lab, Progress
 from orchestrator.lab.popswitch import EDGE_NAME, OUTSIDE_PORT, POP_SWITCH, UPLINK_PORT
+from orchestrator.lab.ports import free_port
 from orchestrator.lab.processes import Process
+from orchestrator.lab.sidebridge import SideBridge
 from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec, format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
@@ -161,44 +164,33 @@ class ControlPlane:
 
     def start_controller(self, invitation: str = "") -> None:
         """Start the controller (again), and wait until switches can reach it; the first start needs an invitation."""
-        settings = {
-            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / CONTROLLER),
-            "ACLFLOW_URL": self.url,
-            "ACLFLOW_TOKEN": invitation,
-        }
-        address, port = self._lab.controller_address
-        arguments = [*self._command, "controller", "--listen", f"{address}:{port}", *(["--tls"] if self._tls else [])]
-        process = self._lab.start(CONTROLLER, arguments, settings=settings)
-        self._wait_for(process, lambda: _is_listening(address, port))
+        self._run_controller(CONTROLLER, self._lab.controller_address, [], invitation)
         self._lab.redial()
 
     def start_edge_controller(self, invitation: str = "") -> None:
         """Start the edge switch's controller (again); the first start needs an invitation."""
-        settings = {
-            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / EDGE_CONTROLLER),
-            "ACLFLOW_URL": self.url,
-            "ACLFLOW_TOKEN": invitation,
-        }
-        address, _ = self._lab.controller_address
-        port = POP_SWITCH.controller_port
-        named = ["--name", EDGE_CONTROLLER, "--listen", f"{address}:{port}", "--tier", "edge", *COUNTING]
-        process = self._lab.start(EDGE_CONTROLLER, [*self._command, "controller", *named], settings=settings)
-        self._wait_for(process, lambda: _is_listening(address, port))
-        POP_SWITCH.redial(self._lab.ovs, address)
+        self._run_beside(EDGE_CONTROLLER, POP_SWITCH, ["--tier", "edge", *COUNTING], invitation)
 
     def start_spreader(self, invitation: str = "") -> None:
         """Start the spreading switch's controller (again); the first start needs an invitation."""
+        self._run_beside(SPREADER, spreader.SPREAD_SWITCH, ["--spreads", spreader.DATAPATH], invitation)
+
+    def _run_beside(self, name: str, switch: SideBridge, options: Sequence[str], invitation: str) -> None:
+        address, _ = self._lab.controller_address
+        self._run_controller(name, (address, switch.controller_port), ["--name", name, *options], invitation)
+        switch.redial(self._lab.ovs, address, self._lab.openflow_scheme)
+
+    def _run_controller(self, name: str, at: tuple[str, int], options: Sequence[str], invitation: str) -> None:
         settings = {
-            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / SPREADER),
+            "ACLFLOW_STATE_DIR": str(self._lab.layout.run_dir / name),
             "ACLFLOW_URL": self.url,
             "ACLFLOW_TOKEN": invitation,
         }
-        address, _ = self._lab.controller_address
-        port = spreader.CONTROLLER_PORT
-        named = ["--name", SPREADER, "--listen", f"{address}:{port}", "--spreads", spreader.DATAPATH]
-        process = self._lab.start(SPREADER, [*self._command, "controller", *named], settings=settings)
+        address, port = at
+        secured = ["--tls"] if self._tls else []
+        arguments = [*self._command, "controller", "--listen", f"{address}:{port}", *secured, *options]
+        process = self._lab.start(name, arguments, settings=settings)
         self._wait_for(process, lambda: _is_listening(address, port))
-        spreader.SPREAD_SWITCH.redial(self._lab.ovs, address)
 
     def start_console(self) -> str:
         """Start the web console (again), and wait until it listens; where to sign in, as the administrator."""
@@ -272,17 +264,26 @@ class ControlPlane:
         return generation
 
     def _secure_switches(self, client: Client) -> None:
-        """Give the lab's Open vSwitch a key and a certificate, where it speaks TLS: it is the switch of every host."""
+        """Give the lab's Open vSwitch a key and a certificate, where it speaks TLS: it is every switch of the lab."""
         if not self._tls:
             return
         key, certificate = (self._lab.ovs.run_dir / name for name in ("switches.key", "switches.pem"))
-        first, *others = (host.name for host in self._lab.spec.hosts)
+        first, *others = self._switches()
         made = new_key()
         issued = client.issue_switch(self._lab.spec.domain, first, request_of(made, first), also=others)
         write_key(key, made)
         write_file(certificate, issued.certificate.encode(), 0o644)
         self._lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(self._authority_dir.certificate))
         self._lab.redial()
+
+    def _switches(self) -> Iterator[str]:
+        """What the switches are called that the lab's Open vSwitch is."""
+        spec = self._lab.spec
+        yield from (host.name for host in spec.hosts)
+        if spec.spread:
+            yield SPREADING_SWITCH
+        if spec.servers:
+            yield EDGE_NAME
 
     def _onboard_pop(self, client: Client) -> int:
         """The PoP with its edge switch and servers; heavy hitters are chosen when somebody asks for it."""
@@ -346,9 +347,3 @@ def administrators_token(directory: Path, description: str) -> str:
             return unit.tokens.create(Role.ADMIN, description=description).secret
     finally:
         store.close()
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

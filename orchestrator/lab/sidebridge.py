@@ -25,13 +25,14 @@ class SideBridge:
             made += _patch(self.name, inner, outer) + _patch(edge_bridge, outer, inner)
         return made
 
-    def redial(self, ovs: OpenVSwitch, controller: str) -> None:
-        """Have the bridge try to reach its controller at once; its flows stay, for it fails secure."""
+    def redial(self, ovs: OpenVSwitch, controller: str, scheme: str) -> None:
+        """Have the bridge try to reach its controller at once, over ``tcp`` or ``ssl``; its flows stay, for it fails
+        secure."""
         ovs.vsctl("--no-wait", "del-controller", self.name)
-        ovs.vsctl("--no-wait", *self._controlled(controller))
+        ovs.vsctl("--no-wait", *self._controlled(controller, scheme))
 
-    def _controlled(self, controller: str) -> list[str]:
-        target = f"tcp:{controller}:{self.controller_port}"
+    def _controlled(self, controller: str, scheme: str = "tcp") -> list[str]:
+        target = f"{scheme}:{controller}:{self.controller_port}"
         patient = ["connection_mode=out-of-band", "max_backoff=1000", "inactivity_probe=5000"]
         return ["set-controller", self.name, target, "--", "set", "controller", self.name, *patient]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from patience import PATIENCE_S
 
 from orchestrator.client.connections import BROKEN, Answer, Connections
 from orchestrator.errors import BadInput
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Seen: %d\r\n\r\n"
-PATIENCE_S = 5.0
 
 
 class Peer:

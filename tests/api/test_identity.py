@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from identity.handshake import written
+from patience import PATIENCE_S, until
 from served import Served, served
 
 from orchestrator.client import Client, Enrolment, Host
@@ -40,7 +41,6 @@ from orchestrator.identity.trust import client_context, load_chain
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 
-PATIENCE_S = 20.0
 Steps = Iterator[Program | Delta | None]
 
 
@@ -55,7 +55,7 @@ def admin(service: Served) -> Iterator[Client]:
     with service.client() as client:
         client.create_domain("pop1")
         client.add_host("pop1", Host("host1", 1, "up0"))
-        wait_until(lambda: is_compiled(client))
+        until(lambda: is_compiled(client))
         yield client
 
 
@@ -65,13 +65,6 @@ def is_compiled(client: Client) -> bool:
     except Busy:
         return False
     return True
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def secret_of(token: str) -> str:
@@ -222,10 +215,30 @@ def test_a_switch_is_nobody_at_the_service(machine: Machine, admin: Client) -> N
         client.own_token()
 
 
+def test_a_switch_gets_a_certificate_for_a_token_that_is_good_for_nothing_else(machine: Machine, admin: Client) -> None:
+    name = machine.name
+    token = admin.invite_enforcer("pop1", name=name, kind="switch")
+    with machine.service.client("") as anybody:
+        with pytest.raises(Forbidden):
+            machine.enrol(token, kind="openflow")
+        with pytest.raises(BadInput, match="csr"):
+            anybody.enrol_switch(token, name=name, csr=request_of(machine.key, "other"))
+        first = anybody.enrol_switch(token, name=name, csr=request_of(machine.key, name))
+        assert anybody.enrol_switch(token, name=name, csr=request_of(machine.key, name)) == first
+        anew = admin.invite_enforcer("pop1", name=name, kind="switch")
+        second = anybody.enrol_switch(anew, name=name, csr=request_of(new_key(), name))
+    assert (first.usage, first.name) == ("switch", name)
+    known = {each.serial: each.valid for each in admin.certificates("pop1") if each.name == name}
+    assert known == {first.serial: False, second.serial: True}
+    said = [each for each in admin.events().items if each.kind == "certificate.issued" and each.detail["name"] == name]
+    assert {each.detail["serial"] for each in said} == set(known)
+
+
 def test_who_fails_often_is_told_to_wait(tmp_path: Path) -> None:
     with served(tmp_path) as service, service.http() as http:
         wrong = {"token": "aclflow_wrong", "name": "x", "kind": "x"}
         answers = [http.post("/v1/enrol", json=wrong) for _ in range(12)]
+        assert http.post("/v1/enrol/switch", json={"token": "x", "name": "x", "csr": "x"}).status_code == 404
         events = http.get("/v1/events", params={"newest": True}).json()["items"]
     assert [each.status_code for each in answers] == [401] * 10 + [429] * 2
     assert answers[-1].headers["Retry-After"] == "60"

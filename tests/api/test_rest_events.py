@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from patience import PATIENCE_S
 from served import Served, ServiceProcess, served
 
 from api import streams
@@ -49,7 +50,7 @@ def following(client: Client, **options: object) -> Iterator[Callable[[int], lis
     """Follow from now on; the block is given a function that waits for so many events."""
     stream = client.follow_events(**options)  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as reader:
-        yield lambda count: reader.submit(lambda: list(itertools.islice(stream, count))).result(timeout=20)
+        yield lambda count: reader.submit(lambda: list(itertools.islice(stream, count))).result(timeout=PATIENCE_S)
 
 
 def newest(admin: Client) -> int:

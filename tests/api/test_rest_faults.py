@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from command_line import aclflow
+from patience import PATIENCE_S, until
 from served import Served, ServiceProcess, served
 
 from orchestrator.bootstrap import create_token, opened_store, serve
@@ -82,7 +83,7 @@ def test_a_body_beyond_the_limit_is_refused(small: Served, sending: Callable[[by
 
 def test_a_body_that_announces_too_much_is_refused_before_it_comes(small: Served) -> None:
     host, port = small.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as line:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as line:
         line.sendall(f"PUT /v1/tenants/all/acl HTTP/1.1\r\nHost: x\r\nContent-Length: {LIMIT + 1}\r\n\r\n".encode())
         assert line.recv(1000).startswith(b"HTTP/1.1 413 ")
 
@@ -244,16 +245,17 @@ def test_a_service_that_is_to_stop_answers_those_who_wait(process: ServiceProces
         assert isinstance(program, Program)
         held = Held(program.digest, program.generation)
         waits = (
-            lambda: answers.append(admin.watch_program("pop", held, wait_s=30)),
-            lambda: answers.append(admin.wait_enforced("pop", program.generation, timeout_s=30).done),
+            lambda: answers.append(admin.wait_enforced("pop", program.generation, timeout_s=PATIENCE_S).done),
+            lambda: answers.append(admin.watch_program("pop", held, wait_s=PATIENCE_S)),
         )
         threads = [threading.Thread(target=wait) for wait in waits]
         for thread in threads:
             thread.start()
+        until(lambda: "aclflow_watching 1.0" in httpx.get(f"{process.url}/metrics").text)
         time.sleep(0.3)
-        assert process.stop() < 5
+        process.stop()
         for thread in threads:
-            thread.join(timeout=5)
+            thread.join(timeout=PATIENCE_S)
     assert sorted(answers, key=str) == [False, None]
     assert "Traceback" not in process.log
 
@@ -291,7 +293,7 @@ def put_and_kill(process: ServiceProcess, token: str, acl: Acl, delay_s: float) 
         time.sleep(delay_s)
         process.kill()
         try:
-            return sending.result(timeout=10).changed
+            return sending.result(timeout=PATIENCE_S).changed
         except Unreachable:
             return False
 
@@ -320,10 +322,9 @@ def test_single_rules_survive_a_kill_once_acknowledged(process: ServiceProcess) 
 
         writer = threading.Thread(target=insert)
         writer.start()
-        time.sleep(0.7)
+        until(lambda: len(acknowledged) > 5)
         process.kill()
-        writer.join(timeout=10)
-    assert len(acknowledged) > 5
+        writer.join(timeout=PATIENCE_S)
     process.start()
     with Client(process.url, token) as admin:
         kept = [rule.id for rule in admin.acl("all").acl.rules]

@@ -12,14 +12,16 @@ from command_line import Ended, aclflow
 from served import Served, served
 
 from orchestrator.client import Client
+from orchestrator.client.fleet import Prediction
 from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
-from orchestrator.scaling.lifecycle import MemberState, Step
+from orchestrator.scaling.lifecycle import COMING, MemberState, Step
 from orchestrator.store.fleetrecords import TrialSheet
+from orchestrator.store.records import FirewallLoad
 
 MEASURED = [
     Measured(rules, octets, 1e6 / (5 + rules / 200 + octets / 1000))
@@ -127,6 +129,33 @@ def test_members_are_shown_and_drained(admin: Client, service: Served) -> None:
     assert [each.name for each in admin.firewalls("pop")] == ["fw-1"]
 
 
+def test_how_busy_vnfs_are_is_told_beside_what_the_model_says(admin: Client, service: Served) -> None:
+    admin.set_fleet("pop", {"size": 1})
+    asked(service)
+    admin.add_capacity("nftables", [Measured(1, 500, 100_000)], "one only")
+    assert admin.fleet("pop").prediction is None  # nobody serves
+    enrolled = admin.enrol(admin.invite_enforcer("pop", name="fw-0", kind="nftables"), name="fw-0", kind="nftables")
+    with service.service.parts.store.write() as unit:
+        for state in (*COMING[1:], MemberState.SERVING):
+            unit.fleets.advance(unit.fleets.member("pop", "fw-0"), Step(state, "a test"))
+        unit.firewalls.report_load(enrolled.enforcer, FirewallLoad(50_000, 50_000 * 4000, 400, 7))
+    told = admin.fleet("pop").prediction
+    assert told is not None
+    assert (told.busy, told.predicted, told.error) == (0.4, pytest.approx(0.5), pytest.approx(0.25))
+    with service.service.parts.store.write() as unit:
+        unit.firewalls.report_load(enrolled.enforcer, FirewallLoad(100, 100 * 4000, 30, 7))
+    idle = admin.fleet("pop").prediction
+    assert idle is not None
+    assert (idle.busy, idle.error) == (0.03, None)
+
+
+def test_a_prediction_says_in_words_how_wrong_it_is() -> None:
+    said = "processors: 40% in use, 50% by the capacity model, which is 25% too high"
+    assert Prediction(0.4, 0.5, 0.25).in_words() == said
+    assert Prediction(0.5, 0.4, -0.2).in_words().endswith("by the capacity model, which is 20% too low")
+    assert Prediction(0.03, 0.001, None).in_words().endswith("too idle to compare")
+
+
 def test_a_trial_is_asked_for_and_answered_once_by_who_it_is_about(admin: Client, service: Served) -> None:
     admin.set_fleet("pop", {"size": 1})
     asked(service)
@@ -188,6 +217,7 @@ def test_the_command_line_sets_grows_shrinks_drains(told: Client, service: Serve
     assert json.loads(done.out)["settings"]["limits"]["most"] == 5
     asked(service, 2)
     assert "fw-1" in run("fleet", "show", "pop").out
+    assert "capacity model" not in run("fleet", "show", "pop").out  # nobody serves
     assert run("fleet", "grow", "pop").code == 0
     assert told.fleet("pop").settings["size"] == 3
     assert run("fleet", "shrink", "pop", "2").code == 0

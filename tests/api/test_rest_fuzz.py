@@ -51,7 +51,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         yield Town(running, enrolment.token, {**names, "enforcer": enrolment.enforcer})
 
 
-MAY_LOCK_OUT = ("POST /v1/enrol", "DELETE /v1/tokens/{token}")
+MAY_LOCK_OUT = ("POST /v1/enrol", "POST /v1/enrol/switch", "DELETE /v1/tokens/{token}")
 """Enrolling with a nonsense token; and revoking the token that asks."""
 
 CHECKS = (

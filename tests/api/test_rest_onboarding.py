@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from patience import until
 from served import Served, served
 
 from orchestrator.client import Client, Host
-from orchestrator.errors import BadInput, Conflict, NotFound
+from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.settings import load
@@ -34,12 +34,8 @@ def domain(admin: Client) -> str:
 
 
 def ended(admin: Client, domain: str, host: str) -> str:
-    for _ in range(400):
-        seen = admin.onboarding(domain, host)
-        if not seen.under_way:
-            return seen.error or ""
-        time.sleep(0.05)
-    raise AssertionError(seen)
+    until(lambda: not admin.onboarding(domain, host).under_way, what=lambda: admin.onboarding(domain, host))
+    return admin.onboarding(domain, host).error or ""
 
 
 def test_what_is_asked_for_is_under_way_and_fails_with_what_to_change(admin: Client, domain: str) -> None:
@@ -58,18 +54,43 @@ def test_another_machine_needs_ansible(admin: Client, domain: str) -> None:
 
 
 def test_ansible_is_told_how_to_ask_for_a_certificate_and_to_join(tmp_path: Path) -> None:
+    """With tokens for that alone, which are good no more when it ends; meanwhile it waits for `done`."""
     program = tmp_path / "ansible-playbook"
-    program.write_text(f'#!/bin/sh\ncp "$2" {tmp_path}/inventory\ncp "${{4#@}}" {tmp_path}/variables\nexit 3\n')
+    lines = [
+        "#!/bin/sh",
+        f'cp "$2" {tmp_path}/inventory',
+        f'cp "${{4#@}}" {tmp_path}/variables.new',
+        f"mv {tmp_path}/variables.new {tmp_path}/variables",
+        f"while ! test -e {tmp_path}/done; do sleep 0.05; done",
+        "exit 3",
+    ]
+    program.write_text("\n".join(lines) + "\n")
     program.chmod(0o755)
     remote = {"machine": {"address": "192.0.2.13"}, "controller": {"address": "192.0.2.1"}, "controllers": []}
     with served(tmp_path, tls=True, ansible=str(program)) as running, running.client() as admin:
         admin.create_domain("far")
         admin.onboard("far", {**ASKED, **remote, "tls": True})
-        assert "ended with 3" in ended(admin, "far", "host1")
+        until((tmp_path / "variables").exists)
         told = json.loads((tmp_path / "variables").read_text())
-        with running.client(told["aclflow_asking"]["ACLFLOW_TOKEN"]) as playbook:
-            made = playbook.issue_switch("far", "host1", request_of(new_key(), "host1"))
+        assert "ACLFLOW_TOKEN" not in told["aclflow_asking"], "it is no administrator"
+        asked = request_of(new_key(), "host1")
+        with running.client("") as playbook:
+            made = playbook.enrol_switch(told["aclflow_switch_token"], name="host1", csr=asked)
+            with pytest.raises(Unauthenticated):
+                playbook.enrol_switch(told["aclflow_switch_token"], name="host1", csr=request_of(new_key(), "host1"))
+            with pytest.raises(Forbidden, match="controller-192"):
+                playbook.enrol(
+                    told["aclflow_invitation_token"], name="c", kind="openflow", csr=request_of(new_key(), "c")
+                )
+            (tmp_path / "done").touch()
+            assert "ended with 3" in ended(admin, "far", "host1")
+            name = "controller-192.0.2.1"
+            with pytest.raises(Unauthenticated):
+                playbook.enrol(
+                    told["aclflow_invitation_token"], name=name, kind="openflow", csr=request_of(new_key(), name)
+                )
         assert made.certificate.startswith("-----BEGIN CERTIFICATE")
+        assert len(list(admin.tokens())) == 1, "the administrator's own"
         assert Path(told["aclflow_authority_source"]).read_text() == admin.authority()
         assert EnrolmentToken.parse(told["aclflow_invitation_token"]).pin is not None
     everybody = json.loads((tmp_path / "inventory").read_text())["all"]

@@ -17,7 +17,7 @@ from orchestrator.store.records import Role
 
 READS = ("/check", "/trace", "/blame", "/bisect", "/try")
 """POSTs that change nothing."""
-OF_ENFORCERS = ("/enrol", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
+OF_ENFORCERS = ("/enrol", "/enrol/switch", "/epoch", "/report", "/counts", "/claim", "/certificate", "/log")
 """Their own ways of being safe to repeat: a one-time token, a growing number, the numbers of reports of all kinds, the
 key that is to be certified."""
 ROUNDS = ("/heavy",)

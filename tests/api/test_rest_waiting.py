@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from patience import PATIENCE_S
 from served import Served
 
 from orchestrator.client import Client, Held, Host
@@ -47,14 +48,14 @@ class Enforcer:
     def take(self, answer: Program | Delta) -> None:
         program = answer if isinstance(answer, Program) else apply(self.received[-1], answer)
         self.received.append(program)
-        assert self.may_report.wait(10)
+        assert self.may_report.wait(PATIENCE_S)
         point = PointReport("h1", program.generation, program.digest, "enforced", took={"copy": 0.5, "wire": 0.25})
         self.client.report(self.domain, self.id, points=[point])
 
     def stop(self) -> None:
         self.stopping = True
         self.may_report.set()
-        self.thread.join(10)
+        self.thread.join(PATIENCE_S)
         self.client.close()
 
 
@@ -80,7 +81,7 @@ def test_a_write_that_waits_is_answered_when_it_is_enforced(admin: Client, enfor
     assert waiting.is_alive()
     assert answers == []
     enforcer.may_report.set()
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert answers == [True]
 
 

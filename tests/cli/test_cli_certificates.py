@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, aclflow
+from cryptography import x509
 from served import Served, served
 
 from orchestrator.client import Host
 from orchestrator.identity.authority import fingerprint_of
-from orchestrator.identity.files import AuthorityDir, read_certificate, read_key
+from orchestrator.identity.files import AuthorityDir, parsed_certificate, read_certificate, read_key
 from orchestrator.identity.tokens import EnrolmentToken
 
 Run = Callable[..., Ended]
@@ -31,9 +32,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def run(service: Served) -> Run:
     believed = {"ACLFLOW_AUTHORITY": str(service.authority)}
 
-    def call(*arguments: str, **more: str) -> Ended:
+    def call(*arguments: str, stdin: str = "", **more: str) -> Ended:
         said = {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token} | believed | more
-        return aclflow(*arguments, environment=said)
+        return aclflow(*arguments, stdin=stdin, environment=said)
 
     return call
 
@@ -71,6 +72,35 @@ def test_a_switch_gets_its_certificate(run: Run, tmp_path: Path) -> None:
     assert run("certificates", "issue", "pop1", "host1", "--csr", str(tmp_path / "none")).code == 3
 
 
+def test_a_switch_gets_its_certificate_for_a_one_time_token(run: Run, tmp_path: Path) -> None:
+    key, asked, got = tmp_path / "key.pem", tmp_path / "csr.pem", tmp_path / "cert.pem"
+    assert run("certificates", "request", "--name", "host2", "--key", str(key), "--out", str(asked)).code == 0
+    token = tmp_path / "token"
+    token.write_text(run("domain", "invite", "pop1", "--name", "host2", "--kind", "switch").out)
+    words = ("certificates", "enrol", "host2", "--enrol-file", str(token))
+    made = run(*words, "--csr", "-", "--out", str(got), stdin=asked.read_text(), ACLFLOW_TOKEN="")
+    assert made.code == 0, made.err
+    assert read_certificate(got).public_key() == read_key(key).public_key()
+    assert run(*words, "--csr", str(asked), ACLFLOW_TOKEN="").out == got.read_text()
+    other = run("certificates", "request", "--name", "host2", "--key", str(tmp_path / "other.pem")).out
+    assert run(*words, "--csr", "-", stdin=other, ACLFLOW_TOKEN="").code == 1
+
+
+def test_a_console_gets_a_certificate_from_the_authority_of_this_machine(tmp_path: Path) -> None:
+    here = {"ACLFLOW_STATE_DIR": str(tmp_path)}
+    aclflow("certificates", "init", environment=here)
+    asked = aclflow("certificates", "request", "--name", "c1", "--key", str(tmp_path / "key.pem")).out
+    words = ("certificates", "console", "c1", "--csr", "-", "--host", "console.example", "--host", "192.0.2.2")
+    made = aclflow(*words, stdin=asked, environment=here)
+    assert made.code == 0, made.err
+    read = parsed_certificate(made.out.encode(), "x")
+    read.verify_directly_issued_by(read_certificate(tmp_path / "authority/authority.pem"))
+    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {str(each.value) for each in names} == {"aclflow://service/console/c1", "console.example", "192.0.2.2"}
+    elsewhere = aclflow(*words, stdin=asked, environment={"ACLFLOW_STATE_DIR": str(tmp_path / "none")})
+    assert (elsewhere.code, "aclflow certificates init" in elsewhere.err) == (3, True)
+
+
 def test_whom_to_believe_is_asked_for_by_its_fingerprint(run: Run, service: Served, tmp_path: Path) -> None:
     assert service.authority is not None
     known = fingerprint_of(read_certificate(service.authority)).hex()
@@ -102,6 +132,19 @@ def test_a_service_does_not_speak_in_clear_over_a_network_unless_told_to(tmp_pat
     assert (refused.code, "--plain-http" in refused.err) == (2, True)
     no_authority = aclflow("serve", "--tls", environment=here)
     assert (no_authority.code, "aclflow certificates init" in no_authority.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        (("--host", "192.0.2.1"), "--plain-http"),
+        (("--tls-key", "k.pem"), "go together"),
+        (("--tls-certificate", "c.pem"), ""),
+    ],
+)
+def test_a_console_does_not_speak_in_clear_over_a_network_unless_told_to(said: tuple[str, ...], place: str) -> None:
+    refused = aclflow("console", *said)
+    assert (refused.code, place in refused.err) == (2, True)
 
 
 def test_a_token_file_that_is_not_there_is_no_token(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, aclflow
+from patience import PATIENCE_S
 from served import Served, served
 
 from orchestrator.client import PointReport
@@ -266,7 +267,7 @@ def test_events_are_shown_and_followed(run: Run, tenant: str, service: Served) -
         run("acl", "apply", "-", "--tenant", tenant, stdin=json.dumps({"rules": []}))
         assert json.loads(following.stdout.readline())["detail"]["version"] == 2
         following.send_signal(signal.SIGINT)
-        assert following.wait(timeout=10) == 130
+        assert following.wait(timeout=PATIENCE_S) == 130
 
 
 def test_what_a_list_costs_is_shown(run: Run) -> None:

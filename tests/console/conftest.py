@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from chromium import chromium
+from patience import PATIENCE_S, until
 from playwright.sync_api import Browser, Page
 
 from orchestrator import bootstrap
 from orchestrator.client import Client
+from orchestrator.lab.ports import free_port
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
@@ -26,7 +26,6 @@ from orchestrator.store.records import Role
 
 SCREENSHOTS = os.environ.get("ACLFLOW_SCREENSHOTS")
 """Where pictures of the pages are kept; nowhere by default."""
-PATIENCE_S = 60
 COMPLETE = ".page[aria-busy=false], body.sign-in"
 """What a page says of itself when everything it shows is drawn."""
 CUT_OFF = "ERR_NETWORK_CHANGED"
@@ -83,12 +82,6 @@ class Town:
         self.service = _serve(self.directory, self.url)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _serve(directory: Path, url: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "ACLFLOW_STATE_DIR": str(directory), "ACLFLOW_LOG_LEVEL": "error"}
     command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", url.rpartition(":")[2]]
@@ -98,12 +91,12 @@ def _serve(directory: Path, url: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def _until(ready: object, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready():  # type: ignore[operator]
+def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    def is_so() -> bool:
         assert process.poll() is None, "it has ended"
-        assert time.monotonic() < deadline, "it is not ready in time"
-        time.sleep(0.05)
+        return ready()
+
+    until(is_so, what=lambda: "it is not ready in time")
 
 
 def _answers(url: str) -> bool:
@@ -116,7 +109,7 @@ def _answers(url: str) -> bool:
 
 @contextmanager
 def _console(url: str) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ACLFLOW_", "PYTEST_"))}
     command = [sys.executable, "-m", "orchestrator.cli", "console", "--url", url, "--port", str(port)]
     process = subprocess.Popen(command, env=environment)
@@ -126,7 +119,7 @@ def _console(url: str) -> Iterator[str]:
         yield here
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +127,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     directory = tmp_path_factory.mktemp("town")
     settings = Settings(state_dir=directory)
     admin = bootstrap.create_token(settings, Role.ADMIN, description="the operator").secret
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     service = _serve(directory, url)
     try:
         with Client(url, admin) as client:

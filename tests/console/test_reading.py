@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from patience import PATIENCE_S
 
 from api.console.reading import Reading
 from orchestrator.errors import NotFound, Unreachable
@@ -38,7 +39,7 @@ def test_pages_that_want_the_same_at_the_same_time_share_a_read() -> None:
     held, source = threading.Event(), Source(clock)
 
     def slow() -> int:
-        held.wait(5)
+        held.wait(PATIENCE_S)
         return source()
 
     async def both() -> list[int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from patience import until
 from store.postgres_cluster import binaries, running
 
 from orchestrator.control.compiler import Compiler
@@ -51,10 +51,7 @@ def replicas() -> Iterator[list[Replica]]:
 
 
 def wait_for(replica: Replica, generation: int) -> None:
-    deadline = time.monotonic() + 10
-    while replica.generation() < generation:
-        assert time.monotonic() < deadline, f"it is at {replica.generation()}, not {generation}"
-        time.sleep(0.01)
+    until(lambda: replica.generation() >= generation, what=lambda: f"it is at {replica.generation()}, not {generation}")
 
 
 def test_what_one_replica_commits_the_other_publishes(replicas: list[Replica]) -> None:

@@ -13,7 +13,7 @@ from fleet_world import LOOK_S, SETTINGS, Agent, World, fresh
 from store.conftest import DATABASES, wiped
 from store.postgres_cluster import Cluster, binaries, running
 
-from orchestrator.cloud.base import Vnf, VnfOrder
+from orchestrator.cloud.base import Pace, Vnf, VnfOrder
 from orchestrator.compile.spread import Member
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.errors import TryAgain
@@ -54,6 +54,7 @@ class Mortal:
     """The keeper's units, cloud and switch, each effect of which may be the last."""
 
     kind = "fake"
+    pace = Pace()
 
     def __init__(self, world: World, axe: Axe) -> None:
         self._world = world

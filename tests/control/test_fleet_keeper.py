@@ -15,7 +15,7 @@ from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.records import PointState
+from orchestrator.store.pointrecords import PointState
 
 
 @pytest.fixture

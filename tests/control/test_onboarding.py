@@ -16,7 +16,7 @@ from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import Wanted
 from orchestrator.store import Store, open_store
 from orchestrator.store.onboardings import OnboardingRecord, OnboardingState
-from orchestrator.store.records import PointReport, PointState
+from orchestrator.store.pointrecords import PointReport, PointState
 from orchestrator.store.unit import Unit
 
 DOMAIN, HOST = "pop1", "host1"
@@ -37,6 +37,8 @@ class Fake:
     """A machine that remembers what was done to it, and dies where it is told to."""
 
     prepared: list[Mapping[str, str]] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+    """The secrets that are good."""
     closed: int = 0
     fails: str | None = None
     joins: Callable[[], None] = lambda: None
@@ -45,6 +47,7 @@ class Fake:
         tell("installing Open vSwitch")
         if self.fails:
             raise Refused(self.fails)
+        assert self.held == [secrets["token"]], "one is good, and it is this"
         self.prepared.append(dict(secrets))
         self.joins()
 
@@ -86,9 +89,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def onboarder(store: Store, machine: Fake, writes: int | None = None) -> Onboarder:
     def invite(unit: Unit, asked: Onboarding) -> dict[str, str]:
-        return {"token": f"for {asked.switch.domain}"}
+        machine.held.append(secret := f"for {asked.switch.domain}")
+        return {"token": secret}
 
-    return Onboarder(Units(store, writes), Installers(None, machine), invite)
+    def withdraw(unit: Unit, asked: Onboarding) -> None:
+        machine.held.clear()
+
+    return Onboarder(Units(store, writes), Installers(None, machine), invite, withdraw)
 
 
 def ask(store: Store, asked: Onboarding = ASKED) -> OnboardingRecord:
@@ -134,6 +141,7 @@ def test_a_machine_becomes_a_host_with_its_essential_services(store: Store) -> N
     assert onboarder(store, machine).turn()
     assert seen(store).state is OnboardingState.DONE
     assert machine.prepared == [{"token": "for pop1"}]
+    assert not machine.held, "what it was given is good no more"
     with store.read() as unit:
         (host,) = unit.domains.hosts(DOMAIN)
         rules = unit.domains.operator_rules(DOMAIN).rules
@@ -162,6 +170,7 @@ def test_cut_off_at_every_write_it_is_made_good_by_the_next(store: Store) -> Non
         with store.read() as unit:
             assert unit.onboardings.get(DOMAIN, name).state is OnboardingState.DONE, writes
             assert [host.name for host in unit.domains.hosts(DOMAIN)].count(name) == 1
+        assert not machine.held
         if is_whole:
             break
     assert writes > 4
@@ -178,6 +187,7 @@ def test_what_cannot_be_says_why_and_is_tried_again_when_asked_again(store: Stor
         failed = unit.events.newest(limit=1).events[0]
     assert failed.kind == "onboarding.failed"
     assert failed.detail["error"] == seen(store).error
+    assert not machine.held
     machine.fails, machine.joins = None, eventually_read_back(store)
     ask(store)
     onboarder(store, machine).turn()
@@ -230,7 +240,7 @@ def test_what_is_under_way_is_not_asked_for_otherwise(store: Store) -> None:
 
 def test_a_service_logs_in_nowhere_unless_it_is_told_with_what(store: Store) -> None:
     ask(store)
-    Onboarder(Units(store), Installers(None, None), lambda _unit, _domain: {}).turn()
+    Onboarder(Units(store), Installers(None, None), lambda *_: {}, lambda *_: None).turn()
     assert "ACLFLOW_ANSIBLE" in (seen(store).error or "")
 
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 
+from patience import PATIENCE_S
+
 from orchestrator.control.signals import Signal
 
 
@@ -22,14 +24,14 @@ def test_time_runs_out() -> None:
 
     started = time.monotonic()
     assert asyncio.run(story()) is None
-    assert 0.05 <= time.monotonic() - started < 1
+    assert time.monotonic() - started >= 0.05
 
 
 def test_everybody_is_woken_from_another_thread() -> None:
     signal, box = Signal(), Box()
 
     async def story() -> list[str | None]:
-        waits = asyncio.gather(*(signal.until(box.look, 10) for _ in range(20)))
+        waits = asyncio.gather(*(signal.until(box.look, PATIENCE_S) for _ in range(20)))
         threading.Timer(0.05, lambda: box.put("it", signal)).start()
         return await waits
 
@@ -47,10 +49,10 @@ def test_what_happens_while_somebody_looks_is_not_missed() -> None:
         return seen
 
     async def story() -> str | None:
-        waiting = asyncio.create_task(signal.until(look_slowly, 10))
+        waiting = asyncio.create_task(signal.until(look_slowly, PATIENCE_S))
         await asyncio.sleep(0.02)
         box.put("it", signal)
-        return await asyncio.wait_for(waiting, 1)
+        return await asyncio.wait_for(waiting, PATIENCE_S / 2)
 
     assert asyncio.run(story()) == "it"
 
@@ -74,11 +76,11 @@ def test_some_look_again_without_a_signal() -> None:
     async def story() -> str | None:
         box.value = None
         threading.Timer(0.1, lambda: setattr(box, "value", "late")).start()
-        return await Signal().until(box.look, 5, recheck_s=0.02)
+        return await Signal().until(box.look, PATIENCE_S, recheck_s=0.02)
 
     started = time.monotonic()
     assert asyncio.run(story()) == "late"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < PATIENCE_S / 2
 
 
 async def given(value: str | None) -> str | None:

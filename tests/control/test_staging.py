@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -19,7 +20,8 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
-from orchestrator.store.records import HostRecord, PointReport, PointState
+from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 
 HOSTS = ("h1", "h2")
@@ -37,7 +39,7 @@ class Plant:
 
     def start(self) -> None:
         self.control.start()
-        self.wait_for(lambda: self.publisher.program("pop") is not None)
+        until(lambda: self.publisher.program("pop") is not None)
 
     def close(self) -> None:
         self.publisher.close()
@@ -61,12 +63,6 @@ class Plant:
             for host in hosts
         ]
         self.enforcement.report("pop", enforcer, Report(tuple(points)))
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 5
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come about"
-            time.sleep(0.005)
 
 
 def deny_web(direction: str) -> Acl:
@@ -110,7 +106,7 @@ def enrol(plant: Plant) -> None:
 def everywhere(plant: Plant, acl: Acl) -> int:
     generation = plant.put(acl)
     plant.read_back(*HOSTS)
-    plant.wait_for(lambda: plant.program.generation == generation)
+    until(lambda: plant.program.generation == generation)
     plant.read_back(*HOSTS)
     return generation
 
@@ -125,7 +121,7 @@ def test_a_deny_that_changes_ends_is_staged(plant: Plant) -> None:
     time.sleep(0.1)
     assert plant.program is middle, "one host may still hold the old list"
     plant.read_back("h2")
-    plant.wait_for(lambda: plant.program.generation == target)
+    until(lambda: plant.program.generation == target)
     assert not plant.enforcement.enforced("pop", target).done
     plant.read_back(*HOSTS)
     assert plant.enforcement.enforced("pop", target).done
@@ -147,7 +143,7 @@ def test_two_changes_that_some_host_has_not_seen_are_staged_together(plant: Plan
     target = plant.put(deny_web("ingress"))
     assert plant.program.generation == target - 1, "h1 and h2 may hold the first list or the second"
     plant.read_back(*HOSTS)
-    plant.wait_for(lambda: plant.program.generation == target)
+    until(lambda: plant.program.generation == target)
 
 
 def test_the_latest_goal_wins(plant: Plant) -> None:
@@ -155,7 +151,7 @@ def test_the_latest_goal_wins(plant: Plant) -> None:
     plant.put(deny_web("ingress"))
     target = plant.put(deny_web("egress"))
     plant.read_back(*HOSTS)
-    plant.wait_for(lambda: plant.program.generation == target)
+    until(lambda: plant.program.generation == target)
     plant.read_back(*HOSTS)
     assert plant.enforcement.enforced("pop", target).done
 
@@ -165,7 +161,7 @@ def test_a_host_that_is_taken_out_is_not_waited_for(plant: Plant) -> None:
     target = plant.put(deny_web("ingress"))
     plant.read_back("h1")
     plant.control.write(lambda unit: unit.domains.remove_host("pop", "h2"))
-    plant.wait_for(lambda: plant.program.generation >= target)
+    until(lambda: plant.program.generation >= target)
 
 
 @pytest.mark.parametrize("reached", [(), ("h1",), HOSTS])
@@ -176,14 +172,14 @@ def test_a_restart_in_the_middle_ends_with_the_target(plant: Plant, url: str, re
     if reached:
         plant.read_back(*reached)
     if reached == HOSTS:
-        plant.wait_for(lambda: plant.program.generation == target)
+        until(lambda: plant.program.generation == target)
     plant.close()
     again = Plant(url)
     again.start()
     try:
         assert (again.program.generation, again.program.digest) == (target - 1, middle.digest)
         again.read_back(*HOSTS)
-        again.wait_for(lambda: again.program.generation == target)
+        until(lambda: again.program.generation == target)
     finally:
         again.close()
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
@@ -138,17 +138,10 @@ def test_the_loop_notices_a_jump(tmp_path: Path) -> None:
     try:
         plant.put(a=START + 10 * HOUR)
         wall.now += 11 * HOUR
-        wait_until(lambda: plant.rules() == ["lasting"])
+        until(lambda: plant.rules() == ["lasting"])
     finally:
         plant.control.stop()
         store.close()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def test_nobody_is_down_before_all_had_the_time_to_speak(plant: Plant) -> None:

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from patience import PATIENCE_S, until
 from strategies import acls
 
 from orchestrator.control.workbench import Workbench
@@ -38,7 +40,7 @@ def die() -> None:
 @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(acl=acls())
 def test_it_comes_to_the_same_as_here(bench: Workbench, acl: Acl) -> None:
-    assert bench.run(10, check, acl, Checks()) == check(acl, Checks())
+    assert bench.run(PATIENCE_S, check, acl, Checks()) == check(acl, Checks())
 
 
 def test_a_list_gets_there_whole(bench: Workbench) -> None:
@@ -47,41 +49,43 @@ def test_a_list_gets_there_whole(bench: Workbench) -> None:
         "rules": [{"id": "r", "action": "permit", "source": "@web"}],
     }
     acl = acl_from_json(document)
-    assert bench.run(10, replace, acl) == acl
-    assert bench.run(10, replace, Acl()) == Acl()
+    assert bench.run(PATIENCE_S, replace, acl) == acl
+    assert bench.run(PATIENCE_S, replace, Acl()) == Acl()
 
 
 def test_it_is_another_process_and_stays(bench: Workbench) -> None:
-    first = bench.run(10, os.getpid)
+    first = bench.run(PATIENCE_S, os.getpid)
     assert first != os.getpid()
-    assert bench.run(10, os.getpid) == first
+    assert bench.run(PATIENCE_S, os.getpid) == first
 
 
 def test_an_error_comes_back_with_its_place(bench: Workbench) -> None:
     with pytest.raises(BadInput, match="will not do") as caught:
-        bench.run(10, refuse, "this")
+        bench.run(PATIENCE_S, refuse, "this")
     assert caught.value.place == "rules[3]"
 
 
 def test_what_takes_too_long_is_ended(bench: Workbench) -> None:
     started = time.monotonic()
     with pytest.raises(TooLarge, match="too long"):
-        bench.run(0.2, time.sleep, 30)
-    assert time.monotonic() - started < 5
-    assert bench.run(10, abs, -3) == 3
+        bench.run(0.2, time.sleep, 2 * PATIENCE_S)
+    assert time.monotonic() - started < PATIENCE_S
+    assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
 def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     with pytest.raises(AclflowError, match="has ended"):
-        bench.run(10, die)
-    assert bench.run(10, abs, -3) == 3
+        bench.run(PATIENCE_S, die)
+    assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
-def test_who_must_wait_too_long_is_told(bench: Workbench) -> None:
-    bench.run(10, abs, 1)
-    other = threading.Thread(target=lambda: bench.run(10, time.sleep, 1))
+def test_who_must_wait_too_long_is_told(bench: Workbench, tmp_path: Path) -> None:
+    bench.run(PATIENCE_S, abs, 1)
+    over = tmp_path / "over"
+    other = threading.Thread(target=lambda: bench.run(PATIENCE_S, until, over.exists))
     other.start()
-    time.sleep(0.1)
+    until(bench._turn.locked)
     with pytest.raises(Busy):
         bench.run(0.2, abs, -3)
+    over.touch()
     other.join()

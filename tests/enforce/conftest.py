@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite(
-    "enforce.contract_driver", "enforce.contract_groups", "enforce.contract_spread", "enforce.real_switch"
+    "enforce.contract_driver",
+    "enforce.contract_groups",
+    "enforce.contract_spread",
+    "enforce.launched",
+    "enforce.loop_bench",
+    "enforce.real_switch",
 )
 
 from enforce.dummy_ovs import missing  # noqa: E402
+from enforce.launched import launcher, observer, switch  # noqa: E402, F401  # fixtures
+from enforce.loop_bench import bench, watchful  # noqa: E402, F401  # fixtures
 from enforce.real_switch import RealSwitch  # noqa: E402
 
 
@@ -21,6 +28,6 @@ def real_switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSwitch
     reason = missing()
     if reason:
         pytest.skip(reason)
-    switch = RealSwitch(Path(tmp_path_factory.mktemp("ovs")))
-    yield switch
-    switch.stop()
+    running = RealSwitch(Path(tmp_path_factory.mktemp("ovs")))
+    yield running
+    running.stop()

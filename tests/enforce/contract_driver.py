@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import pytest
 from enforce.contract_samples import SAMPLES, SYMBOLS, TO_VM2, Sample
+from patience import PATIENCE_S
 
 from orchestrator.compile import oxm, pipeline
 from orchestrator.compile.cookies import Cookie, Kind
@@ -363,7 +364,7 @@ class DriverContract:
             match += bytes(-len(match) % 8)
             parts.append(messages.message(Type.FLOW_MOD, xid, body + match + flow.instructions))
         whole = b"".join(parts) + messages.barrier_request(xids[-1])
-        assert not messages.errors_in(bench.stranger.exchange(whole, xids, timeout_s=5))
+        assert not messages.errors_in(bench.stranger.exchange(whole, xids, timeout_s=PATIENCE_S))
 
     # symbols
 
@@ -396,7 +397,7 @@ class DriverContract:
         assert self._fragments(bench) is Fragments.NX_MATCH
         xid, barrier = xids = bench.stranger.reserve(2)
         spoil = messages.set_config(xid, SwitchConfig(Fragments.NORMAL, 128)) + messages.barrier_request(barrier)
-        bench.stranger.exchange(spoil, xids, timeout_s=5)
+        bench.stranger.exchange(spoil, xids, timeout_s=PATIENCE_S)
         assert self._fragments(bench) is Fragments.NORMAL
         bench.driver.observe(np.array([RULE], np.uint64))
         assert self._fragments(bench) is Fragments.NORMAL

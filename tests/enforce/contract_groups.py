@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from enforce.contract_driver import RULE, STAMP, Bench, change, held, packets, placed, table
 from enforce.contract_samples import A4, B4, GATEWAY, ME, P4, VM2
+from patience import PATIENCE_S
 
 from orchestrator.compile import groups, oxm
 from orchestrator.compile.cookies import Cookie, Kind
@@ -125,7 +126,7 @@ class GroupContract:
             body = body[:16]
         xids = bench.stranger.reserve(2)
         asked = messages.message(Type.GROUP_MOD, xids[0], body) + messages.barrier_request(xids[1])
-        assert not messages.errors_in(bench.stranger.exchange(asked, xids, timeout_s=5))
+        assert not messages.errors_in(bench.stranger.exchange(asked, xids, timeout_s=PATIENCE_S))
 
     @pytest.mark.parametrize("spoiled", ["no such group", "two buckets of one number", "bad port"])
     def test_a_refused_change_leaves_groups_as_they_were(self, bench: Bench, spoiled: str) -> None:

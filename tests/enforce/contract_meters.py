@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enforce.contract_driver import STAMP, Bench, change, held, placed, table
+from patience import PATIENCE_S
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.instructions import instructions, reporting
@@ -26,12 +27,12 @@ def there(bench: Bench) -> dict[int, Meter]:
     """The meters of the switch, as another controller reads them."""
     xids = bench.stranger.reserve(2)
     asked = meters.request(xids[0]) + messages.barrier_request(xids[-1])
-    return meters.read(bench.stranger.exchange(asked, xids, timeout_s=5)[:-1])
+    return meters.read(bench.stranger.exchange(asked, xids, timeout_s=PATIENCE_S)[:-1])
 
 
 def meddle(bench: Bench, message: bytes) -> None:
     xids = bench.stranger.reserve(1)
-    bench.stranger.exchange(message + messages.barrier_request(xids[-1]), xids, timeout_s=5)
+    bench.stranger.exchange(message + messages.barrier_request(xids[-1]), xids, timeout_s=PATIENCE_S)
 
 
 class MeterContract:

@@ -10,9 +10,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from patience import PATIENCE_S, until
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
@@ -45,7 +45,7 @@ class DummyOvs:
         self._server = self._daemon(
             "ovsdb-server", str(directory / "conf.db"), f"--remote=punix:{self._database}", "--log-file"
         )
-        self._until(lambda: accepts(self._database))
+        until(lambda: accepts(self._database))
         self.vsctl("--no-wait", "init")
         self.start_switch()
 
@@ -109,7 +109,7 @@ class DummyOvs:
 
     def flows(self, bridge: str) -> list[str]:
         """Every flow without counters, sorted; the stamp's table aside."""
-        self._until(lambda: accepts(self.directory / f"{bridge}.mgmt"))
+        until(lambda: accepts(self.directory / f"{bridge}.mgmt"))
         lines = self.ofctl("dump-flows", bridge, "--no-stats", "--no-names").splitlines()
         return sorted(line.strip() for line in lines if "actions=" in line and "table=253" not in line)
 
@@ -126,14 +126,9 @@ class DummyOvs:
         return subprocess.Popen(command, env=self._environment, cwd=self.directory, stdout=quiet, stderr=quiet)
 
     def _run(self, *command: str) -> str:
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         if done.returncode:
             raise AssertionError(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
-
-    @staticmethod
-    def _until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from enforce.dummy_ovs import DummyOvs
+from patience import PATIENCE_S
 
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER, StreamChannel
@@ -121,9 +122,9 @@ class RealSwitch:
         capture = self.folder / "clock-out.pcap"
         before = capture.stat().st_size
         self.control("netdev-dummy/receive", "clock-in", SENTINEL.hex())
-        deadline = time.monotonic() + 5
+        ends = time.monotonic() + PATIENCE_S
         while capture.stat().st_size == before:
-            assert time.monotonic() < deadline, "the switch stands still"
+            assert time.monotonic() < ends, "the switch stands still"
             time.sleep(0.0001)
 
     def _captured(self, name: str) -> Iterator[bytes]:
@@ -153,7 +154,7 @@ class SocketLink:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._reader.join(5)
+        self._reader.join(PATIENCE_S)
         self._socket.close()
 
     def _handshake(self) -> tuple[bytes, Mapping[str, int]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from patience import PATIENCE_S
+
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.delta import between
 from orchestrator.program.program import Program
@@ -50,14 +52,14 @@ class StubService:
             self.published.append(program)
             self.changed.notify_all()
 
-    def wait(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def wait(self, holds: Callable[[], bool]) -> None:
         """Wait for something that reports bring about."""
         with self.changed:
-            assert self.changed.wait_for(holds, timeout_s), self.points
+            assert self.changed.wait_for(holds, PATIENCE_S), self.points
 
-    def wait_enforced(self, generation: int, *hosts: str, timeout_s: float = 10.0) -> None:
+    def wait_enforced(self, generation: int, *hosts: str) -> None:
         """Wait until hosts are reported to hold a generation or a later one."""
-        self.wait(lambda: all(self.is_enforced(generation, host) for host in hosts), timeout_s)
+        self.wait(lambda: all(self.is_enforced(generation, host) for host in hosts))
 
     def is_enforced(self, generation: int, host: str) -> bool:
         point = self.points.get(host, {})

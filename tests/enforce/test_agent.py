@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from enforce.contract_filters import MEDDLINGS, POLICIES, Meddling, corner_packets, in_force
 from enforce.stub_service import StubService
+from patience import until
 
 from orchestrator.client import Client
 from orchestrator.compile.filterrows import Plane, filter_program
@@ -97,15 +98,6 @@ def vnf(tmp_path: Path, service: StubService, monkeypatch: pytest.MonkeyPatch) -
     vnf.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(400):
-        if holds():
-            return
-        pause.wait(0.025)
-    raise AssertionError("it never came to that")
-
-
 def holds(machine: FakeNft, wanted: Program) -> bool:
     driver = nftables_driver(machine.run)
     return gap.mismatch(driver.observe(), driver.resolve(wanted.flows, ()), gap.stamp_of(wanted)) is None
@@ -125,7 +117,7 @@ def test_the_filter_is_closed_before_anything_is_forwarded(vnf: Vnf, monkeypatch
 
 def test_without_any_program_it_denies_and_says_so(vnf: Vnf, service: StubService) -> None:
     vnf.start()
-    eventually(lambda: troubled(service, NOTHING_YET))
+    until(lambda: troubled(service, NOTHING_YET))
     assert passing(vnf.machine) == NOBODY
 
 
@@ -137,7 +129,7 @@ def test_it_follows_the_program_and_tells_what_it_read_back(vnf: Vnf, service: S
         service.wait_enforced(generation, "fw1")
         assert passing(vnf.machine) == permitted(policy)
         assert service.points["fw1"]["digest"] == wanted.digest.hex()
-    eventually(lambda: service.loads[-1]["trouble"] is None)
+    until(lambda: service.loads[-1]["trouble"] is None)
 
 
 def test_after_a_reboot_without_the_service_it_enforces_what_it_knew(vnf: Vnf, service: StubService) -> None:
@@ -148,7 +140,7 @@ def test_after_a_reboot_without_the_service_it_enforces_what_it_knew(vnf: Vnf, s
     vnf.reboot()
     service.close()
     vnf.start()
-    eventually(lambda: passing(vnf.machine) == permitted(LESS))
+    until(lambda: passing(vnf.machine) == permitted(LESS))
 
 
 def test_an_agent_that_dies_leaves_the_filter_and_its_successor_finds_it(vnf: Vnf, service: StubService) -> None:
@@ -185,7 +177,7 @@ def test_a_damaged_copy_is_not_enforced_and_it_says_so(vnf: Vnf, service: StubSe
     )
     service.published.clear()
     vnf.start()
-    eventually(lambda: troubled(service, DAMAGED))
+    until(lambda: troubled(service, DAMAGED))
     assert passing(vnf.machine) == NOBODY
     service.publish(program(LESS, 6))
     service.wait_enforced(6, "fw1")
@@ -214,7 +206,7 @@ def test_on_a_full_disk_it_enforces_says_so_and_will_not_begin_with_an_old_progr
     service.publish(program(LESS, 6))
     service.wait_enforced(6, "fw1")
     assert passing(vnf.machine) == permitted(LESS)
-    eventually(lambda: troubled(service, "No space left"))
+    until(lambda: troubled(service, "No space left"))
     assert not (vnf.directory / "program").exists()
     vnf.reboot()
     service.close()
@@ -228,7 +220,7 @@ def test_a_foreign_change_is_put_right_in_time(vnf: Vnf, service: StubService, m
     service.publish(program(WHOLE, 5))
     service.wait_enforced(5, "fw1")
     vnf.machine.run(("nft", "-f", "-"), in_force(meddling, vnf.machine.run))
-    eventually(lambda: holds(vnf.machine, program(WHOLE, 5)))
+    until(lambda: holds(vnf.machine, program(WHOLE, 5)))
     assert passing(vnf.machine) == permitted(WHOLE)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from patience import PATIENCE_S
 
 from orchestrator.client.records import PointReport
 from orchestrator.enforce.report import Mailbox, Reporter
@@ -54,14 +55,14 @@ def point(host: str, generation: int) -> Point:
 
 def test_a_point_goes_out_as_it_is(sink: Sink, reporter: Reporter) -> None:
     reporter.point(Point("host1", PointState.REFUSED, 3, b"\x07" * 16, 5, "full"))
-    sequence, reports = sink.points.get(timeout=5)
+    sequence, reports = sink.points.get(timeout=PATIENCE_S)
     assert (sequence, reports) == (1, (PointReport("host1", 3, b"\x07" * 16, "refused", "full", 5),))
 
 
 def test_reports_are_numbered_in_the_order_in_which_they_go_out(sink: Sink, reporter: Reporter) -> None:
     for generation in range(1, 4):
         reporter.point(point("host1", generation))
-        assert sink.points.get(timeout=5)[0] == generation
+        assert sink.points.get(timeout=PATIENCE_S)[0] == generation
 
 
 def test_what_could_not_be_sent_goes_out_later_unless_there_is_newer_word(sink: Sink) -> None:
@@ -77,7 +78,7 @@ def test_what_could_not_be_sent_goes_out_later_unless_there_is_newer_word(sink: 
     reporter.point(point("host1", 1))
     reporter.point(point("host2", 1))
     reporter.start()
-    _, reports = sink.points.get(timeout=5)
+    _, reports = sink.points.get(timeout=PATIENCE_S)
     assert {(each.host, each.generation) for each in reports} == {("host1", 2), ("host2", 1)}
     reporter.stop()
 
@@ -93,7 +94,7 @@ def test_nothing_is_told_before_the_take_over(sink: Sink) -> None:
     reporter = Reporter(sink, "pop1", 3, take_over)
     reporter.start()
     reporter.point(point("host1", 1))
-    assert sink.points.get(timeout=5)[0] == 1
+    assert sink.points.get(timeout=PATIENCE_S)[0] == 1
     assert len(attempts) == 3
     reporter.stop()
 
@@ -104,7 +105,7 @@ def test_what_the_service_will_never_take_is_dropped(sink: Sink, reporter: Repor
     while sink.failures:
         threading.Event().wait(0.005)
     reporter.point(point("host2", 1))
-    _, reports = sink.points.get(timeout=5)
+    _, reports = sink.points.get(timeout=PATIENCE_S)
     assert [each.host for each in reports] == ["host2"]
 
 
@@ -112,9 +113,9 @@ def test_without_news_there_is_a_sign_of_life() -> None:
     sent: queue.Queue[Mapping[str, int]] = queue.Queue()
     box: Mailbox[int] = Mailbox("test", sent.put, idle_s=0.01)
     box.start()
-    assert sent.get(timeout=5) == {}
+    assert sent.get(timeout=PATIENCE_S) == {}
     box.put("host1", 1)
-    while sent.get(timeout=5) != {"host1": 1}:
+    while sent.get(timeout=PATIENCE_S) != {"host1": 1}:
         pass
     box.stop()
 
@@ -128,10 +129,10 @@ def test_a_report_waits_a_moment_for_those_about_to_come(monkeypatch: pytest.Mon
     box.put("host1", 1)
     coming[0] = False
     box.put("host2", 1)
-    assert sent.get(timeout=5) == {"host1": 1, "host2": 1}
+    assert sent.get(timeout=PATIENCE_S) == {"host1": 1, "host2": 1}
     coming[0] = True
     box.put("host1", 2)
-    assert sent.get(timeout=5) == {"host1": 2}, "but not for ever"
+    assert sent.get(timeout=PATIENCE_S) == {"host1": 2}, "but not for ever"
     box.stop()
 
 

@@ -12,6 +12,7 @@ import pytest
 from enforce.programs import change, program, rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from orchestrator.client.records import Held
 from orchestrator.enforce.standing import Goal
@@ -169,7 +170,7 @@ def test_over_the_worst_of_lines_the_last_program_arrives(
     watching[0].start()
     seen = 0
     while seen < len(VERSIONS):
-        goal = goals.get(timeout=5)
+        goal = goals.get(timeout=PATIENCE_S)
         assert goal.program.generation >= seen
         assert goal.program.digest == VERSIONS[goal.program.generation - 1].digest
         seen = goal.program.generation
@@ -179,7 +180,7 @@ def test_what_does_not_fit_makes_it_ask_for_the_whole(goals: queue.Queue[Goal], 
     source = Source(VERSIONS[0], change(VERSIONS[3], VERSIONS[4]), VERSIONS[4])
     watching.append(Watch(source, "pop1", goals.put, patience=QUICK))
     watching[0].start()
-    assert [goals.get(timeout=5).program.generation for _ in range(2)] == [1, 5]
+    assert [goals.get(timeout=PATIENCE_S).program.generation for _ in range(2)] == [1, 5]
     assert source.asked[:3] == [None, Held(VERSIONS[0].digest, 1), None]
 
 
@@ -187,7 +188,7 @@ def test_deltas_leave_a_trail_and_whole_programs_none(goals: queue.Queue[Goal], 
     first, second = change(VERSIONS[0], VERSIONS[1]), change(VERSIONS[1], VERSIONS[2])
     watching.append(Watch(Source(VERSIONS[0], first, second, VERSIONS[5]), "pop1", goals.put, patience=QUICK))
     watching[0].start()
-    trails = [goals.get(timeout=5).trail for _ in range(4)]
+    trails = [goals.get(timeout=PATIENCE_S).trail for _ in range(4)]
     assert [[each.target for each in trail] for trail in trails] == [
         [],
         [first.target],
@@ -202,7 +203,7 @@ def test_it_begins_with_what_is_remembered_until_the_service_says_that_it_holds(
     source = Source(Unreachable("away"), Unauthenticated("who?"), None)
     watching.append(Watch(source, "pop1", goals.put, known=VERSIONS[2], patience=QUICK))
     watching[0].start()
-    first, second = goals.get(timeout=5), goals.get(timeout=5)
+    first, second = goals.get(timeout=PATIENCE_S), goals.get(timeout=PATIENCE_S)
     assert (first.program, first.remembered) == (VERSIONS[2], True)
     assert (second.program, second.remembered) == (VERSIONS[2], False)
     assert source.asked[:3] == [Held(VERSIONS[2].digest, 3)] * 3
@@ -212,7 +213,7 @@ def test_a_fault_of_ours_does_not_end_the_watch(goals: queue.Queue[Goal], watchi
     source = Source(VERSIONS[0], ZeroDivisionError("a bug"), VERSIONS[1])
     watching.append(Watch(source, "pop1", goals.put, patience=QUICK))
     watching[0].start()
-    assert [goals.get(timeout=5).program.generation for _ in range(2)] == [1, 2]
+    assert [goals.get(timeout=PATIENCE_S).program.generation for _ in range(2)] == [1, 2]
     assert source.asked[2] is None, "after a fault the whole program is asked for"
 
 
@@ -220,12 +221,12 @@ def test_a_damaged_memory_is_none(goals: queue.Queue[Goal], watching: list[Watch
     damaged = replace(VERSIONS[2], digest=bytes(16))
     watching.append(Watch(Source(VERSIONS[0]), "pop1", goals.put, known=damaged, patience=QUICK))
     watching[0].start()
-    assert goals.get(timeout=5).program.generation == 1
+    assert goals.get(timeout=PATIENCE_S).program.generation == 1
 
 
 def test_another_domains_memory_is_none(goals: queue.Queue[Goal], watching: list[Watch]) -> None:
     source = Source(VERSIONS[0])
     watching.append(Watch(source, "pop1", goals.put, known=replace(VERSIONS[2], domain="pop2"), patience=QUICK))
     watching[0].start()
-    goals.get(timeout=5)
+    goals.get(timeout=PATIENCE_S)
     assert source.asked[0] is None

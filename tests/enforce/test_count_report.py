@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import queue
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from patience import until
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce import countreport
@@ -100,13 +99,6 @@ def reporter(sink: Sink) -> Iterator[CountReporter]:
     found = started(sink)
     yield found
     found.stop()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.005)
 
 
 def begin(sink: Sink, reporter: CountReporter, *packets: int) -> None:

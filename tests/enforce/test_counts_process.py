@@ -13,16 +13,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from enforce.dummy_ovs import DummyOvs, accepts, missing
 from enforce.real_switch import Control
+from patience import PATIENCE_S, until
 from served import Served, served
 
 from orchestrator.client import Client, Host
 from orchestrator.enforce.drivers.openflow.frames import frame
+from orchestrator.lab.ports import free_port
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, Packet, TenantId
@@ -53,8 +55,7 @@ class Site:
         self.sent: Counter[str] = Counter()
         self._controller: subprocess.Popen[bytes] | None = None
         self._dialled = 0
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            self._port = int(sock.getsockname()[1])
+        self._port = free_port()
         self.client.create_domain("pop")
         self.client.create_tenant("shop", domain="pop", prefixes=[Prefix.parse("10.7.0.0/16")])
         for number in (1, 2):
@@ -78,7 +79,7 @@ class Site:
                 [sys.executable, *command, str(self._port), "controller", "2.0", token],
                 cwd=ROOT, env={**os.environ, **settings}, stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(lambda: _listens(self._port))
+        until(lambda: _listens(self._port))
         self.dial_until_held()
 
     def dial_until_held(self) -> None:
@@ -106,13 +107,13 @@ class Site:
         self.ovs.kill_switch()
         self._control = None
         self.ovs.start_switch()
-        eventually(lambda: all(accepts(self.ovs.directory / f"host{number}.mgmt") for number in (1, 2)))
+        until(lambda: all(accepts(self.ovs.directory / f"host{number}.mgmt") for number in (1, 2)))
         self.dial_until_held()
 
     def put(self, *ports: int) -> None:
         """Make these the permitted ports, enforced on both hosts when this returns."""
         written = self.client.put_acl("shop", acl_from_json({"rules": rules(*ports)}))
-        assert self.client.wait_enforced("pop", written.generation, timeout_s=20).done
+        assert self.client.wait_enforced("pop", written.generation, timeout_s=PATIENCE_S).done
 
     def send(self, port: int, host: int, count: int = 1) -> None:
         """Frames from outside to a host's endpoint; they come from as many ports, so each is looked up."""
@@ -130,7 +131,7 @@ class Site:
     def settle(self, lost: int = 0) -> None:
         """Everything sent is counted in the end, but for so many of all; and nothing more, also a while later."""
         wanted = {rule: count for rule, count in self.sent.items() if rule in self.counted()}
-        eventually(lambda: sum(wanted.values()) - sum(self._of(wanted)) <= lost)
+        until(lambda: sum(wanted.values()) - sum(self._of(wanted)) <= lost)
         time.sleep(3 * POLL_S)
         assert all(count <= wanted[rule] for rule, count in zip(wanted, self._of(wanted), strict=True))
         assert sum(wanted.values()) - sum(self._of(wanted)) <= lost
@@ -155,13 +156,6 @@ def _listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "ovs").mkdir()
@@ -177,7 +171,7 @@ def begun(site: Site) -> None:
     """Two ports are permitted, both hosts are counted, and a few packets were."""
     site.start()
     site.put(80, 443)
-    eventually(lambda: len(claimed(site.client)) == 2)
+    until(lambda: len(claimed(site.client)) == 2)
     for host in (1, 2):
         site.send(80, host, 3)
     site.send(443, 1, 2)
@@ -216,12 +210,12 @@ def test_edits_lose_nothing_that_was_there_when_they_were_made(site: Site) -> No
 def test_a_switch_that_restarts_loses_at_most_a_poll(site: Site) -> None:
     begun(site)
     site.restart_switch()
-    eventually(lambda: bool(site.ovs.flows("host1")) and bool(site.ovs.flows("host2")))
+    until(lambda: bool(site.ovs.flows("host1")) and bool(site.ovs.flows("host2")))
     time.sleep(2 * POLL_S)
     before = sum(site.counted().values())
     site.send(80, 1, 9)
     site.send(443, 2, 1)
-    eventually(lambda: sum(site.counted().values()) == before + 10)
+    until(lambda: sum(site.counted().values()) == before + 10)
     site.settle()
     assert site.kinds() & {"vanished", "renewed"}
 
@@ -242,8 +236,8 @@ def test_a_controller_that_is_killed_loses_nothing(site: Site) -> None:
 def test_entries_that_somebody_took_away_are_noted(site: Site) -> None:
     begun(site)
     site.ovs.ofctl("del-flows", "host1")
-    eventually(lambda: bool(site.kinds() & {"vanished", "renewed", "unread"}))
-    eventually(lambda: len(site.ovs.flows("host1")) == len(site.ovs.flows("host2")))
+    until(lambda: bool(site.kinds() & {"vanished", "renewed", "unread"}))
+    until(lambda: len(site.ovs.flows("host1")) == len(site.ovs.flows("host2")))
     time.sleep(2 * POLL_S)
     site.send(80, 1, 5)
     site.settle()

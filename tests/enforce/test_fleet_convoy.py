@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from enforce.programs import change, program, rule
+from patience import PATIENCE_S, until
 
 from orchestrator.client import Host
 from orchestrator.client.records import PointReport
@@ -58,6 +59,12 @@ def test_everybody_is_written_before_anybody_is_waited_for() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_to_be_done_meanwhile_is_done_while_all_are_at_their_first_and_none_at_its_second() -> None:
+    log: list[str] = []
+    convoy.advance((convoy.Member(work(name, log), nobody) for name in "ab"), lambda: log.append("meanwhile"))
+    assert log[:4] == ["a 1 is written", "b 1 is written", "meanwhile", "a is waited for"]
+
+
 def test_who_keeps_the_others_waiting_goes_on_elsewhere_from_where_it_was() -> None:
     log: list[str] = []
     handed: list[Work] = []
@@ -92,12 +99,17 @@ class Slow:
     def _serve(self) -> None:
         while True:
             answers = self._session.feed(self._data.get())
-            assert self.answers.wait(10)
+            assert self.answers.wait(PATIENCE_S)
             at = 0
             while at < len(answers):
                 length = HEADER.unpack_from(answers, at)[2]
                 self.channel.deliver(answers[at : at + length])
                 at += length
+
+
+def held(slow: Slow) -> set[int]:
+    """The cookies of what a switch holds."""
+    return {entry.cookie for entry in slow.switch.entries()}
 
 
 class Uncounted:
@@ -143,7 +155,7 @@ class Bench:
         told: list[dict[str, tuple[int, str]]] = []
         there: set[str] = set()
         while not there >= set(hosts):
-            told.append(self.reports.get(timeout=10))
+            told.append(self.reports.get(timeout=PATIENCE_S))
             there |= {host for host, point in told[-1].items() if point == (generation, "enforced")}
         return told
 
@@ -171,6 +183,25 @@ def test_one_rule_is_on_both_switches_when_the_call_returns_and_told_in_one_repo
         assert {entry.cookie for entry in slow.switch.entries()} >= set(SECOND.flows.cookie.tolist())
         assert set(slow.written_by) == {threading.current_thread().name}
     assert bench.wait_for(2, "h1", "h2") == [{"h1": (2, "enforced"), "h2": (2, "enforced")}]
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+def test_nothing_is_told_before_what_is_done_meanwhile(bench: Bench, rows: int) -> None:
+    """A small change is not committed either; a large one is each switch's own business."""
+    goal = program([rule(number) for number in range(1 + rows)], generation=2)
+    new = set(goal.flows.cookie.tolist()) - set(FIRST.flows.cookie.tolist())
+    seen: list[bool] = []
+
+    def meanwhile() -> None:
+        if rows > 1:  # however fast the switches are
+            until(lambda: all(new <= held(slow) for slow in bench.slow))
+        seen.append(rows == 1 and any(new & held(slow) for slow in bench.slow))
+        seen.append(not bench.reports.empty())
+
+    bench.start_at(FIRST)
+    bench.fleet.aim(Goal(FIRST).followed_by(goal, change(FIRST, goal)), meanwhile)
+    assert seen == [False, False]
+    bench.wait_for(2, "h1", "h2")
 
 
 def test_a_slow_switch_is_reached_without_the_others_waiting_for_it(
@@ -214,7 +245,7 @@ def test_a_change_of_many_rows_is_each_switchs_own_business(bench: Bench) -> Non
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the others for long."""
     advance: Callable[..., None] = convoy.advance
-    monkeypatch.setattr(convoy, "advance", lambda members: advance(members, patience_s=0.01))
+    monkeypatch.setattr(convoy, "advance", lambda *asked: advance(*asked, patience_s=0.01))
 
 
 def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Bench) -> None:

@@ -10,6 +10,7 @@ from enforce.programs import program, rule
 from flow_tables import flows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from orchestrator.compile import oxm
 from orchestrator.compile.instructions import instructions, output
@@ -79,7 +80,7 @@ def described(rows: list[Flow]) -> list[bytes]:
     adds = flowmods.bundled(Command.ADD, placed, bundle=1, first_xid=xids[0]).data
     commit = message(Type.BUNDLE_CONTROL, xids[-3], struct.pack("!IHH", 1, 4, 3)) if len(placed) else b""
     asked = flowdesc.request(xids[-2]) + message(Type.BARRIER_REQUEST, xids[-1])
-    answers = channel.exchange(adds + commit + asked, xids, timeout_s=5)
+    answers = channel.exchange(adds + commit + asked, xids, timeout_s=PATIENCE_S)
     replies = multipart_replies(answers, xids)
     assert all(struct.unpack_from("!H", reply, 8)[0] == Multipart.FLOW_DESC for reply in replies)
     return replies

@@ -41,7 +41,7 @@ class Kernel:
 
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
 
     def load(self, ruleset: str) -> str | None:
         return self._ask({"ruleset": ruleset})

@@ -191,10 +191,10 @@ def test_twenty_thousand_rules_are_quick() -> None:
     document = {"rules": rules}
     spent = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         acl = acl_from_json(document)
-        between = time.perf_counter()
+        between = time.process_time()
         acl_to_json(acl)
-        spent.append((between - start, time.perf_counter() - between))
+        spent.append((between - start, time.process_time() - between))
     assert min(read_s for read_s, _ in spent) < 1.5
     assert min(write_s for _, write_s in spent) < 0.8

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from orchestrator.errors import Missing
 from orchestrator.lab import processes
@@ -33,9 +34,7 @@ def mark(tmp_path: Path) -> Iterator[Path]:
 def started(arguments: list[str], mark: Path, name: str = "sleeper") -> Process:
     log = mark / f"{name}.log"
     process = processes.spawn(name, arguments, mark=mark, log=log)
-    until = time.monotonic() + 10
-    while "up" not in (log.read_text() if log.exists() else "") and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: log.exists() and "up" in log.read_text())
     return process
 
 
@@ -54,7 +53,7 @@ def test_one_that_does_not_listen_is_killed_after_the_patience(mark: Path) -> No
     before = time.monotonic()
     processes.stop([process], patience_s=0.3)
     assert not processes.alive(process)
-    assert 0.3 <= time.monotonic() - before < 3
+    assert time.monotonic() - before >= 0.3
 
 
 def test_a_number_used_again_is_never_signalled(mark: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from enforce.dummy_ovs import DummyOvs, missing
+from enforce.launched import *  # noqa: F403  # its fixtures
 from enforce.programs import change, large_program, program, rule
+from enforce.test_openflow_streams import *  # noqa: F403  # every test of the connections
 from enforce.test_osken_launcher import *  # noqa: F403  # every test of the launcher and the application
+from patience import PATIENCE_S
 
 from orchestrator.enforce.drivers.openflow import compat
 from orchestrator.enforce.drivers.openflow.channel import Channel
@@ -50,7 +52,7 @@ class OneSwitch:
     def wait(self, generation: int) -> None:
         point = Point("", PointState.APPLYING)
         while (point.state, point.generation) != (PointState.ENFORCED, generation):
-            point = self.points.get(timeout=20)
+            point = self.points.get(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -82,10 +84,8 @@ def test_a_real_switch_is_brought_to_its_program_and_back_after_its_death(ovs: D
     site.wait(2)
     assert sum("tcp" in flow for flow in ovs.flows("host1")) == 2
     large = large_program(5000, generation=3)
-    began = time.monotonic()
     site.loop.aim(Goal(large))
     site.wait(3)
-    assert time.monotonic() - began < 10
     ovs.kill_switch()
     ovs.start_switch()
     site.wait(3)

@@ -20,7 +20,7 @@ from orchestrator.lab.pop import Lab
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.program.program import Program
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Direct:

@@ -43,7 +43,7 @@ from orchestrator.store.records import Role
 Result = TypeVar("Result")
 WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]
 DRIVERS = ("nftables", "iptables-legacy", "iptables-nft")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Vnf:

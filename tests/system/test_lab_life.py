@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -49,13 +48,11 @@ def test_clients_talk_and_nobody_reaches_an_endpoint_before_a_program_says_so(la
         assert answered == ["mallory", "mallory"]
 
 
-def test_a_volley_is_lossless_and_fast(lab: Lab) -> None:
+def test_a_volley_is_lossless(lab: Lab) -> None:
     alice, mallory = (lab.spec.node(name).addresses[0].network for name in ("alice", "mallory"))
     packets = [Packet(Family.IPV4, alice, mallory, UDP, port, 9) for port in range(1, 2001)]
     with Wire(lab) as wire:
-        before = time.monotonic()
         landed = wire.fire([shot(lab, "alice", packet) for packet in packets])
-        assert time.monotonic() - before < 5
     assert [landing.nodes for landing in landed] == [("mallory",)] * 2000
     assert landed[7].frame[:12].hex(":") == "0a:ac:1f:02:00:02:0a:ac:1f:00:00:01"
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from system.dialing import give_switches, identity_of_switches, is_answered, showing
 from system.test_firewall_path import LIST, POP, SHOP, TRIED
 
 from orchestrator.enforce.state import StateDir
-from orchestrator.identity.files import parsed_certificate, write_file, write_key
-from orchestrator.identity.requests import new_key, request_of
+from orchestrator.identity.files import parsed_certificate
 from orchestrator.lab import pop
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.layout import Layout
@@ -26,8 +24,6 @@ from orchestrator.policy.model import Acl
 
 PATIENCE_S = 60.0
 AGENT = agent_of(POP.firewalls[0])
-HELLO = bytes([6, 0, 0, 8, 0, 0, 0, 1])
-"""OpenFlow 1.5, hello, 8 octets."""
 LESS = Acl(LIST.rules[:2])
 
 
@@ -92,62 +88,25 @@ def own(lab: Lab, process: str) -> Path:
     return StateDir(lab.layout.run_dir / process).identity_file
 
 
-def answers(lab: Lab, trust: ssl.SSLContext | None) -> bool:
-    """Whether the controller says anything to a switch that comes like this."""
-    with socket.create_connection(lab.controller_address, timeout=PATIENCE_S) as bare:
-        try:
-            with contextlib.nullcontext(bare) if trust is None else trust.wrap_socket(bare) as sock:
-                sock.sendall(HELLO)
-                return bool(sock.recv(64))
-        except TimeoutError:
-            raise
-        except OSError:
-            return False
-
-
-def switch_trust(identity: Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    if identity is not None:
-        context.load_cert_chain(identity)
-    return context
-
-
 def test_the_controller_speaks_with_switches_alone(lab: Lab) -> None:
     """Not in clear, not with who shows nothing, not with machines that the authority knows as something else."""
-    assert not answers(lab, None)
-    assert not answers(lab, switch_trust(None))
-    assert not answers(lab, switch_trust(own(lab, AGENT)))
-    assert not answers(lab, switch_trust(own(lab, CONTROLLER)))
-    files = lab.ovs.run_dir / "switches.pem", lab.ovs.run_dir / "switches.key"
-    both = lab.layout.run_dir / "both.pem"
-    write_file(both, b"".join(path.read_bytes() for path in files), 0o600)
-    assert answers(lab, switch_trust(both))
-
-
-def give_switch(plane: ControlPlane, lab: Lab, host: str, *also: str) -> None:
-    """Have the lab's Open vSwitch prove to be the switch of these hosts, and of no others."""
-    key, certificate = (lab.layout.run_dir / f"{host}{len(also)}{ending}" for ending in (".key", ".pem"))
-    made = new_key()
-    with plane.client() as client:
-        issued = client.issue_switch(POP.domain, host, request_of(made, host), also=also)
-    write_key(key, made)
-    write_file(certificate, issued.certificate.encode(), 0o644)
-    assert plane.authority is not None
-    lab.ovs.vsctl("--no-wait", "set-ssl", str(key), str(certificate), str(plane.authority))
-    lab.redial()
+    there = lab.controller_address
+    assert not is_answered(there, None)
+    assert not is_answered(there, showing(None))
+    assert not is_answered(there, showing(own(lab, AGENT)))
+    assert not is_answered(there, showing(own(lab, CONTROLLER)))
+    assert is_answered(there, showing(identity_of_switches(lab)))
 
 
 def test_a_switch_that_says_it_is_another_host_gets_none_of_its_program(plane: ControlPlane, lab: Lab) -> None:
     """The certificate is host2's: the bridge with host1's datapath id is let in by TLS and passed over after it."""
     log = lab.layout.logs / f"{CONTROLLER}.log"
-    give_switch(plane, lab, "host2")
+    give_switches(plane, lab, "host2")
     wait_until(lambda: "switch.impostor" in log.read_text())
     with plane.client() as client:
         generation = client.put_acl(SHOP, LESS).generation
         wait_until(lambda: [each.host for each in client.generation(POP.domain, generation).laggards] == ["host1"])
-    give_switch(plane, lab, "host1", "host2")
+    give_switches(plane, lab, "host1", "host2")
     put(plane, LESS)
     packets_fare_as(lab, LESS)
 
@@ -159,7 +118,7 @@ def test_a_switch_whose_certificate_is_revoked_is_cut_off_and_forwards_on(plane:
                 client.revoke_certificate(each.serial)
     wait_until(lambda: not any(connected(lab).values()))
     packets_fare_as(lab, LESS)
-    give_switch(plane, lab, "host2", "host1")
+    give_switches(plane, lab, "host2", "host1")
     put(plane, LIST)
     put(plane, LESS)
     packets_fare_as(lab, LESS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
 from system.leftovers import leftovers
 
 from orchestrator.bench.acl_size import suite as acl_size
@@ -24,14 +27,34 @@ from orchestrator.lab.layout import Layout
 
 LOAD = Load(connections=64, at_once=16, seconds=1, trips=3, sources=2)
 RULES = 20
+CUT_AFTER = 5
 
 
 def quiet(_text: str, *, done: int = 0, total: int = 0) -> None:
     assert 0 <= done <= total
 
 
-def test_acl_size_measures_every_way(layout: Layout) -> None:
-    results = acl_size.measured(AclSizes((RULES,), rounds=1, pairs=1, load=LOAD), quiet, layout)
+class CutOffError(Exception):
+    """What ends a run in its middle."""
+
+
+def test_acl_size_measures_every_way_and_goes_on_where_it_was_cut_off(layout: Layout, tmp_path: Path) -> None:
+    sizes, kept = AclSizes((RULES,), rounds=1, pairs=1, libc_pairs=1, load=LOAD, step_s=1), tmp_path / "journal"
+
+    def cut(text: str, *, done: int = 0, total: int = 0) -> None:
+        quiet(text, done=done, total=total)
+        if done == CUT_AFTER:
+            raise CutOffError
+
+    with pytest.raises(CutOffError):
+        acl_size.measured(sizes, cut, layout, journal=kept)
+    assert leftovers(layout) == []
+    begun = kept.read_text()
+    assert len(begun.splitlines()) == 1 + CUT_AFTER
+    results = acl_size.measured(sizes, quiet, layout, journal=kept)
+    assert kept.read_text().startswith(begun)
+    names = [json.loads(line)[0] for line in kept.read_text().splitlines()[1:]]
+    assert len(set(names)) == len(names) > CUT_AFTER  # nothing was measured again
     assert {f"vnf_acl_pps_{RULES}_vs_{RULES}", f"vnf_acl_vs_iptables_last_{RULES}"} <= results.figures.keys()
     ways = {line.name for line in results.series if line.y_label == Metric.PACKETS.value}
     assert len(ways - {"VNF-ACL on AF_XDP"}) == 8
@@ -40,7 +63,7 @@ def test_acl_size_measures_every_way(layout: Layout) -> None:
 
 
 def test_promotion_measures_with_and_without_the_lift(layout: Layout) -> None:
-    results = promotion.measured(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD), quiet, layout)
+    results = promotion.measured(PromotionSizes((RULES,), rounds=1, lifts=2, load=LOAD, step_s=1), quiet, layout)
     for name in ("requests", "rtt", "cpu"):
         assert f"{name}_lifted_vs_not" in results.figures
     lifted, unlifted = (results.figures[f"upcalls_per_connection_{word}"].median for word in ("lifted", "unlifted"))

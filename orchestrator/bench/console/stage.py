@@ -24,7 +24,8 @@ from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipeline import Table
 from orchestrator.errors import Unreachable
-from orchestrator.lab.service import COMMAND, administrators_token, free_port
+from orchestrator.lab.ports import free_port
+from orchestrator.lab.service import COMMAND, administrators_token
 from orchestrator.policy.addresses import Prefix
 from orchestrator.program.countframes import CountFrame, encode_frames
 from orchestrator.program.counts import U64, summed

@@ -22,7 +22,6 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 from dataclasses import dataclass
 
 import structlog
@@ -51,6 +50,19 @@ class Listen:
     address: str
     port: int = 6653
     tls: Tls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """How long a switch has said nothing, counted in looks at it and not read off a clock: where this machine stood
+    still for a while, which makes one look come late, no switch had the time to answer."""
+
+    heard: int = -1
+    seconds: float = 0.0
+
+    def after(self, heard: int, period_s: float) -> _Silence:
+        """At the next look, a period later."""
+        return _Silence(heard, self.seconds + period_s if heard == self.heard else 0.0)
 
 
 class _NeverRaised(BaseException):
@@ -207,16 +219,16 @@ class Launcher:
 
     def _watch(self) -> None:
         """Ask silent switches whether they are there, and give up those that do not answer."""
-        while not self._stopping.wait(min(WATCH_PERIOD_S, self._patience_s / 3)):
-            now = time.monotonic()
-            for _, connection in self._serving():
-                if connection is not None:
-                    self._check(connection, now)
+        period_s = min(WATCH_PERIOD_S, self._patience_s / 3)
+        silences: dict[Connection, _Silence] = {}
+        while not self._stopping.wait(period_s):
+            there = [connection for _, connection in self._serving() if connection is not None]
+            silences = {each: silences.get(each, _Silence()).after(each.stream.heard, period_s) for each in there}
+            for connection, silence in silences.items():
+                self._check(connection, silence.seconds)
 
-    def _check(self, connection: Connection, now: float) -> None:
-        stream = connection.stream
-        silent_s = now - stream.heard_at
-        if silent_s > self._patience_s + stream.unanswered_bytes / PATIENT_BYTES_PER_S:
+    def _check(self, connection: Connection, silent_s: float) -> None:
+        if silent_s >= self._patience_s + connection.stream.unanswered_bytes / PATIENT_BYTES_PER_S:
             log.warning("switch.silent", address=connection.address[0], seconds=round(silent_s, 1))
             connection.close()
         elif silent_s > self._patience_s / 4:
