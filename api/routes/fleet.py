@@ -26,6 +26,7 @@ from api.schemas.fleet import (
     TrialBody,
 )
 from orchestrator.compile.filterrows import Plane
+from orchestrator.control.fleet.prediction import predicted
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.capacities import model_of
@@ -42,8 +43,8 @@ Tried = {200: {"description": "what is to be tried now"}, 204: {"description": "
 @router.get("/fleet", response_model=FleetBody)
 def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """The domain's fleet with its VNFs. Its ETag changes with its settings, not with what its VNFs do."""
-    look = services.control.read(lambda unit: _look(unit, domain))
-    return answer(FleetBody.of(look, services.cloud_kind), tag=etag(look.record.version))
+    body = services.control.read(lambda unit: _body(unit, domain, services.cloud_kind))
+    return answer(body, tag=etag(body.version))
 
 
 @router.patch("/fleet", response_model=FleetBody)
@@ -63,8 +64,8 @@ def change_fleet(
         if known is None or settings != before:
             unit.fleets.put(domain, settings)
             logged(unit, caller, "fleet.changed", domain, body.changes())
-        look = _look(unit, domain)
-        return reply(FleetBody.of(look, services.cloud_kind), tag=etag(look.record.version))
+        found = _body(unit, domain, services.cloud_kind)
+        return reply(found, tag=etag(found.version))
 
     return sent(services.control.write(work))
 
@@ -199,6 +200,12 @@ def _known(unit: Unit, domain: str) -> FleetLook | None:
         return _look(unit, domain)
     except NotFound:
         return None
+
+
+def _body(unit: Unit, domain: str, cloud: str | None) -> FleetBody:
+    look = _look(unit, domain)
+    model = unit.capacities.current().get(look.record.settings.plane)
+    return FleetBody.of(look, predicted(look, unit.fleets.rules([domain])[domain], model), cloud)
 
 
 def _look(unit: Unit, domain: str) -> FleetLook:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, create_model
 from api.schemas.common import BIGGEST, Incoming, Line, Name, Outgoing
 from api.schemas.firewalls import PlaneWord
 from api.schemas.inspection import PacketBody
+from orchestrator.control.fleet.prediction import Prediction
 from orchestrator.errors import AclflowError
 from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import CapacityModel, Measured
@@ -93,6 +94,18 @@ class MemberBody(Outgoing):
         )
 
 
+class PredictionBody(Outgoing):
+    """Shares of a VNF's processors, means over those that serve."""
+
+    busy: float = Field(description="in use")
+    predicted: float = Field(description="needed for what they carry, by the capacity model")
+    error: float | None = Field(description="predicted / busy - 1; null: too idle to tell")
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> PredictionBody:
+        return cls(busy=prediction.busy, predicted=prediction.predicted, error=prediction.error)
+
+
 class FleetBody(Outgoing):
     """A domain's fleet with its VNFs that are not gone. `wanted` and `because` are of the last decision."""
 
@@ -103,16 +116,20 @@ class FleetBody(Outgoing):
     because: str
     looked: dt.datetime | None
     model: int | None = Field(description="the version of the capacity model that it was decided by")
+    prediction: PredictionBody | None = Field(
+        description="whether the capacity model that counts now holds; null: there is none, or no VNF serves"
+    )
     cloud: str | None = Field(description="what sort of cloud makes its VNFs; null: this service has none")
     members: list[MemberBody]
 
     @classmethod
-    def of(cls, look: FleetLook, cloud: str | None) -> FleetBody:
+    def of(cls, look: FleetLook, prediction: Prediction | None, cloud: str | None) -> FleetBody:
         record = look.record
         return cls(
             **{name: getattr(record, name) for name in ("domain", "version", "because", "looked", "model")},
             settings=record.settings.to_json(),
             wanted=record.size,
+            prediction=None if prediction is None else PredictionBody.of(prediction),
             cloud=cloud,
             members=[*map(MemberBody.of, look.members)],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
 _AUTO, _ALARMS = "auto", "alarms"
 _LOOK_S = 0.5
 _AT_THE_CLOUD = ("requested", "building", "leaving", "failed")
+_WAITED_FOR = {"requested": "order_s", "building": "build_s"}
+"""What takes minutes in some clouds, and how long it is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,16 +272,22 @@ def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
     if fleet.cloud is None:
         say("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
     columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")
-    say_table(columns, map(_row, fleet.members))
+    say_table(columns, (_row(each, fleet.settings["patience"]) for each in fleet.members))
+    if fleet.prediction is not None:
+        say(fleet.prediction.in_words())
     for capped in sorted({each.capped for each in fleet.members if each.capped}):
         say(f"capacity is capped: {capped}")
 
 
-def _row(one: FleetMember) -> tuple[object, ...]:
+def _row(one: FleetMember, patience: Mapping[str, float]) -> tuple[object, ...]:
     numbers = ["" if each is None else f"{each:,}" for each in (one.packets_pps, one.connections)]
     cpu = "" if one.cpu_permille is None else f"{one.cpu_permille / 10:.1f} %"
     how_far = one.progress if one.state in _AT_THE_CLOUD else ""
     why = one.trouble or ": ".join(filter(None, (one.because, how_far)))
+    if one.state in _WAITED_FOR:
+        key = _WAITED_FOR[one.state]
+        given_up = one.since + dt.timedelta(seconds=patience[key])
+        why += f"; given up at {given_up.isoformat(timespec='seconds')} (--patience {key}={patience[key]:g})"
     since = one.since.isoformat(timespec="seconds")
     return (one.name, one.state, "yes" if one.well else "no", since, numbers[0], cpu, numbers[1], why)
 

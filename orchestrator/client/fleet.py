@@ -54,9 +54,27 @@ class FleetMember:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """Shares of a VNF's processors, means over those that serve: in use, and needed by the capacity model; by how much
+    it is wrong, above 0 where it says too much (None: too idle to tell)."""
+
+    busy: float
+    predicted: float
+    error: float | None
+
+    def in_words(self) -> str:
+        """For people."""
+        said = f"processors: {self.busy:.0%} in use, {self.predicted:.0%} by the capacity model"
+        if self.error is None:
+            return f"{said}: too idle to compare"
+        return f"{said}, which is {abs(self.error):.0%} too {'high' if self.error > 0 else 'low'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """A domain's fleet. `settings` as they were set; `wanted` and `because` as decided last, at `looked`, by the
-    capacity model of a version; `cloud` is what sort of cloud the service has, if any."""
+    capacity model of a version; `prediction` is whether the model that counts now holds, where that can be said;
+    `cloud` is what sort of cloud the service has, if any."""
 
     domain: str
     version: int
@@ -65,6 +83,7 @@ class Fleet:
     because: str
     looked: dt.datetime | None
     model: int | None
+    prediction: Prediction | None
     cloud: str | None
     members: tuple[FleetMember, ...]
 
@@ -72,7 +91,8 @@ class Fleet:
     def of(cls, body: Json) -> Fleet:
         members = tuple(map(FleetMember.of, body["members"]))
         looked = body["looked"] and dt.datetime.fromisoformat(body["looked"])
-        return cls(**{**body, "members": members, "looked": looked})
+        prediction = body["prediction"] and Prediction(**body["prediction"])
+        return cls(**{**body, "members": members, "looked": looked, "prediction": prediction})
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,35 @@ class Vnf:
     autonomous: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a cloud wants to be looked at, in seconds. Raises BadInput with the field.
+
+    While something is waited for, a look comes `first_s` after one that saw something move, then less and less often,
+    at most `most_s` apart; while nothing is, every `most_s`. With 0 as the first it is always at once.
+    """
+
+    first_s: float = 0.0
+    most_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_s <= self.most_s:
+            raise BadInput(f"{self.first_s:g} s is not in 0..{self.most_s:g}", place="first_s")
+        if not 0 < self.most_s <= 3600:
+            raise BadInput(f"{self.most_s:g} s is not above 0 and at most an hour", place="most_s")
+
+
 class Cloud(Protocol):
     """Where VNFs run. Safe between threads; raises as the module says."""
 
     @property
     def kind(self) -> str:
         """What sort of cloud it is: ``lab``, ``heat``."""
+        ...
+
+    @property
+    def pace(self) -> Pace:
+        """How often it wants to be looked at."""
         ...
 
     def create(self, orders: Sequence[VnfOrder]) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.cloud.base import Vnf, VnfOrder, VnfState
+from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
 from orchestrator.compile.spread import Side
 from orchestrator.errors import AclflowError, TooLarge
 
@@ -46,6 +46,7 @@ class FakeCloud:
     unbuildable: set[str] = field(default_factory=set)
     created: list[str] = field(default_factory=list)
     """Every VNF that was ever built, by name: each at most once, if all is well."""
+    pace: Pace = field(default_factory=Pace)
 
     kind = "fake"
 

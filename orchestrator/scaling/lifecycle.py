@@ -193,7 +193,8 @@ def _requested(seen: Seen, for_s: float, patience: Patience) -> Step | None:
 def _building(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.enrolled:
         return Step(_S.ENROLLED, "its agent has enrolled")
-    return _late(for_s, patience.build_s, "its agent never enrolled")
+    said = f"; of its machine the cloud said last: {seen.words}" if seen.words else ""
+    return _late(for_s, patience.build_s, f"its agent never enrolled{said}")
 
 
 def _enrolled(seen: Seen, for_s: float, patience: Patience) -> Step | None:

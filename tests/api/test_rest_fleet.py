@@ -216,7 +216,9 @@ def test_the_command_line_sets_grows_shrinks_drains(told: Client, service: Serve
     assert done.code == 0, done.err
     assert json.loads(done.out)["settings"]["limits"]["most"] == 5
     asked(service, 2)
-    assert "fw-1" in run("fleet", "show", "pop").out
+    shown = run("fleet", "show", "pop").out
+    assert "fw-1" in shown
+    assert "(--patience order_s=300)" in shown
     assert "capacity model" not in run("fleet", "show", "pop").out  # nobody serves
     assert run("fleet", "grow", "pop").code == 0
     assert told.fleet("pop").settings["size"] == 3

@@ -150,6 +150,12 @@ FAILURES = [
     (S.REQUESTED, Seen(Sight.ABSENT, words="over the quota of 10 instances"), 300.0, "over the quota of 10 inst"),
     (S.REQUESTED, Seen(Sight.FAILED, words="no valid host"), 1.0, "the cloud could not build it: no valid host"),
     (S.BUILDING, Seen(Sight.RUNNING), 600.0, "its agent never enrolled (waited 600 s)"),
+    (
+        S.BUILDING,
+        Seen(Sight.UNKNOWN, words="it runs"),
+        600.0,
+        "its agent never enrolled; of its machine the cloud said last: it runs (waited 600 s)",
+    ),
     (S.BUILDING, Seen(Sight.ABSENT), 1.0, "the cloud has it no more, and nobody here removed it"),
     (S.ENROLLED, Seen(Sight.RUNNING, True, trouble="nft: no such set"), 60.0, "nft: no such set (waited 60 s)"),
     (S.LOADED, Seen(Sight.RUNNING, True, True, Trial.FAILED, trouble="a refused packet came through"), 1.0,

@@ -104,6 +104,7 @@ class _Firewalls:
             self._table = plain_table(_COLUMNS)
             self._table.add_slot("body-cell-state", CHIP_CELL)
             self._table.add_slot("body-cell-says", WRAPPED_CELL)
+            self._model = ui.label().classes("quiet small")
             self._spread = ui.label().classes("quiet small")
             self._plot = ui.html("", sanitize=False).classes("w-full").style("overflow-x: auto")
             with empty("No firewall VNF yet. Bring one in, or have aclflow make as many as the traffic needs:") as none:
@@ -140,6 +141,8 @@ class _Firewalls:
     def _show_size(self, seen: _Seen) -> None:
         fleet = seen.fleet
         self._because.set_visibility(fleet is not None)
+        self._model.text = fleet.prediction.in_words().capitalize() if fleet and fleet.prediction else ""
+        self._model.set_visibility(bool(self._model.text))
         self._trouble.text = _trouble(seen)
         self._trouble.set_visibility(bool(self._trouble.text))
         if fleet is None:

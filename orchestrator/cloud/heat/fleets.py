@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import structlog
 
-from orchestrator.cloud.base import Vnf, VnfOrder
+from orchestrator.cloud.base import Pace, Vnf, VnfOrder
 from orchestrator.cloud.heat import members
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
 from orchestrator.cloud.heat.autonomous import AutonomousVnfs
@@ -43,6 +43,11 @@ class HeatCloud:
     def kind(self) -> str:
         """What sort of cloud it is."""
         return "heat"
+
+    @property
+    def pace(self) -> Pace:
+        """How often it wants to be looked at: each look is several requests for each fleet."""
+        return self._settings.pace
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
         """Begin to build those that are not there yet; failed ones of the fleet leave by the way."""

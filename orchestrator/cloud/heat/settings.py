@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from orchestrator.cloud.base import Pace
 from orchestrator.errors import BadInput, Missing
 
 FLEET, ALARMS = "fleet", "alarms"
@@ -17,6 +18,7 @@ FLEET, ALARMS = "fleet", "alarms"
 _INSTALLATION = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}\Z")
 _CHECKOUT = Path(__file__).resolve().parents[3] / "heat-templates"
 _INSTALLED = Path(sys.prefix) / "share" / "aclflow" / "heat"
+_NUMBERS = ("request_s", "stack_minutes", "look_s", "look_most_s")
 _PATHS = ("clouds_file", "templates", "environment", "group_tokens")
 
 
@@ -41,6 +43,10 @@ class HeatSettings:
     """How long one request may take."""
     stack_minutes: int = 30
     """After how long Heat gives up creating or changing a stack."""
+    look_s: float = 2.0
+    """How soon it is looked at again while VNFs come or go; less and less often while nothing moves."""
+    look_most_s: float = 5.0
+    """How far apart looks are at most, and how often while all serve."""
 
     def __post_init__(self) -> None:
         if not _INSTALLATION.match(self.installation):
@@ -49,6 +55,14 @@ class HeatSettings:
             raise BadInput(f"{self.request_s} s is not in 0.1..600", place="request_s")
         if not 1 <= self.stack_minutes <= 1440:
             raise BadInput(f"{self.stack_minutes} minutes are not in 1..1440", place="stack_minutes")
+        for key, most_s in (("look_most_s", 300.0), ("look_s", self.look_most_s)):
+            if not 0.1 <= (value := getattr(self, key)) <= most_s:
+                raise BadInput(f"{value:g} s is not in 0.1..{most_s:g}", place=key)
+
+    @property
+    def pace(self) -> Pace:
+        """How often the cloud is looked at."""
+        return Pace(self.look_s, self.look_most_s)
 
     @classmethod
     def read(cls, settings: Mapping[str, object]) -> HeatSettings:
@@ -117,7 +131,7 @@ class HeatSettings:
 
 
 def _value(key: str, value: object) -> object:
-    if key in ("request_s", "stack_minutes"):
+    if key in _NUMBERS:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadInput(f"{value!r} is no number", place=key)
         if key == "stack_minutes" and not float(value).is_integer():

@@ -103,7 +103,8 @@ def _of_server(server: Server | None) -> tuple[VnfState, str]:
         return VnfState.FAILED, f"its virtual machine is {server.status}{': ' + server.fault if server.fault else ''}"
     if server.status == "BUILD":
         return VnfState.COMING, "its virtual machine is being built"
-    return VnfState.RUNNING, "" if server.status == "ACTIVE" else f"its virtual machine is in state {server.status}"
+    said = "runs" if server.status == "ACTIVE" else f"is in state {server.status}"
+    return VnfState.RUNNING, f"its virtual machine {said}"
 
 
 def _attachment(sight: Sight, member: Member, side: str) -> Side | None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from statistics import fmean
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from orchestrator.compile.filterrows import Plane
+from orchestrator.control.fleet import prediction
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.fleetrecords import FleetLook, FleetSample
-from orchestrator.store.records import FirewallLoad
 from orchestrator.store.unit import Unit
 
 
@@ -57,12 +56,12 @@ class FleetGauges(Collector):
             sick.add_metric([domain], sum(not member.health.is_well for member in serving))
             packets.add_metric([domain], sample.packets_pps)
             bits.add_metric([domain], sample.bits_bps)
-            loads = [each.load for each in look.members if each.member in serving and each.load is not None]
-            if loads:
-                busy.add_metric([domain], fmean(load.cpu_permille / 1000 for load in loads))
-            model_of = models.get(look.record.settings.plane)
-            if loads and model_of is not None:
-                predicted.add_metric([domain], fmean(_predicted(load, sample.rules, model_of) for load in loads))
+            in_use = prediction.busy(look)
+            if in_use is not None:
+                busy.add_metric([domain], in_use)
+            by_model = prediction.predicted(look, sample.rules, models.get(look.record.settings.plane))
+            if by_model is not None:
+                predicted.add_metric([domain], by_model.predicted)
         yield from (vnfs, wanted, sick, packets, bits, busy, predicted, error)
 
     def _known(self) -> tuple[list[tuple[FleetLook, FleetSample]], Mapping[Plane, CapacityModel]]:
@@ -76,10 +75,3 @@ class FleetGauges(Collector):
             return self._units.read(work)
         except TryAgain:
             return [], {}
-
-
-def _predicted(load: FirewallLoad, rules: int, model: CapacityModel) -> float:
-    """How busy the model says that a VNF is with what it carries."""
-    if not load.packets_pps:
-        return 0.0
-    return model.busy(load.packets_pps, rules, load.bits_bps / 8 / load.packets_pps)

@@ -1,7 +1,7 @@
 """The loop that keeps fleets: each VNF one step on, each fleet its size, nothing left over in the cloud.
 
     a look:   the cloud's list ─▶ the rows (in this order, so that what the list has was wanted when it was made)
-              ─▶ what is due of the cloud: create, delete         effects, each may be repeated
+              ─▶ what is due of the cloud: create, delete         effects, each may be repeated; after the list only
               ─▶ what has come about: steps, health               one transaction a fleet
               ─▶ who carries traffic from now on                  the switch's program
               ─▶ how many there should be                         decided now and then, with its reason
@@ -25,22 +25,22 @@ import structlog
 from orchestrator.compile.spread import Member as SpreadMember
 from orchestrator.control.fleet import deciding
 from orchestrator.control.fleet.effects import AUTHOR, CloudHand
+from orchestrator.control.fleet.lookout import Lookout, Wait
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, noted
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.control.fleet.sweep import Sweep
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
-from orchestrator.scaling.lifecycle import ENDING, MemberState, Sight
+from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight
 from orchestrator.store.fleetrecords import FleetRecord
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
 
 BUSY_LOOK_S, STEADY_LOOK_S, IDLE_LOOK_S = 0.05, 0.25, 1.0
-"""How often is looked while VNFs come or go; while all serve, for one that falls sick; while there is none."""
-_LIST_EVERY_S = 5.0
-"""How often the cloud is asked while all serve."""
+"""How often is looked at the rows while VNFs come or go; while all serve, for one that falls sick; while there is none.
+The cloud is looked at by its own pace (`Lookout`): in between nothing is known of it, and nothing concluded."""
 LEASE_S = 30.0
 
 
@@ -73,8 +73,8 @@ class FleetKeeper:
         self._lease_s = lease_s
         self._ticks = ticks
         self._sweep = Sweep(hand, sweep_after_s, ticks)
-        self._sky = Sky(None)
-        self._list_at = 0.0
+        self._lookout = Lookout(hand.cloud.pace, ticks)
+        self._sky: Sky | None = None
         self._held_until = 0.0
         self._listens_since: dt.datetime | None = None
         self._stopping = threading.Event()
@@ -116,13 +116,17 @@ class FleetKeeper:
         self._look_at_cloud()
         found, now = self._units.read(lambda unit: (known_fleets(unit), unit.now))
         self._listens_since = self._listens_since or now
-        busy = [self._kept(known) for known in found]
+        moved = [self._kept(known) for known in found]
         due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
-        busy.append(bool(due) and self._decide(due))
-        busy.append(self._sweep.swept(self._units, self._sky))
-        if any(busy):
-            self._list_at = 0.0
+        moved.append(bool(due) and self._decide(due))
+        if self._sky is not None:
+            self._sweep.swept(self._units, self._sky)
+        waited = _waited(found)
+        self._lookout.waits_for(waited, hurry=any(moved))
+        if any(moved):
             return BUSY_LOOK_S
+        if waited:
+            return max(BUSY_LOOK_S, min(self._hand.cloud.pace.first_s, STEADY_LOOK_S))
         return STEADY_LOOK_S if any(known.look.members for known in found) else IDLE_LOOK_S
 
     def _may_work(self) -> bool:
@@ -148,24 +152,28 @@ class FleetKeeper:
         self._units.write(guarded)
 
     def _look_at_cloud(self) -> None:
-        if self._ticks() < self._list_at:
+        """What the cloud says, where it is time to ask it; None: it was not asked."""
+        self._sky = None
+        if not self._lookout.is_due():
             return
         try:
             self._sky = Sky({(vnf.fleet, vnf.name): vnf for vnf in self._hand.cloud.list()})
         except AclflowError as error:
             log.warning("fleet.cloud_unseen", error=str(error))
             self._sky = Sky(None)
-        self._list_at = self._ticks() + _LIST_EVERY_S
+        self._lookout.looked(self._sky)
 
     # ------------------------------------------------------------------------------------------------- a fleet's turn
 
     def _kept(self, known: Known) -> bool:
-        """Do what is due for one fleet; whether it should be looked at again soon."""
+        """Do what is due for one fleet; whether anything has come about that should be looked at at once."""
+        refused: Mapping[str, str] = {}
         try:
-            if self._adopted(known):
-                return True
-            refused = self._effects(known)
-            view = View(self._sky, self._listens_since, refused)
+            if self._sky is not None:
+                if self._adopted(known, self._sky):
+                    return True
+                refused = self._effects(known, self._sky)
+            view = View(self._sky or Sky(None), self._listens_since, refused)
             news = self._units.read(lambda unit: news_of(unit, known, view))
             if news:
                 self._write(lambda unit: noted(unit, news))
@@ -175,13 +183,13 @@ class FleetKeeper:
             return True
         for member, taken in news.steps:
             log.info("vnf.step", fleet=member.domain, name=member.name, to=taken.state.value, because=taken.because)
-        return bool(news) or any(each.member.state is not MemberState.SERVING for each in known.look.members)
+        return bool(news.steps)
 
-    def _adopted(self, known: Known) -> bool:
+    def _adopted(self, known: Known, sky: Sky) -> bool:
         """Take in what the cloud has made for a fleet that leaves that to it; whether there was any."""
         record = known.look.record
         here = {each.member.name for each in known.look.members}
-        strange = self._sky.autonomous(record.domain) - here if record.settings.alarms else frozenset()
+        strange = sky.autonomous(record.domain) - here if record.settings.alarms else frozenset()
         if not strange:
             return False
         new = self._units.read(lambda unit: unit.fleets.unknown(record.domain, sorted(strange)))
@@ -190,12 +198,12 @@ class FleetKeeper:
             log.info("fleet.adopted", fleet=record.domain, vnfs=new)
         return bool(new)
 
-    def _effects(self, known: Known) -> Mapping[str, str]:
+    def _effects(self, known: Known, sky: Sky) -> Mapping[str, str]:
         """Ask the cloud for what is not there and for the end of what should not be; whom it refuses, and why."""
         domain = known.look.record.domain
         wanted, unwanted = [], []
         for look in known.look.members:
-            sight, _ = self._sky.of(look.member)
+            sight, _ = sky.of(look.member)
             if look.member.state is MemberState.REQUESTED and sight is Sight.ABSENT:
                 wanted.append(look.member)
             elif look.member.state in ENDING and sight not in (Sight.ABSENT, Sight.LEAVING):
@@ -252,6 +260,12 @@ class FleetKeeper:
             self._write(lambda unit: _kept_decision(unit, ground, said))
             return
         log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
+
+
+def _waited(found: Sequence[Known]) -> frozenset[Wait]:
+    """What the cloud is waited for: members that come, and those that are to end."""
+    members = [each.member for known in found for each in known.look.members]
+    return frozenset((each.domain, each.name, each.state) for each in members if each.state not in CARRYING)
 
 
 def _taken_in(unit: Unit, record: FleetRecord, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.scaling.health import Health, looked
 from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
 from orchestrator.store.fleetrecords import Member, MemberLook, Place
-from orchestrator.store.records import PointState
+from orchestrator.store.pointrecords import PointState
 
 _SIGHTS = {
     VnfState.COMING: Sight.COMING,

@@ -34,10 +34,10 @@ class Sweep:
         self._since: dict[Key, float] = {}
         self._told: set[Key] = set()
 
-    def swept(self, units: Units, sky: Sky) -> bool:
-        """Have removed what was an orphan for long enough; whether there was any such."""
+    def swept(self, units: Units, sky: Sky) -> None:
+        """Have removed what was an orphan for long enough."""
         if sky.vnfs is None:
-            return False
+            return
         owned = units.read(lambda unit: unit.fleets.names())
         ours = {key: vnf for key, vnf in sky.vnfs.items() if not vnf.autonomous}
         orphans = {key for key, vnf in ours.items() if key not in owned and vnf.state is not VnfState.LEAVING}
@@ -47,7 +47,6 @@ class Sweep:
         due = sorted(key for key, since_s in self._since.items() if now_s - since_s >= self._after_s)
         for fleet, keys in groupby(due, key=lambda key: key[0]):
             self._remove(units, fleet, list(keys))
-        return bool(due)
 
     def _remove(self, units: Units, fleet: str, keys: Sequence[Key]) -> None:
         new = [name for key in keys if key not in self._told for name in key[1:]]

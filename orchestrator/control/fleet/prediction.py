@@ -1,0 +1,54 @@
+"""Whether the capacity model holds for the machines and the traffic that are there: how busy VNFs are, beside how busy
+it says that they must be with what they carry. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from orchestrator.scaling.capacity import CapacityModel
+from orchestrator.scaling.lifecycle import MemberState
+from orchestrator.store.fleetrecords import FleetLook
+from orchestrator.store.records import FirewallLoad
+
+_LEAST_BUSY = 0.05
+"""Below that processors are busy with other things than packets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Shares of a VNF's processors, means over those that serve: in use (`busy`), and needed by the model."""
+
+    busy: float
+    predicted: float
+
+    @property
+    def error(self) -> float | None:
+        """How much the model says too much (above 0) or too little, as a share of what is; None: too idle to tell."""
+        return self.predicted / self.busy - 1.0 if self.busy >= _LEAST_BUSY else None
+
+
+def busy(look: FleetLook) -> float | None:
+    """The share of their processors that VNFs which serve say is in use, on average; None: none has said it."""
+    loads = _loads(look)
+    return fmean(load.cpu_permille / 1000 for load in loads) if loads else None
+
+
+def predicted(look: FleetLook, rules: int, model: CapacityModel | None) -> Prediction | None:
+    """What a model says of a fleet whose domain has so many rules; None without a model, or a VNF that serves."""
+    in_use = busy(look)
+    if in_use is None or model is None:
+        return None
+    return Prediction(in_use, fmean(_needed(load, rules, model) for load in _loads(look)))
+
+
+def _loads(look: FleetLook) -> list[FirewallLoad]:
+    serving = (each for each in look.members if each.member.state is MemberState.SERVING)
+    return [each.load for each in serving if each.load is not None]
+
+
+def _needed(load: FirewallLoad, rules: int, model: CapacityModel) -> float:
+    """How busy the model says that a VNF is with what it carries."""
+    if not load.packets_pps:
+        return 0.0
+    return model.busy(load.packets_pps, rules, load.bits_bps / 8 / load.packets_pps)
