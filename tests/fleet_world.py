@@ -32,7 +32,8 @@ from orchestrator.scaling.lifecycle import MemberState, Patience
 from orchestrator.store import Store, open_store
 from orchestrator.store.fleetrecords import FleetLook, FleetSettings, Member, TrialSheet
 from orchestrator.store.migrate import upgrade
-from orchestrator.store.records import FirewallLoad, PointReport, PointState
+from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.records import FirewallLoad
 from orchestrator.store.unit import Unit
 
 Result = TypeVar("Result")

@@ -29,8 +29,7 @@ from api.schemas.hits import (
 )
 from orchestrator.program.program import Tier
 from orchestrator.store.hithistory import Resolution
-from orchestrator.store.hitrecords import HitStretch, RuleWatch
-from orchestrator.store.records import RuleHits
+from orchestrator.store.hitrecords import HitStretch, RuleHits, RuleWatch
 from orchestrator.store.unit import Unit
 
 Item = TypeVar("Item")

@@ -10,7 +10,7 @@ from pydantic import Field
 from api.schemas.common import Incoming, Name, Outgoing
 from orchestrator.identity.requests import LONGEST_REQUEST
 from orchestrator.store.enrolments import EnrolmentGroup
-from orchestrator.store.records import CertificateRecord, Enrolled
+from orchestrator.store.pointrecords import CertificateRecord, Enrolled
 
 _LONGEST_S = 30 * 86400
 
@@ -81,6 +81,14 @@ class Enrol(Incoming):
     kind: Name
     csr: Request | None = None
     instance: Name | None = None
+
+
+class EnrolSwitch(Incoming):
+    """Using up an enrolment token of the kind `switch`, for the switch of the host that is named."""
+
+    token: str = Field(max_length=200)
+    name: Name
+    csr: Request
 
 
 class Enrolment(Outgoing):

@@ -8,9 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from api.schemas.common import Outgoing
-from orchestrator.store.hitrecords import Lapse, Listed, RuleWatch
+from orchestrator.store.hitrecords import Lapse, Listed, RuleHits, RuleWatch
 from orchestrator.store.hitsummary import HitSummary
-from orchestrator.store.records import RuleHits
 
 TierWord = Literal["host", "server", "edge"]
 SortWord = Literal["list", "rate", "packets", "bytes", "last_hit"]

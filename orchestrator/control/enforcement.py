@@ -90,7 +90,7 @@ class Enforcement:
         Hosts that the domain does not have (any more) are passed over. Who waits is woken as soon as the report can be
         read: what it says is so, and is said again, whatever becomes of our disk.
         """
-        reported = None
+        reported: _Reported | None = None
 
         def wake() -> None:
             if reported is not None:

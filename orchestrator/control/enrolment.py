@@ -4,6 +4,7 @@
             a group's token   ──▶ cloud vouches?  ───────▶ store: instance admitted, ...
     renew   who shows a certificate brings a new key ────▶ store: a second certificate; the first until it is laid down
     switch  an administrator brings a switch's request ──▶ store: a certificate that stands for nobody at the service
+            or a one-time token does, for that switch ───▶ store: and those that the switch had are valid no more
 
 Everything is refused without an authority but enrolling without a key, for a service that does not speak TLS. What is
 refused is an event, and who fails often waits (`attempts.py`).
@@ -15,6 +16,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
@@ -27,10 +29,13 @@ from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import KeyRequest, read_request
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.store.enrolments import EnrolmentGroup, Member, Signer
-from orchestrator.store.records import CertificateRecord, Enrolled, Principal
+from orchestrator.store.pointrecords import CertificateRecord, Enrolled
+from orchestrator.store.records import Principal
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()
+
+_Got = TypeVar("_Got")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +93,13 @@ class EnrolmentDesk:
         somebody else, or where the cloud does not vouch; BadInput for a request that is not to be believed; Conflict
         for an instance that was admitted or a key that is in use; and TryAgain where the cloud does not answer.
         """
-        self._attempts.check(applicant.address)
-        try:
-            enrolled = self._enrolled(applicant)
-        except (NotAllowed, ChangeTheRequest) as error:
-            self._attempts.failed(applicant.address)
-            self._tell_refusal(applicant, error.reason)
-            raise
-        self._attempts.succeeded(applicant.address)
-        return enrolled
+        return self._attempted(applicant, self._enrolled)
+
+    def enrol_switch(self, applicant: Applicant) -> CertificateRecord:
+        """A certificate for the switch of who shows a token for it. Raises as `enrol`, and NotFound for a service
+        without an authority."""
+        self.need_authority()
+        return self._attempted(applicant, self._switch_enrolled)
 
     def renew(self, caller: Principal, request: str) -> CertificateRecord:
         """A further certificate for the enforcement point that asks, on a new key; the one it shows stays valid.
@@ -153,6 +156,31 @@ class EnrolmentDesk:
 
     # ------------------------------------------------------------------------------------------------------- steps
 
+    def _attempted(self, applicant: Applicant, work: Callable[[Applicant], _Got]) -> _Got:
+        self._attempts.check(applicant.address)
+        try:
+            got = work(applicant)
+        except (NotAllowed, ChangeTheRequest) as error:
+            self._attempts.failed(applicant.address)
+            self._tell_refusal(applicant, error.reason)
+            raise
+        self._attempts.succeeded(applicant.address)
+        return got
+
+    def _switch_enrolled(self, applicant: Applicant) -> CertificateRecord:
+        secret, name = EnrolmentToken.parse(applicant.token).secret, applicant.name
+        asked = read_request(applicant.request or "", name)
+        signer = Signer(asked.digest, lambda subject: self._issue(subject, asked, SWITCH_LASTS))
+
+        def work(unit: Unit) -> CertificateRecord:
+            made = unit.enforcers.sign_switch(secret, name, signer)
+            if made.issued == unit.now:
+                said = {"by": "its token", "name": name, "serial": made.serial}
+                unit.events.append("certificate.issued", made.subject.domain, said)
+            return made
+
+        return self._control.write(work)
+
     def _enrolled(self, applicant: Applicant) -> Enrolled:
         secret = EnrolmentToken.parse(applicant.token).secret
         group = self._control.read(lambda unit: unit.enforcers.group_of(secret))
@@ -199,10 +227,10 @@ class EnrolmentDesk:
         if applicant.request is None:
             raise BadInput("this service knows machines by certificates: send a certificate request", place="csr")
         asked = read_request(applicant.request, name)
-        return Signer(asked.digest, lambda subject: self._issue(subject, asked))
+        return Signer(asked.digest, lambda subject: self._issue(subject, asked, MACHINE_LASTS))
 
-    def _issue(self, subject: Subject, asked: KeyRequest) -> Issued:
-        return self.authority.issue(subject, asked.key, self._clock(), MACHINE_LASTS)
+    def _issue(self, subject: Subject, asked: KeyRequest, lasts: dt.timedelta) -> Issued:
+        return self.authority.issue(subject, asked.key, self._clock(), lasts)
 
     def _tell_refusal(self, applicant: Applicant, reason: str) -> None:
         log.warning("enrolment.refused", address=applicant.address, name=applicant.name, reason=reason)

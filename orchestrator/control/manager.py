@@ -7,8 +7,8 @@
 
 What is gathered so is nothing but "there is something new": programs are made of the store's latest state, so
 whoever is killed meanwhile has lost nothing, and a change counts as enforced only when every server was read back at
-its generation. A list that did not change is not compiled again, and a server whose tenants did not change gets its
-program under the new generation without one row.
+its generation. A list that did not change is not compiled again. A server that was read back to hold the very program
+that a new generation asks of it is not asked again: it is vouched for (`vouched`) as soon as another reports.
 
 A tenant that moves is served by the old server until everybody was read back to hold the generation in which it moved,
 the edge switches that send its packets among them: make before break.
@@ -32,6 +32,7 @@ from orchestrator.control.updaterates import UpdateRates
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Misdirect, Share
+from orchestrator.store.pointrecords import PointReport, PointState
 from orchestrator.store.poprecords import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
@@ -69,13 +70,18 @@ class _Goal:
 
 @dataclass(slots=True, eq=False)
 class _Domain:
-    """What is kept of a domain. `leaving`: the servers that a tenant has left, until the generation is enforced."""
+    """What is kept of a domain. `leaving`: the servers that a tenant has left, until the generation is enforced;
+    `vouched`: what servers hold that were not asked, as they would report it."""
 
     tenants: TenantCompiler = field(default_factory=TenantCompiler)
     compilers: dict[str, ServerCompiler] = field(default_factory=dict)
     prepared: dict[int, _Goal] = field(default_factory=dict)
     goal: _Goal | None = None
     leaving: dict[tuple[int, str], int] = field(default_factory=dict)
+    asks: dict[int, Ask] = field(default_factory=dict)
+    asks_of: tuple[object, ...] = ()
+    """What `asks` was made of: the PoP, who leaves which server, and who there is."""
+    vouched: dict[str, PointReport] = field(default_factory=dict)
     rates: UpdateRates = field(default_factory=lambda: UpdateRates(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -127,7 +133,7 @@ class ServerManager:
             known.rates.take(goal.changed, goal.pop.settings.tenant_updates_s)
             _note_moves(known, goal)
             known.goal = goal
-        servers = [key_of(domain, server.name) for server in goal.pop.servers]
+            servers = self._touched(domain, known, goal)
         self._note(goal, servers)
         self._serve_due(servers)  # here and now: a thread that had to be woken would be later
         self._wake()
@@ -138,6 +144,11 @@ class ServerManager:
             is_due = self._windows.held(key_of(domain, server), generation, self._clock())
         if is_due:
             self._wake()
+
+    def vouched(self, domain: str) -> tuple[PointReport, ...]:
+        """What those servers of a domain hold that were not asked, for it is what they were last read back with."""
+        known = self._domains.get(domain)
+        return tuple(known.vouched.copy().values()) if known is not None else ()
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain."""
@@ -159,6 +170,26 @@ class ServerManager:
     def _known(self, domain: str) -> _Domain:
         with self._changed:
             return self._domains.setdefault(domain, _Domain())
+
+    def _touched(self, domain: str, known: _Domain, goal: _Goal) -> list[str]:
+        """The servers that a goal asks something else of than what they hold; all, if it would be none, for somebody
+        must say that it is enforced. The others are vouched for."""
+        servers = {key_of(domain, each.name): each for each in goal.pop.servers}
+        with self._changed:
+            idle = [key for key in servers if self._windows.is_idle(key)]
+        asks, policy = _asks(known, goal), goal.snapshot.policy
+        still: dict[str, PointReport] = {}
+        for key in idle:
+            server, program = servers[key], self.publisher.program(key)
+            compiler = known.compilers.get(server.name)
+            if program is None or compiler is None or not compiler.is_the_last(policy, asks[server.number], goal.lists):
+                continue
+            generation, flows = goal.snapshot.generation, len(program.blocks)
+            still[key] = PointReport(server.name, generation, program.digest, PointState.ENFORCED, None, flows)
+        if len(still) == len(servers):
+            return list(servers)
+        known.vouched |= {report.host: report for report in still.values()}
+        return [key for key in servers if key not in still]
 
     def _note(self, goal: _Goal, servers: Iterable[str]) -> None:
         """There is something new for some servers."""
@@ -244,8 +275,8 @@ class ServerManager:
         if name not in known.compilers:
             known.compilers[name] = ServerCompiler(key, known.tenants)
         policy, generation = goal.snapshot.policy, goal.snapshot.generation
-        ask = Ask(_share(goal, number, known.leaving), _peers(goal.pop, number))
-        program, change = known.compilers[name].program(policy, ask, generation, goal.lists)
+        program, change = known.compilers[name].program(policy, _asks(known, goal)[number], generation, goal.lists)
+        known.vouched.pop(name, None)
         with self._changed:
             self._windows.sent(key, generation, self._clock())
         self.publisher.publish(program, change, again=True)
@@ -262,6 +293,17 @@ def _note_moves(known: _Domain, goal: _Goal) -> None:
     for tenant, server in before.pop.places.items():
         if goal.pop.places.get(tenant) not in (None, server) and server in there and tenant in names:
             known.leaving[server, names[tenant]] = goal.snapshot.generation
+
+
+def _asks(known: _Domain, goal: _Goal) -> Mapping[int, Ask]:
+    """What programs of servers are made of besides lists, by server; the same objects as long as it is the same."""
+    roster = tuple((each.id, each.number) for each in goal.snapshot.policy.tenants)
+    made_of = goal.pop, tuple(known.leaving), roster
+    if made_of != known.asks_of:
+        numbers = [each.number for each in goal.pop.servers]
+        known.asks = {each: Ask(_share(goal, each, known.leaving), _peers(goal.pop, each)) for each in numbers}
+        known.asks_of = made_of
+    return known.asks
 
 
 def _share(goal: _Goal, number: int, leaving: Mapping[tuple[int, str], int]) -> Share:

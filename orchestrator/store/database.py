@@ -1,7 +1,8 @@
 """A connection pool to one database, set up so that what was acknowledged is on disk.
 
 SQLite: write-ahead log, so that readers never wait; every commit synced, by itself or by `sync_log` right after it;
-foreign keys held; SQLAlchemy, not the driver, begins transactions. PostgreSQL: a writer that hangs in the middle of a transaction is cut off after a minute.
+foreign keys held; SQLAlchemy, not the driver, begins transactions. PostgreSQL: a writer that hangs in the middle of a
+transaction is cut off after a minute.
 """
 
 from __future__ import annotations

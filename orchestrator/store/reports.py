@@ -110,7 +110,9 @@ class Reports:
         if mine:
             self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
             self._tell_states(row.domain, mine.values(), known)
-            others = {each.host: each for each in vouched if each.host not in mine and _holds(known.get(each.host), each)}
+            others = {
+                each.host: each for each in vouched if each.host not in mine and _holds(known.get(each.host), each)
+            }
             for each in others.values():
                 self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
             self._tell_enforced(row.domain, {**others, **mine}, known)

@@ -1,0 +1,126 @@
+"""What the store knows of enforcement points: who they are, what they report, and whether a generation is enforced."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from dataclasses import dataclass
+
+from orchestrator.errors import BadInput
+from orchestrator.identity.names import Subject
+
+_LONGEST_DIGEST = 64
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcerRecord:
+    """An enforcement point. `epoch` grows with every enrolment in its domain: the later one is master."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    epoch: int
+    created: dt.datetime
+    last_seen: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRecord:
+    """A certificate as it was issued. `revoked` tells since when it is not valid any more; `enforcer` whose it is, and
+    `token` by which row that one is known."""
+
+    serial: str
+    subject: Subject
+    pem: str
+    issued: dt.datetime
+    ends: dt.datetime
+    revoked: dt.datetime | None
+    is_valid: bool
+    enforcer: int | None
+    token: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """The answer to an enrolment: the record, and a certificate or the bearer token, which is seen only now."""
+
+    enforcer: EnforcerRecord
+    secret: str
+    certificate: CertificateRecord | None = None
+
+
+class PointState(enum.Enum):
+    """How an enforcement point stands to the program that it was given."""
+
+    ENFORCED = "enforced"
+    APPLYING = "applying"
+    DRIFTED = "drifted"
+    DISCONNECTED = "disconnected"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """What an enforcer says of one host: what was read back there."""
+
+    host: str
+    generation: int
+    digest: bytes
+    state: PointState
+    error: str | None = None
+    flows: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("generation", "flows"):
+            if not 0 <= getattr(self, name) < 1 << 63:
+                raise BadInput(f"{getattr(self, name)} is not in 0..2^63-1", place=name)
+        if len(self.digest) > _LONGEST_DIGEST:
+            raise BadInput(f"a digest has at most {_LONGEST_DIGEST} bytes", place="digest")
+
+
+@dataclass(frozen=True, slots=True)
+class PointRecord:
+    """The latest report about a host, by whom and when."""
+
+    report: PointReport
+    enforcer: int
+    reported: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Laggard:
+    """A host that does not (yet) enforce a generation; `point` is None when nobody ever reported it."""
+
+    host: str
+    point: PointRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcedState:
+    """Whether every host of a domain was read back at a generation or a later one."""
+
+    generation: int
+    hosts: int
+    laggards: tuple[Laggard, ...]
+
+    @property
+    def done(self) -> bool:
+        return not self.laggards
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The hosts of a domain by name, each with the latest report about it; None where there was none."""
+
+    hosts: tuple[tuple[str, PointRecord | None], ...]
+
+    def at(self, generation: int) -> EnforcedState:
+        """How far a generation has got."""
+        lagging = [Laggard(name, record) for name, record in self.hosts if not _enforces(record, generation)]
+        return EnforcedState(generation, len(self.hosts), tuple(lagging))
+
+
+def _enforces(record: PointRecord | None, generation: int) -> bool:
+    return record is not None and record.report.state is PointState.ENFORCED and record.report.generation >= generation
