@@ -8,8 +8,8 @@ SUITE  ?= control-plane
 
 # What the machine must have: the switch, compilers for the fast parts and for what runs in the kernel, and what the tests
 # ask (a database, certificates, the kernel's own packet filter).
-DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev nftables openssl openvswitch-switch \
-          postgresql procps python3-dev python3-venv
+DEBIAN := ca-certificates clang gcc iproute2 iptables iputils-ping libbpf-dev libc6-dev libjemalloc2 nftables openssl \
+          openvswitch-switch postgresql procps python3-dev python3-venv
 # What drives traffic through firewalls, in suites and their tests.
 TRAFFIC := httperf iperf3 lighttpd netcat-openbsd qperf
 # The tunnel that a firewall server is compared with.

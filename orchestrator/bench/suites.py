@@ -9,6 +9,7 @@ from types import MappingProxyType
 from orchestrator.bench import monitoring, nft_cost
 from orchestrator.bench.acl_size import suite as acl_size
 from orchestrator.bench.attack import suite as attack
+from orchestrator.bench.classifiers import suite as classifiers
 from orchestrator.bench.console import suite as console
 from orchestrator.bench.control_plane import suite as control_plane
 from orchestrator.bench.edge import suite as edge
@@ -16,7 +17,7 @@ from orchestrator.bench.elastic import suite as elastic
 from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.fw_vnf import suite as fw_vnf
 from orchestrator.bench.packet_log import suite as packet_log
-from orchestrator.bench.progress import Progress
+from orchestrator.bench.progress import Expected, Progress
 from orchestrator.bench.promotion import suite as promotion
 from orchestrator.bench.qualify import inventory as qualify_inventory
 from orchestrator.bench.qualify import limits as qualify_limits
@@ -37,13 +38,17 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "edge": edge.run,
         "attack": attack.run,
         "firewall-server": firewall_server.run,
+        "classifiers": classifiers.run,
         "console": console.run,
     }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""
 
-JOURNALLED = ("acl-size", "promotion")
-"""Those that take hours unless they are quick: they are also called with a `journal` to go on from, or None."""
+JOURNALLED: Mapping[str, Callable[..., Expected]] = MappingProxyType(
+    {"acl-size": acl_size.expected, "promotion": promotion.expected}
+)
+"""Those that take hours unless they are quick, and how long they are: they are also called with a `journal` to go on
+from, or None."""
 
 QUALIFY = "qualify"
 """The suite over other machines: it is given an inventory."""
@@ -62,6 +67,16 @@ def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal:
     if name not in JOURNALLED:
         raise BadInput(f"the suite {name} keeps none; {' and '.join(JOURNALLED)} do", place="--journal")
     return SUITES[name](quick=quick, progress=progress, journal=journal)
+
+
+def warning(name: str, *, quick: bool, journal: Path | None) -> str | None:
+    """What to know before a suite begins that takes long; None of any other."""
+    if name not in JOURNALLED:
+        return None
+    length = f"{name}: {JOURNALLED[name](quick=quick)}"
+    if journal is not None:
+        return f"{length}, less what is in {journal} already"
+    return length if quick else f"{length}; with --journal FILE a run that is cut off goes on where it was"
 
 
 def qualified(inventory: Path, limits: Path | None, *, quick: bool, progress: Progress = _quiet) -> Results:

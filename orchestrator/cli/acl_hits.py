@@ -84,7 +84,7 @@ def hits(
                 one.packets,
                 one.bytes,
                 f"{one.packets_per_s:.1f}",
-                one.last_hit or "never",
+                _seen(one.last_hit),
                 one.resets,
             )
             for one in counted
@@ -112,6 +112,11 @@ def unused(
         _say_unused(found, days)
     if found.items:
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _seen(last_hit: dt.datetime | None) -> str:
+    """To the second: the switch tells it no closer than a poll."""
+    return last_hit.isoformat(timespec="seconds") if last_hit else "never"
 
 
 def hits_json(one: RuleHits) -> dict[str, object]:
@@ -143,7 +148,7 @@ def _say_unused(found: Unused, days: float) -> None:
     say_table(
         ("rule", "watched since", "days", "last hit", "resets"),
         (
-            (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}", one.last_hit or "never",
+            (one.rule, f"{one.watched_since:%Y-%m-%d %H:%M}", f"{one.watched_s / _DAY_S:.1f}", _seen(one.last_hit),
              one.resets)
             for one in found.items
         ),

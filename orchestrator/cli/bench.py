@@ -58,6 +58,8 @@ def bench(
     beyond = suite == suites.QUALIFY
     if beyond and journal is not None:
         raise BadInput(f"the suite {suite} keeps none; leave it out", place="--journal")
+    if (length := suites.warning(suite, quick=quick, journal=journal)) is not None:
+        remark(length)
     with _telling() as progress:
         if beyond:
             results = suites.qualified(_given(inventory), limits, quick=quick, progress=progress)

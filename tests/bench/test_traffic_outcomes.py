@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.bench.acl_size import outcome as acl_size
-from orchestrator.bench.acl_size.ways import LAST_MATCH, VNF_ACL, Way
+from orchestrator.bench.acl_size.ways import LAST_MATCH, VNF_ACL, VNF_ACL_LIBC, Way
 from orchestrator.bench.promotion import outcome as promotion
 from orchestrator.bench.promotion.ways import FIRST_MATCH, SYSTEM
 from orchestrator.bench.promotion.ways import Way as Lifting
@@ -49,11 +49,15 @@ def test_acl_size_compares_each_family_with_its_own_speed() -> None:
     for (way, rules), rate in rates.items():
         curves.add(way.named(rules), rules, {Metric.PACKETS: rate, Metric.REQUESTS: rate, Metric.RTT: 1 / rate})
     for rules, rate in ((250, 50.0), (20_000, 49.0)):
-        pairs.add(ours.named(rules), rules, {Metric.PACKETS: rate})
+        pairs.add(ours.named(rules), rules, {Metric.PACKETS: rate, Metric.PACKET_CPU: 1.0})
+        pairs.add(VNF_ACL_LIBC, rules, {Metric.PACKETS: rate, Metric.PACKET_CPU: 1 / rate})
     results = Results("acl-size", {})
     acl_size.conclude(results, curves, pairs, (250, 20_000))
     figures = results.figures
     assert figures["vnf_acl_pps_20000_vs_250"].median == pytest.approx(0.98)
+    assert figures["vnf_acl_pps_20000_vs_250_libc_malloc"].median == pytest.approx(0.98)
+    assert figures["vnf_acl_cpu_per_packet_20000_vs_250"].median == 1
+    assert figures["vnf_acl_cpu_per_packet_20000_vs_250_libc_malloc"].median == pytest.approx(50 / 49)
     assert figures["vnf_acl_vs_iptables_last_20000"].median == pytest.approx((40 / 50) / (8 / 200))
     assert figures["packets_vnf_acl_vs_iptables_last_20000_as_measured"].median == pytest.approx(40 / 8)
     assert figures["iptables_legacy_no_rules_packets"].median == 200

@@ -28,7 +28,7 @@ HAS = (
     "ca-certificates", "dbus", "iproute2", "iputils-ping", "kmod", "netcat-openbsd", "openssh-server", "openssl",
     "procps", "python3", "python3-apt", "sudo", "systemd", "systemd-sysv",
 )  # fmt: skip
-MAY_INSTALL = ("nftables", "openvswitch-switch", "postgresql", "python3-venv")
+MAY_INSTALL = ("libjemalloc2", "nftables", "openvswitch-switch", "postgresql", "python3-venv")
 SOURCES = ("api", "orchestrator", "packaging", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "setup.py")
 MASKED = (
     "apt-daily.timer",

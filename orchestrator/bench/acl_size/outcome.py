@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.bench.acl_size.ways import LAST_MATCH, VNF_ACL, VNF_ACL_AF_XDP, Way
+from orchestrator.bench.acl_size.ways import LAST_MATCH, VNF_ACL, VNF_ACL_AF_XDP, VNF_ACL_LIBC, Way
 from orchestrator.bench.results import Figure, Results, Target
 from orchestrator.bench.traffic.gauges import Metric
 from orchestrator.bench.traffic.measured import Measured, ratios
@@ -17,9 +17,7 @@ def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequen
     """Record everything. `pairs` holds the rounds in which only the shortest and the longest list took turns."""
     results.series += curves.series()
     least, most = min(counts), max(counts)
-    name = str(Way(VNF_ACL))
-    same = ratios(pairs.of(name, most, Metric.PACKETS), pairs.of(name, least, Metric.PACKETS))
-    results.figures[f"vnf_acl_pps_{most}_vs_{least}"] = Figure.of(same, "ratio", _SAME_AT_ANY_SIZE)
+    _same_at_any_size(results, pairs, least, most)
     _against_itself(results, curves, most)
     if curves.of(VNF_ACL_AF_XDP, most, Metric.PACKETS):
         found = ratios(
@@ -30,6 +28,15 @@ def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequen
         if not rules and metric in {Metric.REQUESTS, Metric.PACKETS, Metric.RTT}:
             results.figures[f"{_word(way)}_no_rules_{metric.name.lower()}"] = Figure.of(values, metric.unit)
     _beside_the_paper(results, curves, most)
+
+
+def _same_at_any_size(results: Results, pairs: Measured, least: int, most: int) -> None:
+    """The longest list against the shortest, of a switch as we run it and of one that allocates with the C library."""
+    for way, ending in ((VNF_ACL, ""), (VNF_ACL_LIBC, "_libc_malloc")):
+        for metric, name in ((Metric.PACKETS, "pps"), (Metric.PACKET_CPU, "cpu_per_packet")):
+            found = ratios(pairs.of(way, most, metric), pairs.of(way, least, metric))
+            target = _SAME_AT_ANY_SIZE if (way, metric) == (VNF_ACL, Metric.PACKETS) else None
+            results.figures[f"vnf_acl_{name}_{most}_vs_{least}{ending}"] = Figure.of(found, "ratio", target)
 
 
 def _against_itself(results: Results, curves: Measured, most: int) -> None:

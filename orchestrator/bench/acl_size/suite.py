@@ -22,9 +22,10 @@ from orchestrator.bench.acl_size.ways import (
     SWITCH_WAYS,
     VNF_ACL,
     VNF_ACL_AF_XDP,
+    VNF_ACL_LIBC,
     Way,
 )
-from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import Clients
 from orchestrator.bench.traffic.gauges import Gauges, Sample
@@ -36,6 +37,7 @@ from orchestrator.bench.traffic.site import served, site
 from orchestrator.bench.traffic.vnf import Ports, vnf_acl
 from orchestrator.errors import Missing, Refused, Unreachable
 from orchestrator.lab.layout import Layout
+from orchestrator.lab.ovs import Allocator
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
@@ -52,16 +54,23 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, 
         gauges, steps = Gauges(sizes.load, compiled(place.run_dir)), Steps(progress, _steps(sizes))
         bench = _Bench(place, sizes, gauges, steps, kept)
         bench.kernel_and_switch()
+        bench.libc_malloc()
         bench.af_xdp(results)
     conclude(results, bench.curves, bench.pairs, sizes.counts)
     results.notes += _NOTES
     return results
 
 
+def expected(*, quick: bool) -> Expected:
+    """How long a run is."""
+    sizes = Sizes.quick() if quick else Sizes.full()
+    return Expected(_steps(sizes), sizes.step_s)
+
+
 def _steps(sizes: Sizes) -> int:
     ways = (*KERNEL_WAYS, *SWITCH_WAYS, *AF_XDP_WAYS)
     families = {way.family for way in ways}
-    return sizes.rounds * (len(ways) * len(sizes.counts) + len(families)) + sizes.pairs * 2
+    return sizes.rounds * (len(ways) * len(sizes.counts) + len(families)) + (sizes.pairs + sizes.libc_pairs) * 2
 
 
 def _pair(sizes: Sizes, turn: int) -> tuple[int, int]:
@@ -91,13 +100,12 @@ class _Bench:
             }
             planes[VNF_ACL] = stack.enter_context(_switch(self.place, Ports.SYSTEM))
             self.curves.join(self._rounds(planes, (*KERNEL_WAYS, *SWITCH_WAYS)))
-            way, plane = Way(VNF_ACL), planes[VNF_ACL]
-            for turn in range(self.sizes.pairs):
-                for rules in _pair(self.sizes, turn):
-                    name = f"headline, round {turn + 1} of {self.sizes.pairs}: {way}, {rules} rules"
-                    self.steps.next(name)
-                    sample = self.journal.sample(name, partial(self._steady, plane, way, rules))
-                    self.pairs.add(way.named(rules), rules, sample)
+            self._pairs(planes[VNF_ACL], Way(VNF_ACL), self.sizes.pairs)
+
+    def libc_malloc(self) -> None:
+        """What the headline compares, of a switch that allocates with the C library."""
+        with _switch(self.place, Ports.SYSTEM, Allocator.LIBC) as plane:
+            self._pairs(plane, Way(VNF_ACL_LIBC), self.sizes.libc_pairs)
 
     def af_xdp(self, results: Results) -> None:
         """The VNF-ACL on AF_XDP ports, where this machine can do it."""
@@ -107,6 +115,15 @@ class _Bench:
         except (Missing, Refused, Unreachable) as error:
             figure = f"vnf_acl_af_xdp_pps_{max(self.sizes.counts)}_vs_{min(self.sizes.counts)}"
             results.absent[figure] = f"AF_XDP ports do not work here: {error}"
+
+    def _pairs(self, plane: Plane, way: Way, pairs: int) -> None:
+        """The shortest and the longest list in turns."""
+        for turn in range(pairs):
+            for rules in _pair(self.sizes, turn):
+                name = f"headline, round {turn + 1} of {pairs}: {way}, {rules} rules"
+                self.steps.next(name)
+                sample = self.journal.sample(name, partial(self._steady, plane, way, rules))
+                self.pairs.add(way.named(rules), rules, sample)
 
     def _rounds(self, planes: Mapping[str, Plane], ways: Sequence[Way]) -> Measured:
         """Every round: each family without rules, then each way at every number of rules."""
@@ -134,8 +151,9 @@ class _Bench:
 
 
 @contextmanager
-def _switch(place: Layout, ports: Ports) -> Iterator[SwitchPlane]:
-    with served(place, f"vnf-{ports.value}") as line, vnf_acl(line, ports) as vnf:
+def _switch(place: Layout, ports: Ports, allocator: Allocator = Allocator.JEMALLOC) -> Iterator[SwitchPlane]:
+    name = f"vnf-{ports.value}-{allocator.name.lower()}"
+    with served(place, name) as line, vnf_acl(line, ports, allocator=allocator) as vnf:
         yield SwitchPlane(line, vnf)
 
 
@@ -146,7 +164,10 @@ _NOTES = (
     "datagrams of 1472 octets by iperf3 as fast as it can, counted at the server's interface; round trips: netcat "
     "against a UDP echo",
     "vnf_acl_pps_*_vs_*: pairs of their own, of which the longer list comes first in every other; after a second that "
-    "does not count the best of three, for what else the machine does only takes away",
+    "does not count the best of three, for what else the machine does only takes away; cpu_per_packet is the switch's "
+    "CPU time for a packet in the same seconds",
+    "..._libc_malloc: the same of a switch whose buffers come from the C library's allocator and not from jemalloc: "
+    "freed flows scatter them over the heap, and a packet costs more the longer the lists were",
     "iptables forwards in the kernel, in the sender's own time; the VNF-ACL is Open vSwitch in user space (the paper's "
     "had the kernel's module), so a family is compared with its own speed without rules",
     "client, firewall and server share this machine's cores: on two of them the rates of a firewall alone cannot be "

@@ -32,7 +32,7 @@ class Way:
 
 LINEAR = (Filter.IPTABLES_LEGACY.value, Filter.IPTABLES_NFT.value)
 MAPS = "nftables maps"
-VNF_ACL, VNF_ACL_AF_XDP = "VNF-ACL", "VNF-ACL on AF_XDP"
+VNF_ACL, VNF_ACL_AF_XDP, VNF_ACL_LIBC = "VNF-ACL", "VNF-ACL on AF_XDP", "VNF-ACL with the C library's malloc"
 
 FAMILIES = {
     Filter.IPTABLES_LEGACY: Filter.IPTABLES_LEGACY.value,

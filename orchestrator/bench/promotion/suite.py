@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.bench import flow_cache
-from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.progress import Expected, Progress, Steps
 from orchestrator.bench.promotion import onelift
 from orchestrator.bench.promotion.outcome import conclude, lifts
 from orchestrator.bench.promotion.sizes import Sizes
@@ -67,6 +67,12 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, 
 def _ways() -> tuple[Sequence[Way], Sequence[Way]]:
     """At every number of rules, and at the largest only."""
     return (Way(FIRST_MATCH), *curves(SYSTEM)), besides(SYSTEM)
+
+
+def expected(*, quick: bool) -> Expected:
+    """How long a run is."""
+    sizes = Sizes.quick() if quick else Sizes.full()
+    return Expected(_steps(sizes), sizes.step_s)
 
 
 def _steps(sizes: Sizes) -> int:

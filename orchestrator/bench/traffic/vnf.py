@@ -20,9 +20,9 @@ from orchestrator.enforce.changing import FEW_ROWS, finish
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
-from orchestrator.errors import Drifted, Refused, Unreachable
+from orchestrator.errors import Drifted, Missing, Refused, Unreachable
 from orchestrator.lab import processes
-from orchestrator.lab.ovs import OpenVSwitch
+from orchestrator.lab.ovs import Allocator, OpenVSwitch
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 
@@ -101,19 +101,23 @@ class VnfAcl:
 
 
 @contextmanager
-def vnf_acl(line: Line, ports: Ports, *, neighbours: Sequence[str] = ()) -> Iterator[VnfAcl]:
+def vnf_acl(
+    line: Line, ports: Ports, *, neighbours: Sequence[str] = (), allocator: Allocator = Allocator.JEMALLOC
+) -> Iterator[VnfAcl]:
     """A switch in the middle of a line, connected to us. One at a time. Raises Missing, Refused, Unreachable.
 
     `neighbours` are further ports that it has, with nobody behind: each is one more that the switch looks after.
     """
     folder, logs = line.layout.run_dir / f"{line.name}-ovs", line.layout.logs / f"{line.name}-ovs"
     logs.mkdir()
-    switch = OpenVSwitch(folder, line.namespace(MIDDLE), mark=line.layout.run_dir, logs=logs)
+    switch = OpenVSwitch(folder, line.namespace(MIDDLE), mark=line.layout.run_dir, logs=logs, allocator=allocator)
     switch.create()
     line.route(False)
     running = [switch.start_database()]
     try:
         running.append(switch.start_switch())
+        if not allocator.used_by(running[-1].pid):
+            raise Missing(f"the library {allocator.value} is not installed: apt-get install libjemalloc2")
         _build(switch, ports, neighbours)
         with connected(lambda observer: _launcher(line, switch, observer), {_DATAPATH}) as channels:
             device = Switch(channels[_DATAPATH], uplink=LEFT)
