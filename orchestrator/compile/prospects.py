@@ -4,7 +4,8 @@ Open vSwitch searches a table shape by shape (a shape: which bits of which field
 priority first, and ends when no shape that is left can hold a better entry. Prefixes are kept in tries, so of an
 address only the bits are remembered that tell it from all prefixes there are: as many regions as the trie has ends.
 Taken together: the shapes that hold a rule as high as ours, for addresses like ours, and the ends of the tries of the
-other side's addresses and ports, if one of these shapes looks at them.
+other side's addresses and ports, if one of these shapes looks at them; no more than there are addresses and ports on
+that side of the rule's packets, so that one connection is one region however closely it is looked at.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from orchestrator.compile.lifts import OTHER_WAY, Lift, Lists
 from orchestrator.compile.openflow import MaskedRules, with_port_masks
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.savings import Look, Prospect
+from orchestrator.policy import spans
 from orchestrator.policy.model import Action, Direction, Policy, Tenant
 from orchestrator.policy.space import Box
 from orchestrator.program.rules import EGRESS, INGRESS, RuleTable
@@ -149,8 +151,9 @@ class _Shapes:
             among = (table.family == int(box.family)) & _meets(
                 other, mine[1][0].low << shift, mine[1][-1].high << shift
             )
-            regions *= _ends(other.upper[among], other.length[among], 64)
-        regions *= self._port_regions(there)
+            regions *= min(_ends(other.upper[among], other.length[among], 64), spans.size(mine[1]))
+        ports = box.source_ports if self.direction is Direction.INGRESS else box.destination_ports
+        regions *= min(self._port_regions(there), spans.size(ports))
         return Look(min(regions, _MOST_REGIONS), int(visited.sum()))
 
     def _port_regions(self, there: npt.NDArray[np.bool_]) -> float:

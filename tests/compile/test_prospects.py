@@ -50,6 +50,15 @@ def test_client_ports_count_as_well() -> None:
     assert seen.saves_us_per_s(5000.0) > 0.0
 
 
+def test_one_connection_is_one_region_however_closely_it_is_looked_at() -> None:
+    only = replace(rule("web", "permit", "192.0.2.7/32", WEB, 80), source_ports=(PortRange(1000, 1000),))
+    seen = found(policy(*MANY, only, operator=()))
+    assert (seen.now.regions, seen.replies_lifted.regions) == (1.0, 1.0)
+    assert seen.saves_us_per_s(1e6) == 0.0
+    few = replace(only, source_ports=(PortRange(1000, 1003),))
+    assert found(policy(*MANY, few, operator=())).now.regions <= 4.0
+
+
 def test_what_stands_below_a_rule_is_not_looked_at() -> None:
     """The list's last shapes have nothing that could win over what was found already."""
     below = rule("rest", "deny", "10.0.0.0/8", WEB, protocol=None)
