@@ -46,8 +46,9 @@ from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInstaller, variables_in
-from orchestrator.hosts.request import Onboarding
+from orchestrator.hosts.request import Onboarding, controller_name
 from orchestrator.identity.files import AuthorityDir
+from orchestrator.identity.names import OPENFLOW, SWITCH
 from orchestrator.logs import configure_logging
 from orchestrator.serving import Server
 from orchestrator.settings import PREFIX, Settings
@@ -142,11 +143,12 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     feed = Feed(store)
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
-    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported)
+    vouched = (lambda _domain: ()) if is_shared else tiers.servers.vouched
+    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=vouched)
     authority = AuthorityDir(settings.authority_dir).load() if settings.tls else None
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
     desk = EnrolmentDesk(control, clock, authority, pinned=settings.tls_certificate is None, cloud_of=lambda _: cloud)
-    onboarder = Onboarder(control, _installers(settings), partial(_secrets, desk, settings))
+    onboarder = Onboarder(control, _installers(settings), partial(_invite, desk, settings), _withdraw)
     keeper = None
     if cloud is not None:
         hand = CloudHand(cloud, settings.url, token_text=desk.token_text)
@@ -209,23 +211,29 @@ def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
         yield Collector(settings.ipfix_collector)
 
 
-def _secrets(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
-    """With what the controller of a machine that is onboarded joins its domain, and we are asked, by the playbook that
-    we run here, for the certificate of the machine's switch."""
-    domain, until = asked.switch.domain, unit.now + _INVITED
+def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
+    """With what the controller of a machine that is onboarded joins its domain, and the playbook that we run here asks
+    us for the certificate of the machine's switch: tokens that are good once, for these two and nobody else."""
+    invite = partial(
+        unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_onboarding_of(asked)
+    )
     found: dict[str, Any] = {}
     if asked.controller is not None:
-        secret = unit.enforcers.invite(domain, expires=until, author="onboarding")
+        secret = invite(name=controller_name(asked.controller), kind=OPENFLOW)
         found["aclflow_invitation_token"] = desk.token_text(secret)
     if asked.switch.tls is not None:
-        made = unit.tokens.create(Role.ADMIN, expires=until, description=f"onboarding of {asked.switch.host}")
+        found["aclflow_switch_token"] = desk.token_text(invite(name=asked.switch.host, kind=SWITCH))
         authority = "" if settings.authority is None else str(settings.authority)
-        found["aclflow_asking"] = {
-            f"{PREFIX}URL": settings.url,
-            f"{PREFIX}TOKEN": made.secret,
-            f"{PREFIX}AUTHORITY": authority,
-        }
+        found["aclflow_asking"] = {f"{PREFIX}URL": settings.url, f"{PREFIX}AUTHORITY": authority}
     return found
+
+
+def _withdraw(unit: Unit, asked: Onboarding) -> None:
+    unit.enforcers.withdraw(asked.switch.domain, _onboarding_of(asked))
+
+
+def _onboarding_of(asked: Onboarding) -> str:
+    return f"onboarding of {asked.switch.host}"
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:

@@ -135,10 +135,10 @@ class Settings:
     @property
     def tells_secrets(self) -> bool:
         """Whether the service would speak HTTP over a network, in clear, without that being asked for."""
-        return not (self.speaks_tls or self.plain_http or _is_loopback(self.listen_host))
+        return not (self.speaks_tls or self.plain_http or is_loopback(self.listen_host))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether what is sent to an address stays on this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback

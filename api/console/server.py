@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,8 +54,9 @@ def build(settings: ConsoleSettings) -> FastAPI:
     return app
 
 
-def serve(settings: ConsoleSettings) -> None:
-    """Run the console until SIGTERM or SIGINT. Raises Missing when the address cannot be had."""
+def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
+    """Run the console until SIGTERM or SIGINT, over TLS where it is told how. Raises Missing when the address cannot
+    be had."""
     config = uvicorn.Config(
         build(settings),
         host=settings.host,
@@ -63,6 +65,7 @@ def serve(settings: ConsoleSettings) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
     try:
         uvicorn.Server(config).run()

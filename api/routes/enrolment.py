@@ -29,6 +29,7 @@ from api.schemas.enrolment import (
     CertificateBody,
     Enrol,
     Enrolment,
+    EnrolSwitch,
     GroupBody,
     Invitation,
     NewGroup,
@@ -39,6 +40,7 @@ from api.schemas.enrolment import (
     SwitchSigning,
 )
 from orchestrator.control.enrolment import Applicant
+from orchestrator.identity.names import SWITCH
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 
@@ -134,13 +136,12 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     Who brings the same token and the same key again has not got the first answer, and gets it now. After ten failures
     a minute from one address the answer is 429.
     """
-    address = request.client.host if request.client is not None else ""
     new = services.desk.enrol(
         Applicant(
             token=body.token,
             name=body.name,
             kind=body.kind,
-            address=address,
+            address=_address(request),
             request=body.csr,
             instance=body.instance,
         )
@@ -149,6 +150,20 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     authority = services.desk.authority.pem if new.certificate is not None else ""
     location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
     return sent(reply(Enrolment.of(new, authority), location=location))
+
+
+@router.post("/enrol/switch", status_code=201, response_model=CertificateBody)
+def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> Response:
+    """Use up an enrolment token of the kind `switch`: a certificate for the switch of the host that the token is bound
+    to, for OpenFlow over TLS. Those that the switch had are valid no more. 404 without an authority.
+
+    Who brings the same token and the same key again gets the first answer. Ten failures a minute are all, as in
+    `POST /v1/enrol`.
+    """
+    record = services.desk.enrol_switch(
+        Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
+    )
+    return sent(reply(CertificateBody.of(record, services.desk.authority.pem), tag=etag(record.serial)))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=CertificateBody)
@@ -225,3 +240,7 @@ def revoke_certificate(
 
     services.control.write(work)
     return Response(status_code=204)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.files import STDIN
+from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Certificate, Client
 from orchestrator.errors import BadInput, Conflict, Missing
-from orchestrator.identity.authority import Authority, fingerprint_of
+from orchestrator.identity.authority import CONSOLE_LASTS, Authority, fingerprint_of
 from orchestrator.identity.files import AuthorityDir, parsed_certificate, write_file, write_key
-from orchestrator.identity.requests import new_key, request_of
+from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.requests import LONGEST_REQUEST, new_key, read_request, request_of
 from orchestrator.identity.trust import bare_context
 from orchestrator.settings import load
 
+Csr = Annotated[Path, typer.Option("--csr", help="The request that was made on it; `-` for standard input.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Where to write it; standard output by default.")]
 
 
@@ -87,7 +92,7 @@ def request(
 def issue(
     domain: DomainName,
     host: Annotated[str, typer.Argument(metavar="HOST", help="The host whose switch it is for.")],
-    csr: Annotated[Path, typer.Option("--csr", help="The request that was made on it.")],
+    csr: Csr,
     also: Annotated[
         list[str] | None, typer.Option("--also", help="A further host whose switch it is; may be repeated.")
     ] = None,
@@ -95,13 +100,48 @@ def issue(
     url: Url = None,
 ) -> None:
     """Have the request of a switch signed. Give the certificate to it with `ovs-vsctl set-ssl`."""
-    try:
-        asked = csr.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Missing(f"cannot be read: {error}", place=str(csr)) from None
     with service(url) as client:
-        made = client.issue_switch(domain, host, asked, also=also or ())
+        made = client.issue_switch(domain, host, _text(csr), also=also or ())
     _put(made.certificate, out)
+
+
+@taking
+def enrol(
+    name: Annotated[str, typer.Argument(metavar="HOST", help="The host whose switch it is for.")],
+    csr: Csr,
+    enrol_file: EnrolFile = None,
+    out: Out = None,
+    url: Url = None,
+) -> None:
+    """Have the request of a switch signed for a one-time token (`aclflow domain invite --kind switch --name HOST`).
+
+    That needs no other token. Certificates that the switch had before are valid no more.
+    """
+    settings = load()
+    token = enrolment_token(settings, enrol_file)
+    with Client(url or settings.url, authority=settings.authority) as client:
+        made = client.enrol_switch(token, name=name, csr=_text(csr))
+    _put(made.certificate, out)
+
+
+@taking
+def console(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The machine that it runs on.")],
+    csr: Csr,
+    host: Annotated[
+        list[str], typer.Option("--host", help="A name or address that browsers reach it by; may be repeated.")
+    ],
+    out: Out = None,
+) -> None:
+    """Sign the request of a web console with the authority of the service on this machine, in
+    ACLFLOW_STATE_DIR/authority. `aclflow console` shows the certificate to browsers; at the service it stands for
+    nobody.
+    """
+    authority = AuthorityDir(load().authority_dir).load()
+    asked = read_request(_text(csr), name)
+    subject = Subject(Usage.CONSOLE, "service", name)
+    made = authority.issue(subject, asked.key, dt.datetime.now(dt.UTC), CONSOLE_LASTS, hosts=host)
+    _put(made.pem, out)
 
 
 @taking
@@ -148,6 +188,13 @@ def _tell(made: Authority, place: AuthorityDir, as_json: bool) -> None:
     else:
         for name, value in said.items():
             say(f"{name:12} {value}")
+
+
+def _text(csr: Path) -> str:
+    try:
+        return sys.stdin.read(LONGEST_REQUEST + 1) if str(csr) == STDIN else csr.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Missing(f"cannot be read: {error}", place=str(csr)) from None
 
 
 def _put(text: str, out: Path | None) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import Url, taking
 from orchestrator.cli.terminal import remark
-from orchestrator.errors import Missing
-from orchestrator.settings import load
+from orchestrator.errors import BadInput, Missing
+from orchestrator.identity.trust import server_context
+from orchestrator.settings import is_loopback, load
 
 
 @taking
@@ -17,13 +19,31 @@ def console(
     url: Url = None,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where to listen.")] = 8421,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="Speak HTTPS and show this; see `aclflow certificates`.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="The certificate's key; it may be in the same file.")
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Speak HTTP in clear on an address that others reach.")
+    ] = False,
 ) -> None:
     """Run the web console, a client of the service. Whoever opens it signs in with a token of the service."""
+    if (tls_certificate is None) != (tls_key is None):
+        raise BadInput("a certificate and its key go together: say both or none", place="--tls-certificate")
+    if not (tls_certificate or plain_http or is_loopback(host)):
+        raise BadInput(
+            f"at '{host}' tokens could be read on the way: give it a certificate (--tls-certificate, --tls-key), or "
+            "say --plain-http",
+            place="--host",
+        )
     try:
         from api.console.server import ConsoleSettings, serve  # noqa: PLC0415 -- takes a second to import
     except ModuleNotFoundError as error:
         raise Missing(f"the console needs {error.name}: install aclflow[console]") from None
 
     settings = load()
-    remark(f"the console is at http://{host}:{port}/")
-    serve(ConsoleSettings(host, port, url or settings.url, settings.authority))
+    shown = None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key)
+    remark(f"the console is at {'https' if shown else 'http'}://{host}:{port}/")
+    serve(ConsoleSettings(host, port, url or settings.url, settings.authority), shown)

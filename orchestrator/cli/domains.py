@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
+from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.terminal import say, say_json, say_table
@@ -18,7 +19,6 @@ from orchestrator.policy.model import Endpoint, ReturnTraffic, TenantId
 
 EndpointName = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The endpoint's name.")]
 
-_DATAPATH_ID = re.compile(r"(0x)?[0-9a-f]{1,16}\Z", re.IGNORECASE)
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}\Z", re.IGNORECASE)
 
 
@@ -90,15 +90,14 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
 def add_host(
     domain: DomainName,
     host: HostName,
-    datapath_id: Annotated[str, typer.Option("--datapath-id", help="Of its bridge: up to 16 hexadecimal digits.")],
     uplink: Annotated[str, typer.Option("--uplink", help="The bridge's interface towards the edge.")],
+    datapath_id: DatapathId = None,
     url: Url = None,
 ) -> None:
     """Bring a host into a domain."""
-    if not _DATAPATH_ID.match(datapath_id):
-        raise BadInput(f"'{datapath_id}' is not up to 16 hexadecimal digits", place="--datapath-id")
+    number = datapath(datapath_id, domain, host)
     with service(url) as client:
-        generation = client.add_host(domain, Host(host, int(datapath_id, 16), uplink))
+        generation = client.add_host(domain, Host(host, number, uplink))
     say(f"host {host} belongs to {domain} from generation {generation} on")
 
 

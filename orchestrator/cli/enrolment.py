@@ -19,7 +19,7 @@ def invite(
     domain: DomainName,
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
     name: Annotated[str | None, typer.Option("--name", help="Only who bears this name may use it.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, switch.")] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:

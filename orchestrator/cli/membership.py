@@ -27,13 +27,16 @@ def membership(settings: Settings, name: str | None, url: str | None, enrol_file
         url=url or settings.url,
         state_dir=settings.state_dir,
         name=name or socket.gethostname(),
-        token=_token(enrol_file) if enrol_file is not None else settings.token,
+        token=enrolment_token(settings, enrol_file),
         authority=settings.authority,
     )
 
 
-def _token(path: Path) -> str:
-    """The token in a file; none where there is no such file, for who has enrolled already needs none."""
+def enrolment_token(settings: Settings, path: Path | None) -> str:
+    """The token in a file, else in the settings; none where there is no such file, for who has enrolled already needs
+    none."""
+    if path is None:
+        return settings.token
     try:
         return path.read_text().strip()
     except FileNotFoundError:

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.connection import service
+from orchestrator.cli.datapaths import DatapathId, datapath
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Host
 from orchestrator.client.pops import share_of, ways
 from orchestrator.client.records import Json
-from orchestrator.errors import BadInput
 from orchestrator.policy.prefilter import Misdirect
 
 PopName = Annotated[str, typer.Argument(metavar="POP", help="The PoP's name.")]
@@ -157,16 +157,13 @@ def remove(pop: PopName, url: Url = None) -> None:
 def add_edge(
     pop: PopName,
     edge: EdgeName,
-    datapath_id: Annotated[str, typer.Option("--datapath-id", help="16 hexadecimal digits.")],
     uplink: Annotated[str, typer.Option("--uplink", help="Its interface towards the WAN.")],
+    datapath_id: DatapathId = None,
     url: Url = None,
 ) -> None:
     """Bring an edge switch into a PoP."""
-    try:
-        number = int(datapath_id, 16)
-    except ValueError:
-        raise BadInput("a datapath id is 16 hexadecimal digits", place="--datapath-id") from None
     with service(url) as client:
+        number = datapath(datapath_id, client.pop(pop)["domain"], edge)
         generation = client.add_edge(pop, Host(edge, number, uplink))
     say(f"edge switch {edge} must reach generation {generation}")
 

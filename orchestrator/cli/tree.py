@@ -241,6 +241,8 @@ CERTIFICATES = Branch(
         Leaf("authority", "Get the authority's certificate from the service.", f"{_CLI}.certificates:authority"),
         Leaf("request", "Make a key and a certificate request on this machine.", f"{_CLI}.certificates:request"),
         Leaf("issue", "Have a switch's request signed.", f"{_CLI}.certificates:issue"),
+        Leaf("enrol", "Have a switch's request signed for a one-time token.", f"{_CLI}.certificates:enrol"),
+        Leaf("console", "Sign a web console's request.", f"{_CLI}.certificates:console"),
         Leaf("list", "List what was issued.", f"{_CLI}.certificates:list_all"),
         Leaf("revoke", "Make a certificate invalid, at once.", f"{_CLI}.certificates:revoke"),
     ),

@@ -46,6 +46,12 @@ class EnrolmentCalls:
         said = {key: value for key, value in body.items() if value is not None}
         return Enrolment(**json_of(self._service.ask("POST", "/v1/enrol", body=said)))
 
+    def enrol_switch(self, token: str, *, name: str, csr: str) -> Certificate:
+        """Use up an enrolment token of the kind `switch`: a certificate for the switch of a host, with the authority's;
+        those that it had are valid no more. Raises as `enrol`."""
+        body = {"token": token, "name": name, "csr": csr}
+        return Certificate.of(json_of(self._service.ask("POST", "/v1/enrol/switch", body=body)))
+
     def authority(self) -> str:
         """The certificate (PEM) of the service's authority. Raises NotFound where it has none."""
         return str(self._service.read("/v1/authority")["certificate"])

@@ -35,7 +35,6 @@ LOOK_S = 2.0
 _RENEW_S = LEASE_S / 4
 _ENFORCED_S = 120.0
 _LOOK_ENFORCED_S = 0.2
-_INVITATION_S = 3600
 
 
 class _ServiceEnds(TryAgain):
@@ -50,16 +49,19 @@ class Onboarder:
         units: Units,
         installers: Installers,
         invite: Callable[[Unit, Onboarding], Mapping[str, Any]],
+        withdraw: Callable[[Unit, Onboarding], None],
         look_s: float = LOOK_S,
     ) -> None:
         """`invite` gives what must be known so that the machine's controller can join and its switch gets a
-        certificate, in the transaction that it is given.
+        certificate, in the transaction that it is given; `withdraw` makes what nobody has used of it invalid, also
+        what a process that was killed has given.
 
         `look_s`: how often to look for what other processes were asked for, or left.
         """
         self._units = units
         self._installers = installers
         self._invite = invite
+        self._withdraw = withdraw
         self._look_s = look_s
         self._name = f"{socket.gethostname()}:{os.getpid()}"
         self._wake = threading.Event()
@@ -115,9 +117,9 @@ class Onboarder:
         asked = taken.asked
         domain, host = asked.switch.domain, asked.switch.host
         self._tell(asked, f"logging in to {asked.machine.address}")
-        secrets = self._units.write(lambda unit: self._invite(unit, asked))
+        secrets = self._units.write(lambda unit: self._invited(unit, asked))
         self._installers.of(asked).prepare(asked, secrets, lambda text: self._tell(asked, text))
-        generation = self._units.write(lambda unit: _join(unit, asked))
+        generation = self._units.write(lambda unit: self._joined(unit, asked))
         self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
         self._units.write(lambda unit: _done(unit, asked))
@@ -129,6 +131,14 @@ class Onboarder:
         self._installers.of(asked).release(asked, lambda text: self._tell(asked, text))
         self._units.write(lambda unit: _leave(unit, asked))
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
+
+    def _invited(self, unit: Unit, asked: Onboarding) -> Mapping[str, Any]:
+        self._withdraw(unit, asked)
+        return self._invite(unit, asked)
+
+    def _joined(self, unit: Unit, asked: Onboarding) -> int:
+        self._withdraw(unit, asked)
+        return _join(unit, asked)
 
     def _wait_enforced(self, domain: str, host: str, generation: int) -> None:
         """Raises Conflict where the host does not come to hold the policy in time, with what it says."""
@@ -161,6 +171,7 @@ class Onboarder:
         domain, host = asked.switch.domain, asked.switch.host
 
         def write(unit: Unit) -> None:
+            self._withdraw(unit, asked)
             unit.onboardings.finish(domain, host, OnboardingState.FAILED, text)
             unit.events.append("onboarding.failed", domain, {"name": host, "error": text})
 

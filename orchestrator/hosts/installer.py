@@ -23,7 +23,7 @@ import yaml
 
 from orchestrator.errors import BadInput, Missing, Refused, Unreachable
 from orchestrator.hosts.ovs import LocalSwitch
-from orchestrator.hosts.request import LOCAL, Machine, Onboarding
+from orchestrator.hosts.request import LOCAL, Machine, Onboarding, controller_name
 from orchestrator.hosts.ssh import advice
 
 Tell = Callable[[str], None]
@@ -129,7 +129,7 @@ class AnsibleInstaller:
         }
         groups: dict[str, Any] = {"hosts": {"hosts": {_MACHINE: machine}}}
         if asked.controller is not None:
-            name = {"aclflow_controller_name": f"controller-{asked.controller.address}"}
+            name = {"aclflow_controller_name": controller_name(asked.controller)}
             groups["controllers"] = {"hosts": {_CONTROLLER: self._login(asked.controller) | name}}
         shared = {
             "aclflow_domain": switch.domain,

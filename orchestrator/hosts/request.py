@@ -113,6 +113,11 @@ class Onboarding:
         return cls(Machine(**body["machine"]), wanted, controller, essential)
 
 
+def controller_name(machine: Machine) -> str:
+    """What the controller that is installed on a machine is called in its domain."""
+    return f"controller-{machine.address}"
+
+
 def merged(before: Sequence[Rule], added: Iterable[Rule]) -> tuple[Rule, ...]:
     """An operator's rules with those that are not there yet, known by id, at the end."""
     known = {rule.id for rule in before}

@@ -28,6 +28,8 @@ MACHINE_LASTS = dt.timedelta(days=30)
 """Of enforcement points, which renew theirs by themselves after two thirds of it, and of the service."""
 SWITCH_LASTS = dt.timedelta(days=825)
 """Of switches, which somebody must renew: Open vSwitch cannot."""
+CONSOLE_LASTS = SWITCH_LASTS
+"""Of web consoles, which somebody must renew, too; browsers believe none that lasts longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,12 @@ class Authority:
         """A certificate for who holds `key`. `hosts` are names and addresses that a server is reached by; `also` is who
         the bearer is beside, where one machine is several.
 
-        It never outlives the authority. Raises BadInput for the authority's own key, for hosts of who is no service,
-        and where the authority has ended.
+        It never outlives the authority. Raises BadInput for the authority's own key, for hosts of who bears none, and
+        where the authority has ended.
         """
         if key == self.key.public_key():
             raise BadInput("this is the authority's own key")
-        if hosts and subject.usage is not Usage.SERVICE:
+        if hosts and not subject.usage.bears_hosts:
             raise BadInput(f"a certificate of a {subject.usage.value} bears no names of hosts")
         lasts = min(lasts, self.ends - now)
         if lasts <= dt.timedelta():

@@ -5,6 +5,7 @@
     controller   OpenFlow controller of a domain   yes          yes          -
     switch       Open vSwitch of a host            yes          no           -
     service      the service itself                no           yes          host names and addresses
+    console      the web console                   no           yes          host names and addresses
 
 The name stands in the certificate as a URI: ``aclflow://pop1/switch/host1``. The common name is for people to read; it
 holds spaces, so that no verifier can take it for the name of a host.
@@ -21,6 +22,9 @@ from orchestrator.errors import BadInput
 OPENFLOW = "openflow"
 """The kind of enforcement point that switches connect to."""
 
+SWITCH = "switch"
+"""The kind that a switch's one-time token is for. A switch is no enforcement point: its controller is."""
+
 _URI = re.compile(r"aclflow://(?P<domain>[^/?#]+)/(?P<usage>[a-z]+)/(?P<name>[^/?#]+)\Z")
 _LONGEST_COMMON_NAME = 64
 
@@ -32,16 +36,22 @@ class Usage(enum.Enum):
     CONTROLLER = "controller"
     SWITCH = "switch"
     SERVICE = "service"
+    CONSOLE = "console"
 
     @property
     def is_client(self) -> bool:
         """Whether its bearer opens connections with it."""
-        return self is not Usage.SERVICE
+        return not self.bears_hosts
 
     @property
     def is_server(self) -> bool:
         """Whether its bearer accepts connections with it."""
-        return self in (Usage.CONTROLLER, Usage.SERVICE)
+        return self is Usage.CONTROLLER or self.bears_hosts
+
+    @property
+    def bears_hosts(self) -> bool:
+        """Whether its bearer is known by names and addresses of its machine, as browsers and clients look for them."""
+        return self in (Usage.SERVICE, Usage.CONSOLE)
 
     @classmethod
     def of_kind(cls, kind: str) -> Usage:

@@ -17,13 +17,19 @@ def service_context(certificate: Path, key: Path, authority: str) -> ssl.SSLCont
 
     Raises Missing for files that cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_chain(context, certificate, key)
+    context = server_context(certificate, key)
     context.load_verify_locations(cadata=authority)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.num_tickets = 0
+    return context
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Of the web console: callers show no certificate. Raises Missing for files that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_chain(context, certificate, key)
     return context
 
 

@@ -165,7 +165,7 @@ def process(tmp_path: Path) -> Iterator[ServiceProcess]:
 
 def test_a_restart_goes_on_where_it_was(process: ServiceProcess) -> None:
     token = create_token(process.settings, Role.ADMIN).secret
-    assert process.start() < 10
+    process.start()
     with Client(process.url, token) as admin:
         prepare(admin)
         admin.put_acl("all", ports(1, 50))

@@ -17,7 +17,7 @@ def main() -> int:
     """Run it; the page is written only where all of it passed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        words = ["-m", "pytest", "-x", "tests/deployment/test_site.py", f"--junitxml={report}"]
+        words = ["-m", "pytest", "-x", "-v", "tests/deployment/test_site.py", f"--junitxml={report}"]
         done = subprocess.run([sys.executable, *words], cwd=ROOT, check=False)
         if done.returncode == 0:
             said = PAGE.read_text()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -206,6 +208,60 @@ def test_the_inventory_knows_every_machine(service: Served, admin: Client, tmp_p
     assert (_text(wall["ansible_host"]), _text(wall["aclflow_firewall_plane"])) == ("wall1", "iptables")
     file.write_text(yaml.safe_dump({**said, "token": "wrong"}))
     assert "401" in ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path).stderr
+
+
+class _Cloud(BaseHTTPRequestHandler):
+    """As much of Keystone and Nova as an inventory asks: a token, then servers, one a page."""
+
+    NAMES: tuple[str, ...]
+
+    def do_POST(self) -> None:
+        nova = {"type": "compute", "endpoints": [{"interface": "public", "url": self._here("/compute")}]}
+        self._answer({"token": {"catalog": [nova]}})
+
+    def do_GET(self) -> None:
+        number = int(self.path.partition("marker=")[2] or 0)
+        addresses = {"management": [{"addr": f"192.0.2.{number}"}]}
+        page: dict[str, object] = {"servers": [{"name": self.NAMES[number], "addresses": addresses}]}
+        if number + 1 < len(self.NAMES):
+            following = self._here(f"/compute/servers/detail?marker={number + 1}")
+            page["servers_links"] = [{"rel": "next", "href": following}]
+        self._answer(page)
+
+    def _here(self, path: str) -> str:
+        return f"http://{self.headers['Host']}{path}"
+
+    def _answer(self, document: object) -> None:
+        self.send_response(200)
+        self.send_header("X-Subject-Token", "told")
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is said."""
+
+
+def test_the_inventory_takes_addresses_from_openstacks_servers(service: Served, admin: Client, tmp_path: Path) -> None:
+    """By the machine's name, or by what the templates call it: the domain's name in front of it."""
+    admin.create_domain("pop-3")
+    for name in ("node1", "node2"):
+        admin.add_host("pop-3", Host(name, 0xD0 + int(name[-1]), "eth7"))
+    admin.add_firewall("pop-3", "wall1", "iptables")
+    kind = type("Named", (_Cloud,), {"NAMES": ("pop-3-node1", "node2", "wall1")})
+    with ThreadPoolExecutor(1) as running, ThreadingHTTPServer(("127.0.0.1", 0), kind) as cloud:
+        running.submit(cloud.serve_forever)
+        sky = {"auth_url": f"http://127.0.0.1:{cloud.server_port}/v3", "username": "a", "password": "b"}
+        said = {
+            "plugin": "aclflow.cloud.aclflow", "url": service.url, "token": service.token, "domains": ["pop-3"],
+            "openstack": {**sky, "project": "infrastructure", "network": "management"},
+        }  # fmt: skip
+        file = tmp_path / "pop.aclflow.yml"
+        file.write_text(yaml.safe_dump(said))
+        done = ansible("ansible-inventory", "-i", str(file), "--list", home=tmp_path)
+        cloud.shutdown()
+    about = json.loads(done.stdout)["_meta"]["hostvars"]
+    found = {name: _text(said["ansible_host"]) for name, said in about.items()}
+    assert found == {"node1": "192.0.2.0", "node2": "192.0.2.1", "wall1": "192.0.2.2"}
 
 
 def _text(value: object) -> object:

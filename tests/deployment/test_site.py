@@ -33,6 +33,12 @@ MACHINES = (SERVICE, *HOSTS, *FIREWALLS, EDGE)
 RULES = [{"id": "web", "action": "permit", "protocol": "udp", "source": ALICE.address, "destination_ports": "80",
           "destination": WEB1.address}]  # fmt: skip
 
+LOOK_AT_CONSOLE = """
+import ssl, urllib.request as web
+believed = ssl.create_default_context(cafile="/etc/aclflow/tls/authority.pem")
+print(web.urlopen("https://10.77.0.10:8421/login", context=believed).status)
+"""
+
 
 @dataclass
 class Site:
@@ -153,8 +159,7 @@ def test_from_nothing_to_a_running_domain_by_runs_that_are_cut_off(site: Site) -
         "runuser", "-u", "postgres", "--", "psql", "-Atc", "select id from domains", "aclflow"
     )
     assert engine.split() == [DOMAIN], "the service's database is PostgreSQL"
-    asking = "import urllib.request as web; print(web.urlopen('http://10.77.0.10:8421/login').status)"
-    assert site.machines[SERVICE].run("/opt/aclflow/bin/python", "-c", asking).strip() == "200"
+    assert site.machines[SERVICE].run("/opt/aclflow/bin/python", "-c", LOOK_AT_CONSOLE).strip() == "200"
 
 
 def test_a_second_run_changes_nothing_and_would_change_nothing(site: Site) -> None:

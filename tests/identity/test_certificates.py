@@ -23,13 +23,14 @@ from orchestrator.identity.files import AuthorityDir, encoded_key, parsed_certif
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import new_key
 from orchestrator.identity.tokens import EnrolmentToken
-from orchestrator.identity.trust import client_context, load_chain, service_context
+from orchestrator.identity.trust import client_context, load_chain, server_context, service_context
 
 NOW = dt.datetime.now(dt.UTC)
 AUTHORITY = Authority.create("ours", NOW)
 OTHER = Authority.create("ours", NOW)
 """Another authority of the same name."""
 HOST = "service.example"
+CONSOLE_HOST = "console.example"
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_.:-", min_size=1, max_size=64)
 
@@ -42,7 +43,7 @@ def issued(
     lasts: dt.timedelta = MACHINE_LASTS,
 ) -> tuple[object, Issued]:
     key = new_key()
-    hosts = (HOST, "192.0.2.1", "2001:db8::1") if usage is Usage.SERVICE else ()
+    hosts = {Usage.SERVICE: (HOST, "192.0.2.1", "2001:db8::1"), Usage.CONSOLE: (CONSOLE_HOST,)}.get(usage, ())
     return key, by.issue(Subject(usage, "pop1", name), key.public_key(), now, lasts, hosts=hosts)
 
 
@@ -158,7 +159,7 @@ def test_a_certificate_says_who_bears_it_and_for_what(domain: str, name: str, us
     used_as = set(read.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     assert (ExtendedKeyUsageOID.CLIENT_AUTH in used_as, ExtendedKeyUsageOID.SERVER_AUTH in used_as) == (
         usage in (Usage.ENFORCER, Usage.CONTROLLER, Usage.SWITCH),
-        usage in (Usage.CONTROLLER, Usage.SERVICE),
+        usage in (Usage.CONTROLLER, Usage.SERVICE, Usage.CONSOLE),
     )
     assert not read.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert not read.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
@@ -172,7 +173,7 @@ def test_nothing_outlives_its_authority() -> None:
         AUTHORITY.issue(Subject(Usage.ENFORCER, "p", "m"), new_key().public_key(), AUTHORITY.ends, MACHINE_LASTS)
 
 
-def test_only_a_service_bears_names_of_hosts() -> None:
+def test_only_a_service_and_a_console_bear_names_of_hosts() -> None:
     for usage in (Usage.ENFORCER, Usage.CONTROLLER, Usage.SWITCH):
         with pytest.raises(BadInput, match="no names of hosts"):
             AUTHORITY.issue(Subject(usage, "p", "m"), new_key().public_key(), NOW, MACHINE_LASTS, hosts=[HOST])
@@ -203,6 +204,15 @@ def test_a_switch_is_a_switch_of_its_domain(tmp_path: Path) -> None:
     assert hosts_named(seen, "pop1") == {"host1"}
     with pytest.raises(OSError, match="not of a switch of pop2"):
         hosts_named(seen, "pop2")
+
+
+def test_a_console_shows_its_own_names_and_is_nobodys_client(tmp_path: Path) -> None:
+    console = bearer(tmp_path, Usage.CONSOLE)
+    assert shake(client(), server_context(console, console), CONSOLE_HOST) == {}
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(client(), server_context(console, console), HOST)
+    with pytest.raises(ssl.SSLError):
+        shake(client(console), service(tmp_path), HOST)
 
 
 @pytest.mark.parametrize("usage", [Usage.ENFORCER, Usage.CONTROLLER])

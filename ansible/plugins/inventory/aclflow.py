@@ -42,7 +42,8 @@ options:
     description:
       - Where OpenStack is asked for servers, C(auth_url), C(username), C(password), C(project), C(network) and, where
         they are not C(Default), C(user_domain) and C(project_domain).
-      - A server is taken for the machine of the same name; its address is the first on C(network).
+      - A server is taken for the machine of the same name, or of that name behind its domain's and a hyphen, as
+        C(security-domain.yaml) calls them; its address is the first on C(network).
     type: dict
 """
 
@@ -97,7 +98,8 @@ class InventoryModule(BaseInventoryPlugin):
                 self.inventory.add_host(name, group=kind)
                 self.inventory.add_child(group, name)
                 self.inventory.set_variable(name, "aclflow_domain", domain)
-                self.inventory.set_variable(name, "ansible_host", addresses.get(name, name))
+                address = addresses.get(name) or addresses.get(f"{domain}-{name}") or name
+                self.inventory.set_variable(name, "ansible_host", address)
                 for key, variable in keys.items():
                     self.inventory.set_variable(name, variable, machine[key])
 
@@ -134,7 +136,11 @@ class InventoryModule(BaseInventoryPlugin):
         if not endpoints:
             raise AnsibleParserError("openstack: the catalogue names no public compute service")
         token = {"X-Auth-Token": headers["X-Subject-Token"]}
-        servers = self._ask(f"{endpoints[0].rstrip('/')}/servers/detail", token, None)[0]["servers"]
+        servers, page = [], f"{endpoints[0].rstrip('/')}/servers/detail"
+        while page:
+            answer = self._ask(page, token, None)[0]
+            servers += answer["servers"]
+            page = next((each["href"] for each in answer.get("servers_links", []) if each["rel"] == "next"), None)
         networks = {server["name"]: server["addresses"].get(cloud["network"], []) for server in servers}
         return {name: addresses[0]["addr"] for name, addresses in networks.items() if addresses}
 
