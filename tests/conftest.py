@@ -1,10 +1,15 @@
-"""Settings of every test: which examples the laws try."""
+"""Settings of every test: which examples the laws try, and that interrupts are heard."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell's background job ignores interrupts, and so would every process that a test interrupts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,10 +13,11 @@ The tables of a set go into the half that the set before it does not use; then t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.compile.bitvectors import Axis, bit_vectors, in_order
+from orchestrator.compile.cacherows import CacheRow
 from orchestrator.enforce.drivers.bpf import classifierlayout as layout
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
@@ -26,7 +27,8 @@ from orchestrator.policy.addresses import Family
 OBJECT = Path(__file__).parent / "classifier.bpf.o"
 _ROOT = "chosen"
 _KIND = Kind(lambda: OBJECT, 0xAD, _ROOT)
-_MAPS = ("intervals", "intervals6", "classes", "vectors", "outcomes")
+MAPS = ("intervals", "intervals6", "classes", "vectors", "outcomes")
+"""The maps of maps in which a set's tables are."""
 _CLASSES, _VECTORS, _AXES, _ADDRESSES = 6, 10, 5, 2
 
 
@@ -45,12 +47,9 @@ class KernelClassifier(KernelProgram):
         """Decide by these rows from now on, at every interface. Raises TooLarge, Refused, Missing, Unreachable."""
         loaded = self._make_room(cookie for row in held.rows for cookie in row.counts)
         half = 1 - self._half(loaded)
-        made: dict[str, dict[int, int]] = {name: {} for name in _MAPS}
+        made: dict[str, dict[int, int]] = {name: {} for name in MAPS}
         try:
-            for place, (family, rows) in enumerate(in_order(held.rows)):
-                _fill(made, half, place, family, bit_vectors(rows).axes)
-                outcomes = layout.outcomes(rows, self._place)
-                made["outcomes"][half * len(Family) + place] = _table("outcomes", outcomes)
+            make_tables(made, half, held.rows, self._place)
             serial = int.from_bytes(os.urandom(8), "little") | 1
             head = layout.rule_set(held, serial, half, remembers=self._remembers)
             made[_ROOT] = {ONLY: _table(_ROOT, head)}
@@ -84,6 +83,19 @@ class KernelClassifier(KernelProgram):
             return libbpf.value(current, ONLY, layout.RULE_SET_BYTES)
         finally:
             os.close(current)
+
+
+def make_tables(
+    made: dict[str, dict[int, int]], half: int, rows: Sequence[CacheRow], counter: Callable[[int], int]
+) -> None:
+    """Make the tables of a set in a half, noting in `made` (by map and place) the descriptor of each as it is made.
+
+    `counter`: the place of a cookie's counter. Raises TooLarge, Refused, Missing.
+    """
+    for place, (family, those) in enumerate(in_order(rows)):
+        _fill(made, half, place, family, bit_vectors(those).axes)
+        outcomes = layout.outcomes(those, counter)
+        made["outcomes"][half * len(Family) + place] = _table("outcomes", outcomes)
 
 
 def _fill(made: dict[str, dict[int, int]], half: int, place: int, family: Family, axes: Sequence[Axis]) -> None:

@@ -20,8 +20,6 @@ from orchestrator.enforce.drivers.bpf.layout import OUTCOME_BYTES, FlowSet, look
 from orchestrator.policy.addresses import Family
 from orchestrator.program.digest import DIGEST_BYTES
 
-INTERVALS_BYTES = 8 + 8 * MOST_INTERVALS
-INTERVALS6_BYTES = 16 + 20 * MOST_INTERVALS
 VECTOR_BYTES = 8 * (SUMMARY + WORDS)
 OUTCOMES_BYTES = MOST_RULES * OUTCOME_BYTES
 _HEAD = struct.Struct(f"<QQ{DIGEST_BYTES}sIIBBB5x")

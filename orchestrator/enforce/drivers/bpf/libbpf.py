@@ -208,11 +208,6 @@ def map_name(descriptor: int) -> str:
     return _info(descriptor)[24:40].partition(b"\0")[0].decode()
 
 
-def value_size(descriptor: int) -> int:
-    """The octets of one value of a map."""
-    return int(struct.unpack_from("=I", _info(descriptor), 12)[0])
-
-
 # ---------------------------------------------------------------------------------------------------------------- maps
 
 
@@ -307,6 +302,21 @@ def _at(interface: int, priority: int) -> tuple[_Hook, _Options]:
 
 
 # --------------------------------------------------------------------------------------------------------------- trying
+
+
+def repeated(program: int, frame: bytes, times: int) -> int:
+    """Run a tc program so many times on a frame; nanoseconds that a run took on average, by the kernel's clock."""
+    given = ctypes.create_string_buffer(frame, len(frame))
+    test = _TestRun(
+        ctypes.sizeof(_TestRun), ctypes.addressof(given), None, len(frame), 0, None, None, 0, 0, repeat=times
+    )
+    _call("bpf_prog_test_run_opts", program, byref(test))
+    return int(test.duration)
+
+
+def put_all(descriptor: int, keys: bytes, values: bytes, count: int) -> None:
+    """Write so many values of a map at once, one after the other as their keys are."""
+    _call("bpf_map_update_batch", descriptor, keys, values, byref(c_uint32(count)), None)
 
 
 def run(program: int, frame: bytes, interface: int, mark: int = 0) -> tuple[int, bytes]:
