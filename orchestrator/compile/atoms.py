@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.columns import Indices, Words, distinct, prefix_words, range_words
 from orchestrator.compile.cookies import HIGHEST_NUMBER
+from orchestrator.compile.fewrules import FEW, few_atoms
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
 from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
@@ -42,7 +43,7 @@ from orchestrator.program.rules import (
 MOST_ATOMS = 2_000_000
 """What one list may expand to; beyond, a few wide rules would take all the memory there is."""
 
-_FEW = 64
+_FEW_NUMBERS = 64
 """So many rules are asked for their numbers one by one."""
 
 
@@ -58,6 +59,14 @@ def atoms(
     `numbers` gives every rule its number (None: all are 0). Raises BadPolicy if one is missing or does not fit into a
     cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
     """
+    number = _numbers(rules, numbers)
+    few = few_atoms(rules, groups, tenant, number.tolist()) if len(rules) <= FEW else None
+    return few if few is not None and len(few) <= MOST_ATOMS else _by_column(rules, groups, tenant, number)
+
+
+def _by_column(
+    rules: Sequence[Rule], groups: Mapping[str, AddressGroup], tenant: int, number: npt.NDArray[np.uint64]
+) -> RuleTable:
     sides, source, destination = _both(rules, "source", "destination")
     ports, source_ports, destination_ports = _both(rules, "source_ports", "destination_ports")
     directions, direction_of = distinct(rules, "direction")
@@ -75,7 +84,7 @@ def atoms(
         log=np.array(logs, np.uint8)[log_of],
     )
     pools = _Pools(_side_pool(sides, groups), _port_pool(ports), kinds)
-    return _expanded(listed, pools, tenant, _numbers(rules, numbers))
+    return _expanded(listed, pools, tenant, number)
 
 
 _DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
@@ -85,7 +94,7 @@ _ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
 def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.NDArray[np.uint64]:
     if numbers is None:
         return np.zeros(len(rules), np.uint64)
-    if isinstance(numbers, RuleNumbers) and len(rules) > _FEW:
+    if isinstance(numbers, RuleNumbers) and len(rules) > _FEW_NUMBERS:
         numbers = numbers.as_dict()
     known = list(map(numbers.get, map(attrgetter("id"), rules), repeat(0)))
     if known and (min(known) < 1 or max(known) > HIGHEST_NUMBER):

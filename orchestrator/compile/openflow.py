@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile import oxm
+from orchestrator.compile.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS, few_counts, few_matches
 from orchestrator.compile.instructions import reporting
 from orchestrator.compile.oxm import Field
 from orchestrator.errors import TooLarge
 from orchestrator.policy.ports import PortRange, masks
-from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
 from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.rules import FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
@@ -35,12 +35,6 @@ Rows = npt.NDArray[np.intp]
 _NO_MASK, _MASKED, _EXACT = 0, 1, 2
 """How a match looks at a field: not at all, at some bits, at all of them."""
 
-_PORT_FIELDS = {
-    TCP: (oxm.TCP_SRC, oxm.TCP_DST),
-    UDP: (oxm.UDP_SRC, oxm.UDP_DST),
-    SCTP: (oxm.SCTP_SRC, oxm.SCTP_DST),
-}
-_ICMP_FIELDS = {ICMP: (oxm.ICMP_TYPE, oxm.ICMP_CODE), ICMPV6: (oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE)}
 _ALL_16, _ALL_64 = 0xFFFF, 0xFFFFFFFFFFFFFFFF
 
 
@@ -96,6 +90,8 @@ def with_port_masks(rules: RuleTable) -> MaskedRules:
 
 def flow_counts(rules: RuleTable) -> Rows:
     """How many flow entries each atom becomes."""
+    if len(rules) <= FEW:
+        return np.array(few_counts(rules), np.intp)
     return _Covers.of(rules.sp_lo, rules.sp_hi).how_many * _Covers.of(rules.dp_lo, rules.dp_hi).how_many
 
 
@@ -128,9 +124,7 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, m
 
     `meter` is that of the rules that log; where none does it is not looked at.
     """
-    masked = with_port_masks(rules)
-    atom = masked.atom
-    match, length = _matches(rules if len(rules) == len(atom) else rules.take(atom), masked, stage.register)
+    atom, match, length = _few(rules, stage.register) if len(rules) <= FEW else _many(rules, stage.register)
     return FlowTable(
         table=np.full(len(atom), stage.table, np.uint8),
         priority=priority[atom],
@@ -141,6 +135,25 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, m
         instructions=((rules.action[atom] != PERMIT) + 2 * rules.log[atom]).astype(np.uint32),
         instruction_set=doings(stage, meter) if rules.log.any() else (stage.permit, stage.deny),
     )
+
+
+def _few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+    """For each flow entry its atom, the bytes of its match, zero-padded to one width, and how many these are."""
+    rows, matches = few_matches(rules, register)
+    if len(rows) > MOST_FLOWS:
+        return _many(rules, register)  # which says of what rule there are too many
+    lengths = list(map(len, matches))
+    width = max(lengths, default=0)
+    padded = bytearray().join([each.ljust(width, b"\0") for each in matches])
+    match = np.frombuffer(padded, np.uint8).reshape(len(rows), width)
+    return np.array(rows, np.intp), match, np.array(lengths, np.uint8)
+
+
+def _many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+    """The same by column."""
+    masked = with_port_masks(rules)
+    atom = masked.atom
+    return atom, *_matches(rules if len(rules) == len(atom) else rules.take(atom), masked, register)
 
 
 class _Part(NamedTuple):
@@ -213,12 +226,12 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
         parts.append(_constant(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if protocol >= 0:
         parts.append(_constant(oxm.IP_PROTO, protocol))
-    if protocol in _PORT_FIELDS:
+    if protocol in PORT_FIELDS:
         ports = ((masked.sp_value, masked.sp_mask), (masked.dp_value, masked.dp_mask))
-        for field, (value, mask) in zip(_PORT_FIELDS[protocol], ports, strict=True):
+        for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
             parts += _masked(field, value[rows], mask[rows], _ALL_16)
         parts += _masked(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
-    for field, column in zip(_ICMP_FIELDS.get(protocol, ()), (rules.icmp_type, rules.icmp_code), strict=False):
+    for field, column in zip(ICMP_FIELDS.get(protocol, ()), (rules.icmp_type, rules.icmp_code), strict=False):
         if column[first] >= 0:
             parts.append(_Part(field, (column[rows],)))
     if register is not None:

@@ -13,7 +13,7 @@ from strategies import FAR_POOL, OWN_POOL, PORT_POOL, acls
 
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.compile import columns
-from orchestrator.compile.atoms import atoms
+from orchestrator.compile.atoms import _by_column, atoms
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.numbers import RuleNumbers
@@ -57,10 +57,11 @@ def test_prefixes_and_ranges_are_read_whole(prefixes: list[Prefix], ranges: list
 
 @given(acls(max_rules=8))
 def test_atoms_are_the_same_without_the_extension(acl: Acl) -> None:
-    fast = atoms(acl.rules, acl.groups)
+    numbers = np.zeros(len(acl.rules), np.uint64)
+    fast = _by_column(acl.rules, acl.groups, 0, numbers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "_extension", None)
-        plain = atoms(acl.rules, acl.groups)
+        plain = _by_column(acl.rules, acl.groups, 0, numbers)
     assert {name: column.tolist() for name, column in fast.columns().items()} == {
         name: column.tolist() for name, column in plain.columns().items()
     }

@@ -11,7 +11,7 @@ from compiled_domain import check_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile import host, levels, lists, openflow, structure
+from orchestrator.compile import atoms, fewrules, host, levels, lists, openflow, structure
 from orchestrator.compile.pipeline import STATIC_PRIORITY
 from orchestrator.policy.model import Policy
 from orchestrator.program.flows import Flow, FlowTable
@@ -29,7 +29,18 @@ def oracle_law(policy: Policy) -> None:
     check_policy(policy)
 
 
+def by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rules there are."""
+    for module in (atoms, openflow):
+        monkeypatch.setattr(module, "FEW", -1)
+
+
 def test_the_law_holds_without_a_bug() -> None:
+    oracle_law()
+
+
+def test_it_holds_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_column(monkeypatch)
     oracle_law()
 
 
@@ -45,6 +56,10 @@ def all_levels_equal(table: RuleTable) -> levels.Levels:
 def one_bit_short(length: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     right = np.left_shift(np.uint64(0xFFFFFFFFFFFFFFFF), (64 - np.maximum(length, 1)).astype(np.uint64))
     return np.where(length == 0, np.uint64(0), np.where(length == 24, right << np.uint64(1), right))
+
+
+def exact_for_masked(field: Any, value: int, mask: int) -> bytes:
+    return fewrules._exact(field, value) if mask else b""
 
 
 def shifted_cookies(
@@ -75,10 +90,13 @@ def no_way_past_the_lists(uplink: int) -> list[Flow]:
 _atoms = lists.atoms
 _thoroughfares = structure._thoroughfares
 
+BY_COLUMN = "wrong mask by column"
+
 MUTANTS: list[tuple[str, Any, str, Callable[[], Any]]] = [
     ("reversed levels", lists, "levels", lambda: reversed_levels),
     ("one level for all", lists, "levels", lambda: all_levels_equal),
-    ("wrong mask", openflow, "_leading", lambda: one_bit_short),
+    (BY_COLUMN, openflow, "_leading", lambda: one_bit_short),
+    ("wrong mask", fewrules, "_masked", lambda: exact_for_masked),
     ("shifted cookies", lists, "rule_flows", lambda: shifted_cookies),
     ("fragments not looked at", lists, "atoms", lambda: blind_to_fragments),
     ("swapped directions", lists, "_STAGES", swapped_stages),
@@ -90,10 +108,12 @@ MUTANTS: list[tuple[str, Any, str, Callable[[], Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("module", "name", "mutant"), [each[1:] for each in MUTANTS], ids=[m[0] for m in MUTANTS])
+@pytest.mark.parametrize(("what", "module", "name", "mutant"), MUTANTS, ids=[each[0] for each in MUTANTS])
 def test_the_oracle_law_kills(
-    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Callable[[], Any]
+    monkeypatch: pytest.MonkeyPatch, what: str, module: Any, name: str, mutant: Callable[[], Any]
 ) -> None:
+    if what == BY_COLUMN:
+        by_column(monkeypatch)
     monkeypatch.setattr(module, name, mutant())
     with pytest.raises(AssertionError):
         oracle_law()

@@ -12,6 +12,7 @@ sides are one prefix; these go by columns, the others through `policy.spans`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ WANT = np.dtype(
 )
 """`want` of the extension: places of its sets in the pools; lowest and highest; the only IP version (0: both)."""
 
+_FEW = 16
+"""So many rules are looked at one by one."""
 _SPAN = np.dtype([("low", np.uint64, (2,)), ("high", np.uint64, (2,))])
 _HALF = (1 << 64) - 1
 _WHOLE = (1 << 128) - 1
@@ -64,6 +67,10 @@ class Wanted(NamedTuple):
 
 def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
     """What every rule matches; `table` says in which table its flow entries must be."""
+    return _one_by_one(rules, table, groups) if 0 < len(rules) <= _FEW else _by_column(rules, table, groups)
+
+
+def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
     wants = np.zeros(len(rules), WANT)
     if not rules:
         return Wanted(wants, _pool([], np.uint8), _pool([], np.uint16), _pool([], np.uint8))
@@ -84,6 +91,31 @@ def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, Add
     wants["fragments"][:, 1] = ~whole_only
     wants["table"] = table
     return Wanted(wants, _address_pool(sides, groups), ports_of.pool(), kinds.flag_pool())
+
+
+def _one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
+    """The same for a few rules: a column of one value takes as long as one of a thousand."""
+    kinds, ports_of = _Kinds(), _Ports()
+    rows, sets = [], list[list[tuple[int, int]]]()
+    for place, (rule, at) in enumerate(zip(rules, table, strict=True)):
+        _, _, flags, protocol, (fragments, _), family, *_ = kinds.rows[kinds.number(rule)]
+        ports = [ports_of.number(rule.source_ports), ports_of.number(rule.destination_ports)]
+        for side, exact in enumerate((rule.icmp_type, rule.icmp_code)):
+            if exact is not None:
+                ports[side] = ports_of.one(exact, exact)
+        whole_only = any(ports) or flags != 0
+        sides = (2 * place, 2 * place + 1)
+        rows.append((sides, tuple(ports), flags, protocol, (fragments, int(not whole_only)), family, at, (0, 0)))
+        for side_of in (rule.source, rule.destination):
+            spans_of = _spans_of(side_of, groups)
+            sets += [[each for six, each in spans_of if six == version] for version in (0, 1)]
+    members = [(_halves(low), _halves(high)) for each in sets for low, high in each]
+    pool = Pool(_starts(sets), np.array(members, _SPAN))
+    return Wanted(np.array(rows, WANT), pool, ports_of.pool(), kinds.flag_pool())
+
+
+def _halves(value: int) -> tuple[int, int]:
+    return value & _HALF, value >> 64
 
 
 def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
@@ -140,9 +172,15 @@ class _Ports:
             [-1 if each < 0 else self.one(each >> 16, each & HIGHEST_PORT) for each in distinct.tolist()], np.int64
         )[which]
         for place in np.flatnonzero(found < 0).tolist():
-            found[place] = len(self._sets)
-            self._sets.append([(each.low, each.high) for each in column[place]])
+            found[place] = self.number(column[place])
         return found
+
+    def number(self, ports: tuple[PortRange, ...]) -> int:
+        """Which set a port list is."""
+        if len(ports) == 1:
+            return self.one(ports[0].low, ports[0].high)
+        self._sets.append([(each.low, each.high) for each in ports])
+        return len(self._sets) - 1
 
     def one(self, low: int, high: int) -> int:
         """The set of one range."""
@@ -156,8 +194,11 @@ class _Ports:
 
 
 def _pool(sets: Sequence[Sequence[tuple[int, int]]], dtype: npt.DTypeLike) -> Pool:
-    start = np.cumsum([0, *map(len, sets)], dtype=np.uint32)
-    return Pool(start, np.array([member for each in sets for member in each], dtype).reshape(-1, 2))
+    return Pool(_starts(sets), np.array([member for each in sets for member in each], dtype).reshape(-1, 2))
+
+
+def _starts(sets: Sequence[Sequence[object]]) -> npt.NDArray[np.uint32]:
+    return np.array([0, *accumulate(map(len, sets))], np.uint32)
 
 
 def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]) -> Pool:
@@ -176,7 +217,7 @@ def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]
     for number, (low, high) in found:
         row = members[start[number] + taken.setdefault(number, 0)]
         taken[number] += 1
-        row["low"], row["high"] = (low & _HALF, low >> 64), (high & _HALF, high >> 64)
+        row["low"], row["high"] = _halves(low), _halves(high)
     return Pool(start, members)
 
 
@@ -184,6 +225,9 @@ def _spans_of(side: Addresses, groups: Mapping[str, AddressGroup]) -> list[tuple
     """The disjoint spans of a side, left-aligned in 128 bits, each with whether it is of IPv6."""
     if side.is_any:
         return [(0, Span(0, _WHOLE)), (1, Span(0, _WHOLE))]
+    if len(side.prefixes) == 1 and not side.groups:
+        (one,) = side.prefixes
+        return [(int(one.family is Family.IPV6), _aligned(Span(one.network, one.last), 128 - one.family.bits))]
     return [
         (int(family is Family.IPV6), _aligned(span, 128 - family.bits))
         for family in Family

@@ -1,0 +1,101 @@
+"""The rules of a small change, looked at one by one: the same atoms and flow entries as by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import acls, rules
+
+from orchestrator.compile import atoms as by_column
+from orchestrator.compile import fewrules, openflow
+from orchestrator.compile.atoms import atoms
+from orchestrator.compile.lists import INGRESS_STAGE, OPERATOR_STAGE
+from orchestrator.errors import TooLarge
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import TCP
+from orchestrator.program.rules import COLUMNS, RuleTable
+
+STAGES = (INGRESS_STAGE, OPERATOR_STAGE)
+
+
+def agree(acl: Acl, tenant: int) -> None:
+    """Both ways lead to the same atoms and the same flow entries, wherever there is a short one."""
+    numbers = np.arange(1, len(acl.rules) + 1, dtype=np.uint64)
+    wanted = by_column._by_column(acl.rules, acl.groups, tenant, numbers)
+    found = fewrules.few_atoms(acl.rules, acl.groups, tenant, numbers.tolist())
+    if found is not None:
+        for name, kind in COLUMNS.items():
+            assert getattr(found, name).dtype == kind
+            assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
+    agree_on_flows(wanted.take(np.arange(min(len(wanted), fewrules.FEW))))
+
+
+def agree_on_flows(table: RuleTable) -> None:
+    sources, destinations = openflow._Covers.of(table.sp_lo, table.sp_hi), openflow._Covers.of(table.dp_lo, table.dp_hi)
+    assert fewrules.few_counts(table) == (sources.how_many * destinations.how_many).tolist()
+    for stage in STAGES:
+        one, other = (way(table, stage.register) for way in (openflow._few, openflow._many))
+        for mine, theirs in zip(one, other, strict=True):
+            assert mine.dtype == theirs.dtype
+            assert mine.tolist() == theirs.tolist()
+
+
+@given(acls(max_rules=6), st.integers(0, 4095))
+@settings(max_examples=80)
+def test_few_rules_are_what_they_are_by_column(acl: Acl, tenant: int) -> None:
+    agree(acl, tenant)
+
+
+@given(rules(), st.integers(0, 4095))
+@settings(max_examples=80)
+def test_so_is_one(rule: Rule, tenant: int) -> None:
+    agree(Acl((rule,)), tenant)
+
+
+def spoilt_fragments(real: Callable[..., int]) -> Callable[..., int]:
+    return lambda rule, source, _destination: real(rule, source, source)
+
+
+def spoilt_mask(real: Callable[..., bytes]) -> Callable[..., bytes]:
+    return lambda field, value, mask: real(field, value, field.ones if mask else mask)
+
+
+def spoilt_ports(real: Callable[..., object]) -> Callable[..., object]:
+    return lambda low, high: real(low, high - 1 if high > low else high)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"), [("_fragments", spoilt_fragments), ("_masked", spoilt_mask), ("_covers", spoilt_ports)]
+)
+def test_the_law_notices(name: str, spoil: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fewrules, name, spoil(getattr(fewrules, name)))
+
+    @given(acls(max_rules=6), st.integers(0, 4095))
+    @settings(max_examples=80, database=None, derandomize=True, report_multiple_bugs=False)
+    def law(acl: Acl, tenant: int) -> None:
+        agree(acl, tenant)
+
+    with pytest.raises(AssertionError):
+        law()
+
+
+def test_too_many_are_left_to_the_columns() -> None:
+    ports = tuple(PortRange(low, low) for low in range(1, 2 * fewrules.FEW, 2))
+    wide = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, source_ports=ports, destination_ports=ports)
+    assert fewrules.few_atoms((wide,), {}, 0, (1,)) is None
+    assert len(atoms((wide,), {})) == 2 * len(ports) ** 2, "in both IP versions"
+    assert fewrules.few_atoms((wide,) * (fewrules.FEW + 1), {}, 0, (1,) * (fewrules.FEW + 1)) is None
+
+
+def test_an_error_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_column, "MOST_ATOMS", fewrules.FEW)
+    ports = tuple(PortRange(low, low) for low in range(1, 11, 2))
+    wide = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, source_ports=ports, destination_ports=ports)
+    with pytest.raises(TooLarge, match="the list needs 50 matches") as raised:
+        atoms((wide,), {})
+    assert raised.value.place == "rules[0]"
