@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
@@ -15,7 +17,17 @@ from orchestrator.stages import measuring
 
 log = structlog.get_logger()
 
+_READS = frozenset({"GET", "HEAD"})
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """How a request was answered; `stages` are those of a write, in seconds."""
+
+    status: int
+    seconds: float
+    stages: Mapping[str, float]
 
 
 class Observe:
@@ -30,7 +42,7 @@ class Observe:
             await self._app(scope, receive, send)
             return
         status = int(HTTPStatus.INTERNAL_SERVER_ERROR)
-        is_write = scope["method"] not in ("GET", "HEAD")
+        is_write = scope["method"] not in _READS
         started = time.perf_counter()
 
         async def noting(message: Message) -> None:
@@ -46,15 +58,20 @@ class Observe:
             with measuring() as clock:
                 await self._app(scope, receive, noting)
         finally:
-            seconds = time.perf_counter() - started
-            route = getattr(scope.get("route"), "path", "none")
-            self._metrics.answered(scope["method"], route, status, seconds)
-            told: dict[str, object] = {"status": status, "seconds": round(seconds, 4)}
-            if is_write and status < HTTPStatus.BAD_REQUEST:
-                self._metrics.took("write", clock.seconds)
-                told["stages_ms"] = _milliseconds(clock.seconds)
-            say = log.info if is_write and route not in _QUIET else log.debug
-            say("request", method=scope["method"], path=scope["path"], **told)
+            answered = _Answered(status, time.perf_counter() - started, clock.seconds if is_write else {})
+            # What was sent leaves when the loop comes round: telling of it must not hold it up.
+            asyncio.get_running_loop().call_soon(self._tell, scope, answered)
+
+    def _tell(self, scope: Scope, answered: _Answered) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        is_write = scope["method"] not in _READS
+        self._metrics.answered(scope["method"], route, answered.status, answered.seconds)
+        told: dict[str, object] = {"status": answered.status, "seconds": round(answered.seconds, 4)}
+        if is_write and answered.status < HTTPStatus.BAD_REQUEST:
+            self._metrics.took("write", answered.stages)
+            told["stages_ms"] = _milliseconds(answered.stages)
+        say = log.info if is_write and route not in _QUIET else log.debug
+        say("request", method=scope["method"], path=scope["path"], **told)
 
 
 def _server_timing(seconds: Mapping[str, float]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orchestrator.compile.host import CompileCache, compile_host
@@ -12,7 +15,11 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.proofs import Proofs
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
+from orchestrator.program.wire import written
 from orchestrator.store.records import PolicySnapshot
+
+_MANY_ROWS = 4096
+"""From so many rows on a change is written down, which is to compress it for the most part, while it is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,22 @@ class Compiler:
                 snapshot.policy, domain=domain, generation=snapshot.generation, lifted=snapshot.lifted, cache=cache
             )
             self._metrics.compiled(time.perf_counter() - started)
-            self._proofs.check(snapshot.policy, program, cache.change)
-            return Compiled(program, cache.change, cache.lifts)
+            with _writing(cache.change) as change:
+                self._proofs.check(snapshot.policy, program, cache.change)
+            return Compiled(program, change(), cache.lifts)
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain that is no more."""
         with self._lock:
             self._caches.pop(domain, None)
             self._proofs.forget(domain)
+
+
+@contextmanager
+def _writing(change: Delta | None) -> Iterator[Callable[[], Delta | None]]:
+    """Have a large change written down beside the block; what is given tells it afterwards."""
+    if change is None or len(change.removed) + len(change.added) < _MANY_ROWS:
+        yield lambda: change
+        return
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(written, change).result

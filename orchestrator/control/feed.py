@@ -122,8 +122,11 @@ class Feed:
                 if self._head is None or last < self._head:  # the first look, or the log is another one
                     self._tail.clear()
                     self._floor = self._head = last
-                while self._head < last and (page := unit.events.since(self._head, limit=TAIL).events):
-                    self._append(page)
+                while self._head < last and (page := unit.events.since(self._head, limit=TAIL)).events:
+                    if page.missed:  # those in between were forgotten before we read them
+                        self._tail.clear()
+                        self._floor = page.events[0].id - 1
+                    self._append(page.events)
             return self._head
 
     def _append(self, events: tuple[Event, ...]) -> None:

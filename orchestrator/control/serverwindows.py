@@ -56,6 +56,10 @@ class Windows:
                 self._due[server] = min(self._due[server], now)
         return self._due.get(server, NEVER) <= now
 
+    def is_idle(self, server: str) -> bool:
+        """Whether a server was read back to hold the last program that it was sent, and nothing is new for it."""
+        return server not in self._due and server not in self._under_way
+
     def forget(self, server: str) -> None:
         """A server is no more."""
         self._due.pop(server, None)

@@ -20,7 +20,7 @@ class Signal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._waiting: set[_Ear] = set()
 
     @property
     def waiting(self) -> int:
@@ -30,10 +30,10 @@ class Signal:
     def fire(self) -> None:
         """Wake all who wait. From any thread."""
         with self._lock:
-            waiting = tuple(self._waiting.items())
-        for event, loop in waiting:
+            waiting = tuple(self._waiting)
+        for ear in waiting:
             with suppress(RuntimeError):  # its loop has ended: nobody waits there any more
-                loop.call_soon_threadsafe(event.set)
+                ear.loop.call_soon_threadsafe(ear.hear)
 
     async def until(
         self, check: Callable[[], Awaitable[T | None]], wait_s: float, *, recheck_s: float | None = None
@@ -43,23 +43,55 @@ class Signal:
         `recheck_s`: check that often without a signal too, for what may happen in another process.
         """
         deadline = time.monotonic() + wait_s
-        with self._heard() as event:
+        with self._listening() as ear:
             while (found := await check()) is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return None
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), left if recheck_s is None else min(left, recheck_s))
-                event.clear()
+                await ear.wait(left if recheck_s is None else min(left, recheck_s))
             return found
 
     @contextmanager
-    def _heard(self) -> Iterator[asyncio.Event]:
-        event = asyncio.Event()
+    def _listening(self) -> Iterator[_Ear]:
+        ear = _Ear(asyncio.get_running_loop())
         with self._lock:
-            self._waiting[event] = asyncio.get_running_loop()
+            self._waiting.add(ear)
         try:
-            yield event
+            yield ear
         finally:
             with self._lock:
-                del self._waiting[event]
+                self._waiting.remove(ear)
+
+
+class _Ear:
+    """Of one who waits; all but its making happens on its loop.
+
+    An `asyncio.Event` and `wait_for` do the same by way of a task and several rounds of the loop, which take longer
+    than what a change has to wait for.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._heard = False
+        self._sleeping: asyncio.Future[None] | None = None
+
+    def hear(self) -> None:
+        """It has happened."""
+        self._heard = True
+        self._wake()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it happens, or has since the last time; for so long at most."""
+        if not self._heard:
+            self._sleeping = self.loop.create_future()
+            alarm = self.loop.call_later(seconds, self._wake)
+            try:
+                await self._sleeping
+            finally:
+                alarm.cancel()
+                self._sleeping = None
+        self._heard = False
+
+    def _wake(self) -> None:
+        if self._sleeping is not None and not self._sleeping.done():
+            self._sleeping.set_result(None)

@@ -42,7 +42,7 @@ twice a second at the latest."""
 
 _MOST_STEPS = 64
 _MOST_PAIRS = 4096
-_MOST_KNOWN = 64
+_MOST_KNOWN = 256
 """When more programs than so many may be held, the database is asked which are."""
 
 

@@ -189,8 +189,7 @@ class Controller:
         return self._fleet.is_busy()
 
     def _aim(self, goal: Goal) -> None:
-        self._keeper.jot(goal)
-        self._fleet.aim(goal)
+        self._fleet.aim(goal, partial(self._keeper.jot, goal))
         self._keeping.poke()
 
     def _read_hosts(self) -> None:

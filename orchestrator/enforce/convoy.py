@@ -25,10 +25,14 @@ class Member:
     hand_over: Callable[[Work], None]
 
 
-def advance(members: Iterable[Member], *, patience_s: float = PATIENCE_S) -> None:
-    """Carry everybody's work on until it is done or has been handed over."""
-    deadline = time.monotonic() + patience_s
+def advance(
+    members: Iterable[Member], meanwhile: Callable[[], None] = lambda: None, *, patience_s: float = PATIENCE_S
+) -> None:
+    """Carry everybody's work on until it is done or has been handed over. `meanwhile` is done while devices are at what
+    they were given first, and before anything else."""
     waits = [(member, waiting) for member in members if (waiting := next(member.work, None)) is not None]
+    meanwhile()
+    deadline = time.monotonic() + patience_s
     while waits:
         going_on = []
         for member, waiting in waits:

@@ -71,15 +71,18 @@ class Fleet:
 
     # -------------------------------------------------------------------------------------------- what is to be held
 
-    def aim(self, goal: Goal) -> None:
-        """Every switch is to hold this; those that it is a few rows away from do when this returns."""
+    def aim(self, goal: Goal, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Every switch is to hold this; those that it is a few rows away from do when this returns.
+
+        `meanwhile` is done before any of them commits, and before anything is reported.
+        """
         with self._lock:
             self._goal = goal
             members = tuple(self._members.values())
             strangers = self._channels.keys() - self._members.keys()
         with self._together():
             works = [(member.loop, work) for member in members if (work := member.loop.take(goal)) is not None]
-            convoy.advance(convoy.Member(work, loop.take_over) for loop, work in works)
+            convoy.advance((convoy.Member(work, loop.take_over) for loop, work in works), meanwhile)
         if strangers:
             self._on_stranger()
 

@@ -1,7 +1,7 @@
 """Keeps the newest program on an enforcement point's disk, as deltas where that is less.
 
-jot    before devices are changed and anybody is told: what is new goes behind what the file holds, so that being
-       killed at any moment loses nothing that was reported; costs as little as the change
+jot    before a small change is committed, and before anybody is told: what is new goes behind what the file holds, so
+       that being killed at any moment loses nothing that was reported; costs as little as the change
 keep   soon after, and now and then: what was jotted down is flushed to the disk, what was not is written whole
 """
 

@@ -167,10 +167,13 @@ class FlowTable:
         """The same rows with only those instruction lists that they use, in the order of first use."""
         if len(self.instruction_set) == min(len(self), 1):
             return self
-        rank: dict[int, int] = {}
-        indices = [rank.setdefault(each, len(rank)) for each in self.instructions.tolist()]
-        kept = tuple(self.instruction_set[index] for index in rank)
-        return replace(self, instructions=np.array(indices, np.uint32), instruction_set=kept)
+        first = np.full(len(self.instruction_set), len(self), np.intp)
+        first[self.instructions[::-1]] = np.arange(len(self) - 1, -1, -1)  # of several, the last one stays
+        used = np.argsort(first)[: np.count_nonzero(first < len(self))]
+        rank = np.zeros(len(first), np.uint32)
+        rank[used] = np.arange(len(used), dtype=np.uint32)
+        kept = tuple(self.instruction_set[index] for index in used.tolist())
+        return replace(self, instructions=rank[self.instructions], instruction_set=kept)
 
     def row(self, index: int) -> Flow:
         """One row as a value."""

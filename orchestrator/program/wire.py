@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,6 +97,13 @@ def encode_delta(delta: Delta) -> bytes:
     body.flows(delta.removed)
     body.flows(delta.added)
     return body.sealed(_DELTA)
+
+
+def written(delta: Delta) -> Delta:
+    """The same delta with its bytes at hand."""
+    ready = replace(delta)
+    object.__setattr__(ready, "wire", encode_delta(delta))
+    return ready
 
 
 def decode_delta(data: bytes) -> Delta:

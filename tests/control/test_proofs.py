@@ -15,13 +15,15 @@ from orchestrator.control import compiler as compiler_module
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
-from orchestrator.control.publisher import Publisher
+from orchestrator.control.publisher import Held, Publisher
 from orchestrator.errors import NotEquivalent
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Policy
+from orchestrator.program.delta import apply
 from orchestrator.program.program import Program
+from orchestrator.program.wire import decode_delta
 from orchestrator.store import Store, open_store
 
 
@@ -53,7 +55,12 @@ def one_row_short(
     return Program.of(domain, program.tier, generation, flows.take(stays), program.ports)
 
 
-def test_a_program_that_is_not_its_policy_is_not_published(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("many", [compiler_module._MANY_ROWS, 0])
+def test_a_program_that_is_not_its_policy_is_not_published(
+    store: Store, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    """Nor is one whose change was written down already, while it was proven."""
+    monkeypatch.setattr(compiler_module, "_MANY_ROWS", many)
     metrics, publisher = Metrics(), Publisher()
     control = Control(store, Compiler(metrics), publisher)
     control.start()
@@ -76,6 +83,9 @@ def test_a_program_that_is_not_its_policy_is_not_published(store: Store, monkeyp
         assert before is not None
         assert after is not None
         assert after.generation == before.generation + 1
+        answer = publisher._editions["pop"].ready(Held(before.digest, before.generation))
+        assert answer is not None
+        assert apply(before, decode_delta(answer.body)).digest == after.digest
     finally:
         publisher.close()
         control.stop()

@@ -27,6 +27,7 @@ from orchestrator.program.wire import (
     encode_program,
     framed,
     frames,
+    written,
 )
 
 NOTHING = FlowTable.of(())
@@ -78,6 +79,8 @@ def test_a_delta_is_passed_on_as_it_came_and_with_other_rows_as_it_is(old: Progr
     sent = encode_delta(between(old, new))
     came = decode_delta(sent)
     assert encode_delta(came) is sent
+    ready = written(between(old, new))
+    assert (encode_delta(ready) is ready.wire, ready.wire) == (True, sent)
     other = replace(came, removed=came.added, added=came.removed)
     back = decode_delta(encode_delta(other))
     assert same_columns(back.removed, came.added)
