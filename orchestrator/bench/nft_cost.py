@@ -88,7 +88,8 @@ def uncounted(script: str) -> str:
     return _COUNTING.sub("", script)
 
 
-def _policy(acl: Acl) -> Policy:
+def owning_all(acl: Acl) -> Policy:
+    """A policy of one list, whose tenant owns every address."""
     numbers: dict[str, int] = {rule.id: number for number, rule in enumerate(acl.rules, 1)}
     return Policy((Tenant(TenantId("lab"), 1, (EVERY_IPV4, EVERY_IPV6), acl, numbers),))
 
@@ -100,7 +101,7 @@ def _measure(results: Results, name: str, acl: Acl, rounds: int) -> Mapping[str,
     spent: dict[str, list[float]] = {way: [] for way in WAYS}
     with ExitStack() as stack:
         routers = {way: stack.enter_context(Router(f"aclbench-{place}-")) for place, way in enumerate(WAYS)}
-        _load(routers, _policy(acl))
+        _load(routers, owning_all(acl))
         for turn in range(rounds + 1):
             for way, router in routers.items():
                 found = router.cpu_ns(packets)

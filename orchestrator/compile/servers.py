@@ -83,9 +83,7 @@ class ServerCompiler:
         Raises what the compilers raise, with the place of the rule; then the one before is still the last.
         """
         lists = lists or self.tenants.lists(policy)
-        served: dict[str, Served] = {
-            tenant.id: lists.served[tenant.id] for tenant in policy.tenants if tenant.id in ask.share.served
-        }
+        served = _served(policy, ask, lists)
         frame = self._framed(policy, ask, lists.operator, list(served.values()))
         changes = [] if frame is self._frame else [difference(self._frame.rows, frame.rows)]
         for name in self._served.keys() | served.keys():
@@ -96,6 +94,15 @@ class ServerCompiler:
                 changes.append(after.since(before))
         removed, added = (FlowTable.joined([change[side] for change in changes]) for side in (0, 1))
         return self._settle(served, frame, removed, added, generation)
+
+    def is_the_last(self, policy: Policy, ask: Ask, lists: Lists) -> bool:
+        """Whether the program would have the rows of the last one: a look at what it would be made of. False where that
+        does not tell."""
+        served = _served(policy, ask, lists)
+        is_same = self._last is not None and served.keys() == self._served.keys()
+        if not is_same or any(each is not self._served[name] for name, each in served.items()):
+            return False
+        return _made_of(policy, ask, lists.operator, list(served.values())) == self._frame.made_of
 
     def _settle(
         self, served: dict[str, Served], frame: _Frame, removed: FlowTable, added: FlowTable, generation: int
@@ -112,16 +119,27 @@ class ServerCompiler:
 
     def _framed(self, policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Served]) -> _Frame:
         """The frame; that of the last time where it would be made of the same."""
-        share = ask.share
-        directory = _directory(policy, share)
-        owned = tuple((each.tenant.number, each.tenant.prefixes) for each in served)
-        classified = tuple(each for each in served if len(each.general))
-        made_of = (operator, owned, directory, share.misdirect, ask.peers, classified, policy.log_limit)
+        made_of = _made_of(policy, ask, operator, served)
         if made_of == self._frame.made_of:
             return self._frame
-        objects = frame_objects(operator, [each.rest for each in served], directory, share.misdirect, policy.log_limit)
+        share, rests = ask.share, [each.rest for each in served]
+        objects = frame_objects(operator, rests, _directory(policy, share), share.misdirect, policy.log_limit)
         rows = [object_rows(objects), FlowTable.of(row for peer in ask.peers for row in peer.rows())]
-        return _Frame(made_of, FlowTable.joined([*rows, *fitting(each.general for each in classified)]))
+        general = fitting(each.general for each in served if len(each.general))
+        return _Frame(made_of, FlowTable.joined([*rows, *general]))
+
+
+def _served(policy: Policy, ask: Ask, lists: Lists) -> dict[str, Served]:
+    """What a server has of each of its tenants."""
+    mine, known = ask.share.served, lists.served
+    return {tenant.id: known[tenant.id] for tenant in policy.tenants if tenant.id in mine}
+
+
+def _made_of(policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Served]) -> tuple[object, ...]:
+    """All that a frame follows from. What stayed is the same object, so comparing two of them costs next to nothing."""
+    roster = tuple((each.id, each.number, each.prefixes) for each in policy.tenants)
+    classified = tuple(each for each in served if len(each.general))
+    return operator, roster, ask, classified, policy.log_limit
 
 
 def _directory(policy: Policy, share: Share) -> Directory:

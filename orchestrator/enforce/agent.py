@@ -29,13 +29,13 @@ import structlog
 
 from orchestrator.client.firewalls import Load
 from orchestrator.client.records import Held
-from orchestrator.enforce import load
+from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
-from orchestrator.enforce.keeping import KEEP_AGAIN_S, Keeper
+from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
 from orchestrator.enforce.loop import Loop
 from orchestrator.enforce.report import Reporter, ReportSink
 from orchestrator.enforce.sightings import EVERY_S, Lookout, SightingSink
@@ -146,7 +146,7 @@ class Agent:
         self._loop = Loop(name, self._point, self._counts, timing=settings.timing)
         self._watch = Watch(_Programs(service), self._of, self._aim, known=kept, patience=settings.membership.patience)
         self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
-        self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S)
+        self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._lookout = Lookout(service, domain, credentials.enforcer)
         self._packets = PacketReports(partial(self._lookout.seen, name))
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
@@ -231,7 +231,9 @@ class Agent:
     def _aim(self, goal: Goal) -> None:
         self._trouble.pop("program", None)
         self._keeper.jot(goal)
-        self._loop.aim(goal)
+        work = self._loop.take(goal)
+        if work is not None:
+            convoy.advance((convoy.Member(work, self._loop.take_over),))
         self._keeping.poke()
 
     def _point(self, point: Point) -> None:
@@ -306,6 +308,7 @@ def run_agent(settings: AgentSettings) -> None:
     if admission is None:
         return
     agent = Agent(settings, state, admission.credentials, admission.service)
+    interpreter.prepare()
     agent.start()
     with kept_fresh(admission.renewal()):
         stopping.wait()

@@ -30,6 +30,17 @@ class Waiting(Protocol):
         ...
 
 
+class _Lasting:
+    """What comes takes long: whoever carries several devices on, or brings goals, hands it over."""
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """At once, for who would wait for ever."""
+        return timeout_s is None
+
+
+LASTING: Waiting = _Lasting()
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """What a device shows after a change, under the keys that the change touches."""

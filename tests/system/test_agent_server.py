@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,8 +16,11 @@ from system.test_agent import LESS, WHOLE, Vnf, eventually
 from orchestrator.compile.filterrows import Plane
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.nftables.pairs import HOSTS4, NAMES, PairTable
+from orchestrator.enforce.drivers.nftables.served import TWICE
+from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import LEFT, RIGHT, Router
+from orchestrator.lab.spec import format_mac
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Packet, Policy, Rule, RuleId, TenantId
 from orchestrator.policy.prefilter import Fate, Misdirect, Share, verdict
@@ -26,6 +31,8 @@ PAIR = Rule(
     destination=Addresses((Prefix.parse("198.51.100.78/32"),)),
 )  # fmt: skip
 PAIRED = Packet(Family.IPV4, Prefix.parse("192.0.2.99/32").network, Prefix.parse("198.51.100.78/32").network, UDP, 1, 2)
+OWN_MAC, THEIR_MAC = 0x02AC1F041111, 0x02AC1F042222
+MARKER = b"handed over by another server"
 BOTH = Share(frozenset({TenantId("shop"), TenantId("bank")}), {}, Misdirect.DROP)
 
 
@@ -60,7 +67,8 @@ class ServerVnf(Vnf):
 def _meeting() -> None:
     """An interface where servers would meet."""
     with IPRoute() as routes:
-        routes.link("add", ifname="rehome", kind="veth", peer={"ifname": "rehome-end"})
+        peer = {"ifname": "rehome-end", "address": format_mac(THEIR_MAC)}
+        routes.link("add", ifname="rehome", kind="veth", address=format_mac(OWN_MAC), peer=peer)
         for name in ("rehome", "rehome-end"):
             routes.link("set", index=routes.link_lookup(ifname=name)[0], state="up")
 
@@ -115,6 +123,30 @@ def test_the_life_of_a_firewall_server(vnf: ServerVnf) -> None:
     vnf.enforced(vnf.generation())
     only_shop = Share(frozenset({TenantId("shop")}), {TenantId("bank"): 2}, Misdirect.DROP)
     eventually(lambda: vnf.wrong(LESS, only_shop, packets) == [], vnf)
+
+    vnf.ask(lambda client: client.set_pop("p1", {"misdirect": "rehome"}))
+    vnf.enforced(vnf.generation())
+    eventually(lambda: _said_of_a_packet_that_came_back(vnf), vnf)
+
+
+def _said_of_a_packet_that_came_back(vnf: ServerVnf) -> bool:
+    """Have another server, which thinks that the bank is here, hand a packet over: it is dropped. Whether an event has
+    said so."""
+    theirs = Packet(
+        Family.IPV4, Prefix.parse("192.0.2.7/32").network, Prefix.parse("203.0.113.9/32").network, UDP, 1, 2
+    )
+
+    def hand_over() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as end:
+            end.bind(("rehome-end", 0))
+            end.send(frames.frame(theirs, src_mac=THEIR_MAC, dst_mac=OWN_MAC, payload=MARKER))
+
+    vnf.inside(hand_over)
+    right = vnf.router._sockets[RIGHT]
+    while select.select([right], [], [], 0.1)[0]:
+        assert MARKER not in right.recv(2048)
+    found = vnf.ask(lambda client: client.events(limit=1000).items)
+    return any(each.kind == "firewall.trouble" and each.detail["trouble"] == TWICE for each in found)
 
 
 def test_a_classifier_in_front_decides_as_the_tables_do(vnf: ServerVnf) -> None:

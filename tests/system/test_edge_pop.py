@@ -5,7 +5,7 @@ The lab's default point of presence with an edge switch and two firewall servers
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -17,15 +17,16 @@ from orchestrator.lab import pop, scenes
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
-from orchestrator.lab.service import EDGE_CONTROLLER, POP, ControlPlane
+from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
 from orchestrator.lab.ways import STRAYS, settled, strays
 from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Packet, Policy, TcpFlag
+from orchestrator.policy.model import Acl, Action, Packet, Policy, PortRange, Rule, RuleId, TcpFlag
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import TCP, UDP
 
 PATIENCE_S = 60.0
+FS1_AGENT = "agent-fs1"
 TCP_PORTS, UDP_PORTS = (22, 25, 80, 443, 5432, 8443), (53, 9999)
 
 
@@ -33,6 +34,7 @@ class Site(NamedTuple):
     lab: Lab
     plane: ControlPlane
     policy: Policy
+    acls: Mapping[str, Acl]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def site(layout: Layout) -> Iterator[Site]:
     with pop.temporary(layout, scene.spec) as lab:
         plane = ControlPlane(lab)
         plane.start(scene.acls)
-        yield Site(lab, plane, policy_of(scene.spec, scene.acls))
+        yield Site(lab, plane, policy_of(scene.spec, scene.acls), scene.acls)
 
 
 def from_outside(site: Site) -> list[tuple[str, str, Packet]]:
@@ -73,6 +75,16 @@ def check(site: Site) -> int:
         permitted += expected
         assert landing.nodes == ((receiver,) if expected else ()), packet
     return permitted
+
+
+def nothing_leaks(site: Site, *policies: Policy) -> None:
+    """Send all of them while something changes: what arrives, one of the policies permits."""
+    tried = from_outside(site)
+    with Wire(site.lab) as wire:
+        landed = wire.fire([shot(site.lab, sender, packet) for sender, _, packet in tried])
+    for (_, receiver, packet), landing in zip(tried, landed, strict=True):
+        permitted = any(decide(policy, packet).permitted for policy in policies)
+        assert set(landing.nodes) <= ({receiver} if permitted else set()), packet
 
 
 def counted(site: Site) -> Json:
@@ -113,7 +125,10 @@ def test_heavy_hitters_go_past_the_servers_and_nothing_else_does(site: Site) -> 
 
 def test_a_lost_servers_tenants_are_served_by_the_other(site: Site) -> None:
     with site.plane.client() as client:
+        site.lab.kill(FS1_AGENT)
         generation = client.set_pop_server(POP, "fs1", "lost")
+        nothing_leaks(site, site.policy)  # on the way
+        assert FS1_AGENT in site.plane.supervise()
         site.plane.wait_enforced(client, generation, PATIENCE_S)
         assert set(client.pop(POP)["places"].values()) == {"fs2"}
     assert check(site) > 0
@@ -130,3 +145,20 @@ def test_the_edge_goes_on_while_its_controller_is_dead_and_follows_when_it_is_ba
         site.plane.wait_enforced(client, generation, PATIENCE_S)
         assert client.pop(POP)["lines"]["ipv4"]["stale"] == 0
     assert check(site) > 0
+
+
+def test_a_manager_killed_in_a_window_loses_no_change_and_lets_nothing_pass(site: Site) -> None:
+    """The second change waits in windows of servers when the service is killed; its successor ends where it should."""
+    rule = Rule(RuleId("mail"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(25, 25),))
+    shop = replace(site.acls["shop"], rules=(rule, *site.acls["shop"].rules))
+    new = policy_of(site.lab.spec, {**site.acls, "shop": shop})
+    with site.plane.client() as client:
+        site.plane.wait_enforced(client, client.set_pop(POP, {"window_ms": 60_000.0}), PATIENCE_S)
+        client.put_acl("shop", Acl(()))
+        generation = client.put_acl("shop", shop).generation
+    site.lab.kill(SERVICE)
+    nothing_leaks(site, site.policy, new)
+    assert SERVICE in site.plane.supervise()
+    with site.plane.client() as client:
+        site.plane.wait_enforced(client, generation, PATIENCE_S)
+    assert check(site._replace(policy=new)) > 0

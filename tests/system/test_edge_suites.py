@@ -72,6 +72,7 @@ def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
         held=50,
         burst=40,
         tenants=8,
+        sixes=(100, 1_000),
     )
     results = firewall_server.measured(sizes, quiet, layout)
     assert {
@@ -81,6 +82,7 @@ def test_a_firewall_server_is_measured_beside_a_tunnel(layout: Layout) -> None:
         "interval_set_add_one_ms_100",
         "add_one_rest_ms",
         "burst_s",
+        "ipv6_lookup_cpu_1000_vs_100",
     } <= results.figures.keys()
     assert median(results, "hash_set_of_2000_mbit_s") > 0
     assert ("cpu_per_byte_vs_ipsec" in results.figures) is CHARON.exists()

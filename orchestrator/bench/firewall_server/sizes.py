@@ -16,7 +16,7 @@ class Sizes:
     `singles` and `batch` are pairs added one by one and at once; `typed` is how often the command line tool adds one;
     `spread` is to how many pairs packets go where they are to miss the processor's caches; `general` are rules that are
     no pairs, measured in as many rounds. Over REST, `changes` pairs are added to a list that has `held`, and `burst`
-    updates come from as many `tenants`.
+    updates come from as many `tenants`. `sixes` are numbers of pairs of IPv6.
     """
 
     counts: tuple[int, ...]
@@ -34,6 +34,7 @@ class Sizes:
     held: int
     burst: int
     tenants: int
+    sixes: tuple[int, ...] = (1_000, 1_000_000)
 
     @classmethod
     def quick(cls) -> Self:

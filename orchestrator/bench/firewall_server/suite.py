@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from orchestrator.bench.firewall_server import general, growth, lookup, streams, updates
+from orchestrator.bench.firewall_server import general, growth, lookup, sixes, streams, updates
 from orchestrator.bench.firewall_server.growth import Growth
 from orchestrator.bench.firewall_server.lookup import NO_SET
 from orchestrator.bench.firewall_server.outcome import conclude_growth, conclude_lookups, conclude_streams
@@ -30,6 +30,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     steps = Steps(progress, _steps(sizes))
     with site(layout) as place:
         _sets(results, sizes, steps, place)
+        sixes.record(results, sixes.measured(place, sizes, steps.next), sizes)
         conclude_streams(results, streams.measured(place, sizes, steps.next), sizes.counts)
         _general(results, sizes, steps, place)
         updates.record(results, updates.measured(place, sizes, steps.next), sizes)
@@ -39,7 +40,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
 
 def _steps(sizes: Sizes) -> int:
     sets = sizes.loads * len(sizes.counts) + len(sizes.intervals) + sizes.lookups + 1
-    return sets + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
+    return sets + sixes.steps(sizes) + streams.steps(sizes) + general.steps(sizes.rounds) + updates.STEPS
 
 
 def _general(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.filterrows import Filter, filter_row
-from orchestrator.enforce.changing import Changing, wholly
+from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, FlowTable
@@ -114,10 +114,9 @@ class FilterDriver:
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """Apply a change and read it back; the counters are read right before, for some of them begin anew."""
+        yield LASTING
         last = self.hits()
-        changed = wholly(self, delta, stamp)
-        yield from ()
-        return replace(changed, last=last)
+        return replace(wholly(self, delta, stamp), last=last)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:  # noqa: ARG002
         """None: counters are not those of rows, of which one may hold many."""

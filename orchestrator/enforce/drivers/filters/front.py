@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import structlog
 
-from orchestrator.enforce.changing import Changing, wholly
+from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.standing import Device
 from orchestrator.errors import AclflowError
@@ -101,10 +101,9 @@ class Fronted:
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, read back; the counters are read right before."""
+        yield LASTING
         last = self.hits()
-        changed = wholly(self, delta, stamp)
-        yield from ()
-        return replace(changed, last=last)
+        return replace(wholly(self, delta, stamp), last=last)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
         """As the filter says."""

@@ -21,7 +21,7 @@ import numpy as np
 from orchestrator.compile.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
 from orchestrator.compile.nftables.served import AGAIN_WORDS
 from orchestrator.compile.servers import PEERS
-from orchestrator.enforce.changing import Changed, Changing, wholly
+from orchestrator.enforce.changing import LASTING, Changed, Changing, wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run
 from orchestrator.enforce.drivers.filters.driver import FilterDriver
@@ -112,8 +112,8 @@ class ServedDriver:
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, and read back: where only pairs change, by asking for those alone."""
         added, removed = delta.added.rows(), delta.removed.rows()
-        yield from ()
         if self._tables is None or not self._pairs.is_known or not _only_pairs((*added, *removed)):
+            yield LASTING
             last = self.hits()
             return replace(wholly(self, delta, stamp), last=last)
         self._pairs.change(_pairs_in(delta.added), _pairs_in(delta.removed), _label(stamp, self._tables))

@@ -1,0 +1,100 @@
+"""Recursive flow classification: the classes of axes are combined in tables, two at a time, until there is a row. Pure.
+
+    source ─┐
+            ├─▶ address pair ──────────────┐
+    destination                            ├─▶ row
+    source port ─┐                         │
+                 ├─▶ port pair ─┐          │
+    destination port            ├─▶ upper ─┘
+    protocol, flags ────────────┘
+
+A cell of a table is the class of a pair: pairs that the same rows reach into are one. Tables are what it costs: the
+first has as many cells as there are classes of both axes (Gupta and McKeown, SIGCOMM 1999). Axes and their classes are
+those of bit vectors (`compile/bitvectors.py`), so both begin with the same five searches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.bitvectors import U64, Vectors
+from orchestrator.errors import TooLarge
+
+U32 = npt.NDArray[np.uint32]
+
+_WEIGHT_BITS = 38
+"""Sums of weights of 16,384 rows are whole numbers of at most 52 bits, which floats hold exactly."""
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A table: the class of each pair, and each class's vector of rows."""
+
+    cells: U32
+    vectors: U64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recursive:
+    """The four tables in the order address pair, port pair, upper, row."""
+
+    tables: tuple[U32, ...]
+
+    @property
+    def octets(self) -> int:
+        """What they take."""
+        return sum(table.nbytes for table in self.tables)
+
+
+def recursive(vectors: Vectors, rows: int, most_cells: int) -> Recursive:
+    """All tables for so many rows. Raises TooLarge where one of them would have more cells than `most_cells`."""
+    source, destination, source_port, port, protocol = (each.vectors for each in vectors.axes)
+    _check("first", source, destination, most_cells)
+    ports = _paired(source_port, port, rows)
+    upper = _paired(ports.vectors, protocol, rows)
+    pair = _paired(source, destination, rows)
+    _check("last", pair.vectors, upper.vectors, most_cells)
+    return Recursive((pair.cells, ports.cells, upper.cells, _rows(pair.vectors, upper.vectors, rows)))
+
+
+def _check(which: str, left: U64, right: U64, most_cells: int) -> None:
+    cells = len(left) * len(right)
+    if cells > most_cells:
+        raise TooLarge(f"the {which} table would have {cells:,} cells ({len(left):,} x {len(right):,} classes)")
+
+
+def _paired(left: U64, right: U64, rows: int) -> Node:
+    """The table of two sets of vectors. Sets of rows are told apart by the sum of their rows' random weights."""
+    weights = np.random.default_rng(1).integers(1, 1 << _WEIGHT_BITS, (2, rows)).astype(np.float64)
+    ones, others = _bits(left, rows), _bits(right, rows).T
+    sums = [(ones * weight) @ others for weight in weights]
+    both = np.stack([each.ravel() for each in sums], axis=1).astype(np.uint64)
+    whole = np.ascontiguousarray(both).view("V16").ravel()
+    _, first, classes = np.unique(whole, return_index=True, return_inverse=True)
+    at, beside = np.divmod(first, len(right))
+    return Node(classes.astype(np.uint32).reshape(len(left), len(right)), left[at] & right[beside])
+
+
+def _bits(vectors: U64, rows: int) -> npt.NDArray[np.float64]:
+    octets = vectors.astype("<u8").view(np.uint8)
+    return np.unpackbits(octets, axis=1, count=rows, bitorder="little").astype(np.float64)
+
+
+def _rows(left: U64, right: U64, rows: int) -> U32:
+    """For each pair the lowest row that both have; as many as there are bits where there is none."""
+    found = np.empty((len(left), len(right)), np.uint32)
+    none, words = left.shape[1] * 64, -(-rows // 64)
+    left, right = np.ascontiguousarray(left[:, :words]), right[:, :words]
+    for first in range(0, len(left), _CHUNK):
+        part = left[first : first + _CHUNK]
+        for place, other in enumerate(right):
+            common = part & other
+            word = (common != 0).argmax(axis=1)
+            value = common[np.arange(len(part)), word]
+            lowest = np.bitwise_count((value & (~value + np.uint64(1))) - np.uint64(1))
+            found[first : first + len(part), place] = np.where(value == 0, none, word * 64 + lowest)
+    return found
