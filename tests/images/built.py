@@ -16,6 +16,13 @@ KEPT = Path("/var/tmp/aclflow-images")
 FIRST_PARTITION = 2048 * 512
 
 
+def to_look_at() -> tuple[str, ...]:
+    """The images in ACLFLOW_IMAGES, else one of each kind; what has both elements has nothing that these have not."""
+    if given := os.environ.get("ACLFLOW_IMAGES"):
+        return tuple(sorted(path.stem for path in Path(given).glob("*.qcow2")))
+    return ("acl-switch", "firewall-vnf")
+
+
 @functools.cache
 def folder_of(name: str) -> Path:
     """The folder in which the image NAME and its lists are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,17 +28,40 @@ ACCELERATOR = os.environ.get("ACLFLOW_QEMU_ACCELERATOR", "tcg,thread=multi")
 """Software emulation works wherever QEMU does; `kvm` is faster where that works."""
 
 
-def user_data(template: str, said: Mapping[str, str]) -> str:
-    """What a Heat template gives its server, with `said` in place of what Heat would look up, by parameter or port."""
+def user_data(template: str, said: Mapping[str, str], resource: str = "server") -> str:
+    """What a Heat template gives a server, with `said` in place of what Heat would look up, by parameter or port."""
     body = yaml.safe_load((HEAT / template).read_text(encoding="utf-8"))
-    replacing = body["resources"]["server"]["properties"]["user_data"]["str_replace"]
-    _, files = replacing["template"]["list_join"]
-    text = "".join((HEAT / each["get_file"]).read_text(encoding="utf-8") for each in files)
+    replacing = body["resources"][resource]["properties"]["user_data"]["str_replace"]
+    text = _value(replacing["template"], said)
     for sign, looked_up in replacing["params"].items():
-        [argument] = looked_up.values()
-        text = text.replace(sign, said[argument if isinstance(argument, str) else argument[0]])
-    assert "@" not in text.replace("@" + HERE, ""), text
+        text = text.replace(sign, _value(looked_up, said))
+    assert re.search(r"@\w+@", text) is None, text
     return text
+
+
+def _value(expression: Any, said: Mapping[str, str]) -> str:
+    """What Heat makes of an expression of a template."""
+    if isinstance(expression, str):
+        return expression
+    [(function, argument)] = expression.items()
+    match function:
+        case "get_param":
+            return said[argument]
+        case "get_attr":
+            return said[argument[0]]
+        case "get_file":
+            return (HEAT / argument).read_text(encoding="utf-8")
+        case "list_join":
+            separator, parts = argument
+            return str(separator).join(_value(each, said) for each in parts)
+    raise AssertionError(expression)
+
+
+def together(*texts: str) -> str:
+    """Several machines' user data for one machine: all their files, then all their commands."""
+    documents = [yaml.safe_load(text) for text in texts]
+    merged = {key: [each for document in documents for each in document[key]] for key in ("write_files", "runcmd")}
+    return "#cloud-config\n" + yaml.safe_dump(merged, sort_keys=False)
 
 
 def config_drive(folder: Path, *, instance: str, name: str, user: str, key: str) -> Path:
@@ -85,7 +109,7 @@ class Guest:
         """What it wrote to its serial line."""
         return (self.folder / "console.log").read_text(errors="replace")
 
-    def until(self, done: Callable[[], bool], what: str, patience_s: float = 1500.0) -> None:
+    def until(self, done: Callable[[], bool], what: str, patience_s: float = 3000.0) -> None:
         """Wait for something, as long as the machine runs."""
         until = time.monotonic() + patience_s
         while not done():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from deployment.image import ROOT
-from imagebuilder import contents, disk, tree, wheels
+from imagebuilder import contents, disk, mirrors, tree, wheels
 from imagebuilder.__main__ import main
 from imagebuilder.recipes import ELEMENTS, FOLDER, Fault, recipes
 
@@ -50,6 +50,14 @@ def test_no_image_asks_for_what_it_must_not_have() -> None:
     for recipe in recipes():
         asked = contents.Contents(dict.fromkeys(packages(recipe.name), "1"), {}, [_entry("etc/machine-id")])
         assert contents.faults(asked) == []
+
+
+def test_elements_ask_for_those_that_do_what_they_bring() -> None:
+    for element in OURS:
+        deps = (ELEMENTS / element / "element-deps").read_text().split()
+        brought = {path.name for path in (ELEMENTS / element).iterdir()}
+        assert ("static" in brought) <= ("install-static" in deps), element
+        assert ("package-installs.yaml" in brought) <= ("package-installs" in deps), element
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda path: f"{path.parts[-3]}-{path.name}")
@@ -136,9 +144,10 @@ def _root(folder: Path, order: list[str]) -> Path:
     return folder
 
 
-def test_a_root_is_the_same_whoever_wrote_it_when(tmp_path: Path) -> None:
+def test_a_root_is_the_same_whoever_wrote_it_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("imagebuilder.recipes._LEAST_MIB", 0)
     found, disks = [], []
-    [recipe] = recipes(["firewall-vnf"])
+    recipe = replace(recipes(["firewall-vnf"])[0], disk_mib=16)
     for turn, order in enumerate((["machine-id", "b", "a"], ["a", "machine-id", "b"])):
         archive = tmp_path / f"{turn}.tar"
         with tarfile.open(archive, "w") as packed:
@@ -149,7 +158,7 @@ def test_a_root_is_the_same_whoever_wrote_it_when(tmp_path: Path) -> None:
         found.append(contents.read(root))
         if Path("/usr/lib/grub/i386-pc/boot.img").exists():
             made = disk.make(recipe, root, tmp_path, EPOCH)
-            disks.append(hashlib.sha256(made.read_bytes()).hexdigest())
+            disks.append(made.read_bytes())
     assert found[0] == found[1]
     assert dict(found[0].packages) == {"nftables": "1.0.6-2"}
     assert dict(found[0].python) == {"aclflow": "0.1.0"}
@@ -186,6 +195,47 @@ def test_a_recipe_that_cannot_be_meant_is_refused(tmp_path: Path, said: str, rea
     path.write_text(said)
     with pytest.raises(Fault, match=reason):
         recipes(path=path)
+
+
+APT = """
+bookworm http://mirror.example/debian/
+bookworm-updates http://mirror.example/debian/
+bookworm-security http://mirror.example/debian-security/
+bookworm http://other.example/debian/
+nodistro https://deb.example/node_20.x/
+"""
+
+
+@pytest.mark.parametrize(
+    ("targets", "debian", "security"),
+    [
+        (APT.strip(), "http://mirror.example/debian", "http://mirror.example/debian-security"),
+        (APT.strip().replace("http:", "https:"), mirrors.Mirrors().debian, mirrors.Mirrors().security),
+        ("bookworm file:/srv/debian/\nbookworm http://mirror.example/debian", "http://mirror.example/debian", None),
+        ("trixie http://mirror.example/debian/", None, None),
+        ("", None, None),
+    ],
+)
+def test_packages_come_from_where_this_machine_has_its_own(
+    targets: str, debian: str | None, security: str | None
+) -> None:
+    """A root that is being made believes no authority yet, so HTTPS is left alone; another release's is of no use."""
+    found, usual = mirrors.read(targets), mirrors.Mirrors()
+    assert (found.debian, found.security) == (debian or usual.debian, security or usual.security)
+
+
+def test_a_mirror_that_is_named_is_taken_and_the_other_is_this_machines(tmp_path: Path) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(
+        "#!/bin/sh\necho bookworm http://here.example/debian/\necho bookworm-security http://here.example/fixes/\n"
+    )
+    apt.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        assert mirrors.mirrors() == mirrors.Mirrors("http://here.example/debian", "http://here.example/fixes")
+        assert mirrors.mirrors("http://day.example") == mirrors.Mirrors(
+            "http://day.example", "http://here.example/fixes"
+        )
 
 
 def test_wrong_calls_are_told_what_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from imagebuilder import contents, disk, root, tree, wheels
+from imagebuilder.mirrors import mirrors
 from imagebuilder.recipes import FOLDER, Fault, Recipe, recipes
 from imagebuilder.root import Ground
 
@@ -44,8 +45,10 @@ def _asked(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=_OUT / "images", help="where they are put")
     parser.add_argument("--work", type=Path, default=_WORK, help="caches, logs; 6 GB")
     parser.add_argument("--epoch", type=int, help="the time that stands in for now; by default the last commit's")
-    parser.add_argument("--mirror", help="of Debian; one of a given day for the same packages again")
-    parser.add_argument("--security-mirror", help="of Debian's security fixes")
+    parser.add_argument(
+        "--mirror", help="of Debian; by default this machine's; one of a given day gives the same packages again"
+    )
+    parser.add_argument("--security-mirror", help="of Debian's security fixes; by default this machine's")
     parser.add_argument("--twice", action="store_true", help="build each a second time and compare")
     return parser.parse_args(words)
 
@@ -58,14 +61,17 @@ def _build_all(wanted: Sequence[Recipe], asked: argparse.Namespace) -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.work) as folder:
-        ground = Ground(wheel, Path(folder, "wheels"), asked.work, epoch, asked.mirror, asked.security_mirror)
+        sources = mirrors(asked.mirror, asked.security_mirror)
+        ground = Ground(wheel, Path(folder, "wheels"), asked.work, epoch, sources)
+        _tell(f"packages come from {sources.debian} and {sources.security}")
         _tell("gathering wheels")
         wheels.gather(wheel.resolve(), ground.wheels)
         for recipe in wanted:
             first = _build(recipe, ground, asked.out)
             if asked.twice:
                 _same(first, _build(recipe, ground, Path(folder, "again")))
-    _checksums(asked.out)
+            _checksums(asked.out)
+    _tell(f"checksums in {asked.out / 'SHA256SUMS'}")
 
 
 def _build(recipe: Recipe, ground: Ground, out: Path) -> Sequence[Path]:
@@ -125,7 +131,6 @@ def _checksums(out: Path) -> None:
         if path.suffix in {".qcow2", ".json", ".gz"}
     ]
     (out / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
-    _tell(f"checksums in {out / 'SHA256SUMS'}")
 
 
 def _epoch(given: int | None) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.mirrors import Mirrors
 from imagebuilder.recipes import ELEMENTS, Recipe
 from imagebuilder.tools import follow
 from imagebuilder.wheels import version_of
@@ -34,8 +35,7 @@ class Ground:
     """A folder for caches and whatever comes on the way."""
     epoch: int
     """The time that stands in for now, in seconds since 1970."""
-    mirror: str | None = None
-    security_mirror: str | None = None
+    mirrors: Mirrors
     tool: Path = Path(sys.prefix).with_name(".venv-images") / "bin"
     """Where disk-image-create is."""
 
@@ -51,16 +51,14 @@ def build(recipe: Recipe, ground: Ground, told: Callable[[str], None]) -> Path:
         "ACLFLOW_WHEELS": str(ground.wheels),
         "ACLFLOW_VERSION": version_of(ground.wheel),
         "ACLFLOW_ROOT_UUID": str(recipe.root_uuid),
+        "DIB_DISTRIBUTION_MIRROR": ground.mirrors.debian,
+        "DIB_DEBIAN_SECURITY_MIRROR": ground.mirrors.security,
         "DIB_IMAGE_CACHE": str(ground.work / "cache"),
         "DIB_LOCKFILES": str(ground.work / "locks"),
         "DIB_NO_TMPFS": "1",
         "DIB_NO_TIMESTAMP": "1",
         "TMPDIR": str(work),
     }
-    if ground.mirror is not None:
-        settings["DIB_DISTRIBUTION_MIRROR"] = ground.mirror
-    if ground.security_mirror is not None:
-        settings["DIB_DEBIAN_SECURITY_MIRROR"] = ground.security_mirror
     command: tuple[str | Path, ...] = (
         ground.tool / "disk-image-create",
         "-n",

@@ -1,0 +1,129 @@
+"""Real images boot, told by nothing but what Heat gives them: a firewall until its agent has enrolled and enforces, a
+switch until its controller has, and both until they were read back to hold the domain's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deployment.image import run
+from images.built import folder_of
+from images.guest import HERE, MACS, Guest, booted, config_drive, together, user_data
+from served import Served, served
+
+from orchestrator.client import Host
+from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
+from orchestrator.hosts.switch import datapath_of
+from orchestrator.lab.ports import free_port
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+INSTANCE, NAME = "9a2c1f6e-6d0c-4a57-9b64-0d5b9b1c4f11", "pop1-0"
+
+
+class Sky:
+    """A cloud that has the machine in the group `fleet`."""
+
+    kind = "test"
+    pace = Pace()
+
+    def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
+        there = Vnf("fleet", NAME, VnfState.RUNNING, instance_id=INSTANCE, addresses=("127.0.0.1",))
+        return (there,) if fleet in (None, there.fleet) else ()
+
+    def create(self, orders: Sequence[VnfOrder]) -> None:
+        raise NotImplementedError
+
+    def delete(self, fleet: str, names: Sequence[str]) -> None:
+        """Nobody is deleted."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A service that speaks TLS, and that machines under QEMU reach."""
+    monkeypatch.setattr("orchestrator.bootstrap.open_cloud", lambda _: Sky())
+    state = tmp_path / "service"
+    state.mkdir()
+    with served(state, tls=True, tls_names=HERE, cloud=tmp_path / "cloud.yaml") as found:
+        yield found
+
+
+def url(here: Served) -> str:
+    """The service, as the guest calls it."""
+    return here.url.replace("127.0.0.1", HERE)
+
+
+@contextmanager
+def machine(image: str, user: str, folder: Path) -> Iterator[Guest]:
+    """A machine from an image, with the drive that a cloud attaches."""
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+    key = (folder / "key.pub").read_text().strip()
+    drive = config_drive(folder, instance=INSTANCE, name=NAME, user=user, key=key)
+    disk = folder_of(image) / f"{image}.qcow2"
+    with booted(disk, drive, folder, ssh_port=free_port(), key=folder / "key") as guest:
+        yield guest
+
+
+def check_nothing_failed_and_nobody_logs_in_by_a_password(guest: Guest) -> None:
+    refused = guest.ssh("true", options=("-o", "PubkeyAuthentication=no", "-o", "PreferredAuthentications=password"))
+    assert "Permission denied (publickey)" in refused.stderr
+    assert guest.ssh("systemctl", "--failed", "--no-legend", "--plain").stdout.strip() == ""
+
+
+def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> None:
+    with here.client() as admin:
+        admin.create_domain("pop1")
+        wanted = admin.add_firewall("pop1", NAME, "nftables")
+        said = {
+            "enrol_token": admin.invite_group("pop1", "fleet", kind="nftables").token,
+            "service_url": url(here),
+            "plane": "nftables",
+            "report_every": "1",
+            "left_port": MACS["left"],
+            "right_port": MACS["right"],
+        }
+        with machine("firewall-vnf", user_data("firewall-vnf.yaml", said), tmp_path) as guest:
+            guest.until(lambda: any(each.name == NAME for each in admin.enforcers("pop1")), "that its agent enrols")
+            guest.until(lambda: admin.wait_enforced("pop1", wanted).done, "that it was read back")
+            assert guest.ssh("sudo", "nft", "list", "tables").stdout.count("aclflow") >= 1
+            assert guest.ssh("cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "1"
+            assert {"left", "right"} <= set(guest.ssh("ls", "/sys/class/net").stdout.split())
+            check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
+
+
+def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_path: Path) -> None:
+    """Both on one machine, for which the template has two."""
+    with here.client() as admin:
+        admin.create_domain("pop1")
+        wanted = admin.add_host("pop1", Host("acl-0", datapath_of("pop1", "acl-0"), "uplink"))
+        said = {
+            "domain": "pop1",
+            "index": "0",
+            "controller_address": "127.0.0.1",
+            "uplink_port": MACS["left"],
+            "tenant_port": MACS["right"],
+        }
+        invited = {"controller_token": admin.invite_enforcer("pop1"), "service_url": url(here)}
+        switch = user_data("acl-switch.yaml", said)
+        controller = user_data("security-domain.yaml", invited, resource="controller")
+        with machine("acl-switch", together(switch, controller), tmp_path) as guest:
+            guest.until(lambda: bool(admin.enforcers("pop1")), "that its controller enrols")
+            guest.until(lambda: admin.wait_enforced("pop1", wanted).done, "that it was read back")
+            assert guest.ssh("sudo", "ovs-vsctl", "get-fail-mode", "br-aclflow").stdout.strip() == "secure"
+            assert set(guest.ssh("sudo", "ovs-vsctl", "list-ports", "br-aclflow").stdout.split()) == {
+                "uplink",
+                "tenants",
+            }
+            idle = guest.ssh("sudo", "ovs-vsctl", "get", "Open_vSwitch", ".", "other_config:max-idle").stdout
+            assert idle.strip().strip('"') == "60000"
+            flows = guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
+            assert flows.count("cookie=") > 5
+            again = guest.ssh("sudo", "aclflow", "host", "configure", "pop1", "acl-0", "--uplink", "uplink",
+                              "--controller", "tcp:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
+            assert '"changed": false' in again
+            check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
