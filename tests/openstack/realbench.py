@@ -19,10 +19,12 @@ from orchestrator.cloud.heat.openstack import OpenStackClient
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.errors import TryAgain
 
-QUIET = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
+_QUIET = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning", "ignore::DeprecationWarning")
 """openstacksdk warns of its own ways."""
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 """A loaded machine takes long; a change takes ten seconds on one at rest."""
+REAL = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(6 * PATIENCE_S), _QUIET]
+"""What every test over a real OpenStack is marked with: it waits for several things, the first also for the set-up."""
 _UNDER_WAY = {VnfState.COMING, VnfState.LEAVING}
 
 

@@ -15,7 +15,7 @@ import pytest
 from allinone.stack import AllInOne
 from cloud.contract_heat import URL
 from fleet_world import SETTINGS, START, Agent, World, fresh
-from realbench import QUIET, RealBench, settings_for, until
+from realbench import REAL, RealBench, settings_for, until
 
 from orchestrator.cloud.base import VnfOrder, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
@@ -24,7 +24,7 @@ from orchestrator.control.vouching import vouched
 from orchestrator.scaling.lifecycle import Patience
 from orchestrator.store.unit import Unit
 
-pytestmark = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(900), QUIET]
+pytestmark = REAL
 
 DOMAIN = "pop"
 LIMITS = AlarmLimits(fewest=1, most=2, cooldown_s=0, notice_s=15, alarms=False)

@@ -8,11 +8,11 @@ import httpx
 import pytest
 from allinone.stack import AllInOne
 from cloud.contract_alarms import AlarmContract
-from realbench import QUIET, RealBench, settings_for, until
+from realbench import REAL, RealBench, settings_for, until
 
 from orchestrator.cloud.heat.alarms import AlarmGroups
 
-pytestmark = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(900), QUIET]
+pytestmark = REAL
 
 
 class AlarmBench(RealBench):

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from allinone.stack import AllInOne
 from cloud.contract_heat import FLEET, NUMBERS, HeatContract, named, order, states
-from realbench import QUIET, RealBench, settings_for, until
+from realbench import REAL, RealBench, settings_for, until
 
 from orchestrator.cloud.base import VnfState
 from orchestrator.errors import Refused, Unauthenticated, Unreachable
@@ -18,7 +18,7 @@ from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.decide import Fleet, History, Limits, Load, decide
 from orchestrator.scaling.forecast import Sample
 
-pytestmark = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(900), QUIET]
+pytestmark = REAL
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import yaml
 from allinone.contents import FLAVOR, IMAGE, PROJECT
 from allinone.stack import AllInOne
 from command_line import Ended, aclflow
-from realbench import QUIET, RealBench, settings_for, until
+from realbench import REAL, RealBench, settings_for, until
 from served import Served, served
 
 from orchestrator.client.records import Host
 from orchestrator.policy.addresses import Prefix
 
-pytestmark = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(900), QUIET]
+pytestmark = REAL
 
 LEFT = Prefix.parse("10.92.0.0/24")
 

@@ -10,11 +10,11 @@ from allinone.stack import AllInOne
 from command_line import aclflow
 from heatclient import client as heat_client
 from heatclient.common import template_utils
-from realbench import QUIET, RealBench, settings_for, until
+from realbench import REAL, RealBench, settings_for, until
 
 from orchestrator.errors import Refused
 
-pytestmark = [pytest.mark.system, pytest.mark.openstack, pytest.mark.timeout(900), QUIET]
+pytestmark = REAL
 
 FOLDER = Path(__file__).resolve().parents[2] / "heat-templates"
 TEMPLATES = sorted(path.name for path in FOLDER.glob("*.yaml") if "environment" not in path.name)

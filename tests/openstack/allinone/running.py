@@ -13,7 +13,7 @@ from pathlib import Path
 
 from allinone.place import ADDRESS, Place
 
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 """A loaded machine takes long to start a service; a sound one answers in seconds."""
 
 
