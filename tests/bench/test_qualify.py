@@ -152,11 +152,17 @@ def test_the_report_to_hand_over_needs_nothing_beside_it(tmp_path: Path) -> None
     plot = tmp_path / "connect.svg"
     plot.write_text('<?xml version="1.0"?>\n<!DOCTYPE svg PUBLIC "x" "http://example.org">\n<svg id="drawn"></svg>\n')
     page = tmp_path / "report.html"
-    write(_results(), [plot], page, dt.datetime(2030, 1, 2, tzinfo=dt.UTC))
+    results = _results()
+    results.figures["packets_per_s alice web1"] = Figure.of([128_341.0], "1/s", Target(50_000.0, at_most=False))
+    results.notes.append("`connect_ms`: under that load")
+    write(results, [plot], page, dt.datetime(2030, 1, 2, tzinfo=dt.UTC))
     text = page.read_text()
     assert "Not passed: connect_ms alice web1." in text
     assert '<svg id="drawn">' in text
     assert "2030-01-02" in text
+    assert "128,300</td>" in text
+    assert "at least 50,000" in text
+    assert "<code>connect_ms</code>: under" in text
     assert "&lt;b&gt;" in text
     assert all(word not in text for word in ("src=", "href=", "<b>", "<?xml"))
 

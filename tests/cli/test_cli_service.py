@@ -17,6 +17,7 @@ from patience import PATIENCE_S
 from served import Served, served
 
 from orchestrator.client import PointReport
+from orchestrator.hosts.switch import datapath_of
 from orchestrator.store.records import Role
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80, "destination": "198.51.100.0/24"}
@@ -112,6 +113,20 @@ def test_trace_asks_the_service(run: Run, tenant: str) -> None:
     assert (permitted.code, "permit, by rule 'web'" in permitted.out) == (0, True)
     denied = run("tenant", "trace", tenant, *packet, "22", "--json")
     assert (denied.code, denied.json()["action"]) == (1, "deny")
+
+
+def test_a_host_is_known_by_what_its_machine_is_given_or_what_is_said(run: Run, service: Served) -> None:
+    """A machine that is configured later, by its cloud say, has the datapath id that follows from its name."""
+    run("domain", "create", "known")
+    assert run("domain", "add-host", "known", "acl-0", "--uplink", "up0").code == 0
+    assert run("domain", "add-host", "known", "acl-1", "--uplink", "up0", "--datapath-id", "0xB1").code == 0
+    wrong = run("domain", "add-host", "known", "acl-2", "--uplink", "up0", "--datapath-id", "a1b2c3d4e5f6a7b8c")
+    assert (wrong.code, "--datapath-id" in wrong.err) == (2, True)
+    with service.client() as client:
+        assert {host.name: host.datapath_id for host in client.hosts("known")} == {
+            "acl-0": datapath_of("known", "acl-0"),
+            "acl-1": 0xB1,
+        }
 
 
 def test_hosts_that_lag_are_named_and_the_answer_is_no(run: Run, service: Served) -> None:

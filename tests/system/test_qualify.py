@@ -117,7 +117,7 @@ def test_every_figure_of_a_pair_is_measured_and_held_against_its_limit(yard: Yar
     assert figures["refused_answered alice web1"]["median"] == 0
     page = (yard.folder / "report/report.html").read_text()
     assert "Passed: every limit is kept." in page
-    assert page.count("<svg") == len(measured)
+    assert "<svg" not in page, "one round is no course"
     assert "cores" in str(yard.results()["settings"]["web1"])
     assert _left_behind(yard) == []
 

@@ -81,11 +81,7 @@ def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress
 def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Limits) -> None:
     for (pair, measure), values in found.values.items():
         results.figures[_named(measure, pair)] = Figure.of(values, measure.unit, limits.get(measure))
-        results.series.append(_line(pair.replace(" ", " to "), measure, values))
-    for measure, target in limits.items():
-        most = max((len(values) for (_, each), values in found.values.items() if each is measure), default=0)
-        results.series += [_line("limit", measure, [target.bound] * most)] if most else []
-    results.series.sort(key=lambda line: line.y_label)
+    results.series += sorted(_lines(found, limits), key=lambda line: line.y_label)
     results.absent |= found.absent
     if Measure.REFUSED in limits:
         for each in pairs:
@@ -100,8 +96,19 @@ def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Li
     ]
 
 
+def _lines(found: _Found, limits: Limits) -> Iterator[Series]:
+    """What is drawn over the rounds, with each limit beside it; a single round has nothing to show."""
+    longest: dict[Measure, int] = {}
+    for (pair, measure), values in found.values.items():
+        if len(values) > 1:
+            yield _line(pair.replace(" ", " to "), measure, values)
+            longest[measure] = max(len(values), longest.get(measure, 0))
+    for measure, turns in longest.items():
+        if measure in limits:
+            yield _line("limit", measure, [limits[measure].bound] * turns)
+
+
 def _line(name: str, measure: Measure, values: Sequence[float]) -> Series:
-    """Values of a measure, one a round, to be drawn."""
     rounds = tuple(float(turn + 1) for turn in range(len(values)))
     return Series(name, rounds, tuple(values), "round", f"{measure.value} ({measure.unit})")
 
