@@ -86,6 +86,15 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """What is asked about a part of a list: the rules to judge, all of whose neighbours are there; and which of the
+    others are known to be dead."""
+
+    judged: frozenset[str]
+    dead: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a rule stands in the list of one IP version."""
 
@@ -112,14 +121,19 @@ class Version:
 
 
 class Anomalies:
-    """The rules of one direction, judged. `told` hears the number of rows that are done; each is done twice."""
+    """The rules of one direction, judged. `told` hears the number of rows that are done; each is done twice.
+
+    With a `scope` it speaks of the rules to judge alone, and of conflicts that one of them is in.
+    """
 
     def __init__(
         self,
         rows: dict[Family, tuple[Row, ...]],
         limits: Limits = DEFAULT_LIMITS,
         told: Told = lambda _: None,
+        scope: Scope | None = None,
     ) -> None:
+        self._scope = scope
         self._versions = [Version(listed, limits) for listed in rows.values()]
         self._told = told
         self._done = 0
@@ -132,6 +146,8 @@ class Anomalies:
         self._rules = self._in_order()
         self.dead = tuple(self._find_dead())
         self._leave_out({dead.rule.id for dead in self.dead})
+        if scope is not None:
+            self._leave_out({rule.id for rule in self._rules if rule.id in scope.dead})
         self._crossings = [self._cross(version) for version in self._versions]
 
     def _progress(self) -> Told:
@@ -148,10 +164,16 @@ class Anomalies:
         for rule in self._rules:
             here = self.places[rule.id]
             like = first_like.setdefault((rule.action, *(_row(place).box for place in here)), rule.id)
+            if not self.speaks_of(rule.id):
+                continue
             if like != rule.id:
                 yield Dead(rule, _row(here[0]).box.witness(), like, (like,))
             elif all(place.version.state[place.row] == HELD for place in here):
                 yield Dead(rule, _row(here[0]).box.witness(), None, _named(here, _deciders))
+
+    def speaks_of(self, rule: RuleId) -> bool:
+        """Whether the rule is to be judged."""
+        return self._scope is None or rule in self._scope.judged
 
     def boxes(self, rule: RuleId) -> list[Box]:
         """What a rule matches in each IP version; empty if nothing."""
@@ -180,7 +202,7 @@ class Anomalies:
                 yield Idle(rule, free.version.packet(free.row), _named(here, _heirs))
 
     def _alive(self) -> Iterator[Rule]:
-        return (rule for rule in self._rules if _counts(self.places[rule.id]))
+        return (rule for rule in self._rules if self.speaks_of(rule.id) and _counts(self.places[rule.id]))
 
     def _matters(self, here: Sequence[Place]) -> int:
         """MATTERS and MAY_MATTER of a rule, in either IP version."""
@@ -210,7 +232,9 @@ class Anomalies:
     def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
         """The crossings between two rules of the list of which neither lies in the other."""
         listed = np.array([not row.id.startswith("_") for row in version.rows], np.bool_)
+        judged = np.array([self.speaks_of(row.id) for row in version.rows], np.bool_)
         keep = listed[crossings.earlier] & listed[crossings.later]
+        keep &= judged[crossings.earlier] | judged[crossings.later]
         for index in np.flatnonzero(keep & ((crossings.flags & (EARLIER_INSIDE | LATER_INSIDE)) > 0)).tolist():
             earlier, later = (self.places[version.rows[row[index]].id] for row in (crossings.earlier, crossings.later))
             flags = crossings.flags[index]

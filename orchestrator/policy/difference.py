@@ -5,8 +5,9 @@
 Two lists are first laid side by side: a common subsequence of rows with the same packets and the same answer is *kept*,
 all other rows are *changed*. If a packet is decided by kept rows in both lists, they are the same row (each comes
 before the other in a list where both match), so its fate is the same. What remains are the packets that a changed row
-decides in its own list and that get the other answer in the other one; a small change to a long list costs what it
-touches. Any common subsequence is right; a longer one is faster.
+decides in its own list and that get the other answer in the other one. Any common subsequence is right; a longer one is
+faster. And rules that share no packet with a changed one have no say, so they are left out first where few were changed
+(`nearby`): a small change to a long list costs what it touches.
 
 For every changed row `cover` finds the rows of the other list that decide some of its packets with the other answer.
 Such a pair says what changes and who is responsible: the packets that both rows match, less what rows before them take,
@@ -17,7 +18,6 @@ box, and the rules whose packets are to be left out of it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,8 +25,10 @@ import numpy as np
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.alignment import common
 from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Switch
 from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
+from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.rulelist import Row, RuleList, rule_rows
 from orchestrator.policy.space import Box, merged, remaining
 
@@ -82,6 +84,7 @@ def difference(
     """
     permitted: list[Change] = []
     denied: list[Change] = []
+    before, after = nearby(before, after)
     for direction in Direction:
         olds = rule_rows(before, direction, own=own, returns=returns)
         news = rule_rows(after, direction, own=own, returns=returns)
@@ -178,7 +181,7 @@ def _either(row: tuple[Row | None, Row | None]) -> Row:
 def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:
     """All rows of two lists, each list's in its order, those that both keep side by side."""
     done_old = done_new = 0
-    kept = _common([(row.box, row.permit) for row in old], [(row.box, row.permit) for row in new])
+    kept = common([(row.box, row.permit) for row in old], [(row.box, row.permit) for row in new])
     for in_old, in_new in (*kept, (len(old), len(new))):
         yield from ((row, None) for row in old[done_old:in_old])
         yield from ((None, row) for row in new[done_new:in_new])
@@ -211,51 +214,3 @@ def _told(regions: Iterable[_Region], direction: Direction) -> Iterator[Change]:
 def _ids(rows: Iterable[Row]) -> tuple[RuleId, ...]:
     """The ids of rows, each once, in the order of the list."""
     return tuple(dict.fromkeys(row.id for row in sorted(rows, key=lambda row: row.position)))
-
-
-def _common(old: Sequence[object], new: Sequence[object]) -> list[tuple[int, int]]:
-    """Ascending index pairs of a common subsequence: equal heads and tails, and between them the longest one made of
-    items that each list has once (patience: longest increasing subsequence)."""
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    where_new = _once(new[head : len(new) - tail])
-    where_old = _once(old[head : len(old) - tail])
-    middle = [(place + head, where_new[key] + head) for key, place in where_old.items() if key in where_new]
-    ends = [(len(old) - step, len(new) - step) for step in range(tail, 0, -1)]
-    return [(index, index) for index in range(head)] + _longest_increasing(middle) + ends
-
-
-def _once(items: Sequence[object]) -> dict[object, int]:
-    """The index of every item that occurs exactly once, in order."""
-    found: dict[object, int] = {}
-    again: set[object] = set()
-    for index, item in enumerate(items):
-        if item in found:
-            again.add(item)
-        found[item] = index
-    return {item: index for item, index in found.items() if item not in again}
-
-
-def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of pairs ascending in the first number, a longest choice that ascends in the second as well."""
-    tops: list[int] = []
-    piles: list[int] = []
-    previous: list[int] = []
-    for index, (_, value) in enumerate(pairs):
-        pile = bisect_left(tops, value)
-        if pile == len(tops):
-            tops.append(value)
-            piles.append(index)
-        else:
-            tops[pile], piles[pile] = value, index
-        previous.append(piles[pile - 1] if pile else -1)
-    chosen = []
-    index = piles[-1] if piles else -1
-    while index >= 0:
-        chosen.append(pairs[index])
-        index = previous[index]
-    return chosen[::-1]

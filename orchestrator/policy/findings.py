@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Unknown
+from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Scope, Unknown
 from orchestrator.policy.cover import DEFAULT_LIMITS, Limits
 from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, RuleId
 from orchestrator.policy.rulelist import DEFAULT_ID, Row, rule_rows
@@ -91,29 +91,31 @@ class Checks:
 class Findings(Sequence[Finding]):
     """All findings on a list, in the order of its rules (a conflict stands with its later rule), groups at the end.
 
-    There may be a million conflicts: they are kept in columns, and made into values when looked at.
+    There may be a million conflicts: they are kept in columns (`conflicts`), and made into values when looked at. All
+    others are in `placed`, with the position of the rule each stands with.
     """
 
     def __init__(
         self, rules: tuple[RuleId, ...], singles: Sequence[tuple[int, Finding]], conflicts: Sequence[Conflicts]
     ) -> None:
-        """`singles`: findings with the position of the rule each stands with. Positions in conflicts are of `rules`."""
-        self._rules = rules
-        self._places = [place for place, _ in singles]
-        self._singles = [finding for _, finding in singles]
-        self._conflicts = tuple(conflicts)
+        """`singles`: as `placed`. Positions in conflicts are of `rules`."""
+        self.rules = rules
+        self.placed = tuple(singles)
+        self.conflicts = tuple(conflicts)
         starts = np.cumsum([len(singles), *map(len, conflicts)])
         self._starts: list[int] = starts.tolist()
-        places = np.concatenate([np.array(self._places, np.int64), *(each.later for each in conflicts)])
-        self._order: npt.NDArray[np.intp] = np.argsort(places, kind="stable")
+        places = np.array([place for place, _ in singles], np.int64)
+        standing = np.concatenate([places, *(each.later for each in conflicts)])
+        others = np.concatenate([np.full(len(places), -1), *(each.earlier for each in conflicts)])
+        self._order: npt.NDArray[np.intp] = np.lexsort((others, standing))
 
     @property
     def counts(self) -> Mapping[Kind, int]:
         """How many there are of each kind, of those that there are."""
         found = dict.fromkeys(Kind, 0)
-        for finding in self._singles:
+        for _, finding in self.placed:
             found[finding.kind] += 1
-        found[Kind.CONFLICT] = sum(map(len, self._conflicts))
+        found[Kind.CONFLICT] = sum(map(len, self.conflicts))
         return {kind: count for kind, count in found.items() if count}
 
     def __len__(self) -> int:
@@ -140,17 +142,22 @@ class Findings(Sequence[Finding]):
 
     def of(self, kinds: Sequence[Kind]) -> Findings:
         """Those of some kinds."""
-        kept = [placed for placed in zip(self._places, self._singles, strict=True) if placed[1].kind in kinds]
-        return Findings(self._rules, kept, self._conflicts if Kind.CONFLICT in kinds else ())
+        kept = [placed for placed in self.placed if placed[1].kind in kinds]
+        return Findings(self.rules, kept, self.conflicts if Kind.CONFLICT in kinds else ())
+
+    def placed_in(self, rules: tuple[RuleId, ...], places: npt.NDArray[np.intp]) -> Findings:
+        """The same, for a list of which this one's rules are those in some places."""
+        conflicts = [replace(each, earlier=places[each.earlier], later=places[each.later]) for each in self.conflicts]
+        return Findings(rules, [(int(places[place]), finding) for place, finding in self.placed], conflicts)
 
     def _at(self, number: int) -> Finding:
-        if number < len(self._singles):
-            return self._singles[number]
-        part = next(index for index, conflicts in enumerate(self._conflicts) if number < self._starts[index + 1])
-        return self._conflict(self._conflicts[part], number - self._starts[part])
+        if number < len(self.placed):
+            return self.placed[number][1]
+        part = next(index for index, conflicts in enumerate(self.conflicts) if number < self._starts[index + 1])
+        return self._conflict(self.conflicts[part], number - self._starts[part])
 
     def _conflict(self, of: Conflicts, index: int) -> Finding:
-        earlier, later = self._rules[of.earlier[index]], self._rules[of.later[index]]
+        earlier, later = self.rules[of.earlier[index]], self.rules[of.later[index]]
         witness = of.coordinates.packet(of.points[index].tolist())
         first, second = ("permits", "denies") if of.earlier_permits[index] else ("denies", "permits")
         text = (
@@ -176,8 +183,16 @@ def _work(versions: Mapping[Family, Sequence[Row]]) -> int:
     return 2 * sum(map(len, versions.values()))
 
 
-def check(acl: Acl, checks: Checks = Checks(), told: Told = lambda _done, _total: None) -> Findings:
-    """Every finding on a list. `told` hears now and then how much is done, and of how much."""
+def check(
+    acl: Acl,
+    checks: Checks = Checks(),
+    told: Told = lambda _done, _total: None,
+    scope: Scope | None = None,
+) -> Findings:
+    """Every finding on a list. `told` hears now and then how much is done, and of how much.
+
+    With a `scope` the list is a part of another, and what is found is about the rules to judge alone; not on groups.
+    """
     places = {rule.id: place for place, rule in enumerate(acl.rules)}
     rows = {
         direction: rule_rows(acl, direction, own=checks.own, returns=checks.returns)
@@ -188,21 +203,22 @@ def check(acl: Acl, checks: Checks = Checks(), told: Told = lambda _done, _total
     found: list[Finding] = []
     conflicts: list[Conflicts] = []
     for direction, versions in rows.items():
-        anomalies = Anomalies(versions, checks.limits, progress.more)
+        anomalies = Anomalies(versions, checks.limits, progress.more, scope)
         progress.done += _work(versions)
         found += _among_rules(acl, direction, anomalies)
         found += _on_their_own(acl, direction, anomalies, checks)
         own = np.array([place for place, rule in enumerate(acl.rules) if rule.direction is direction], np.int64)
         conflicts += [replace(each, earlier=own[each.earlier], later=own[each.later]) for each in anomalies.conflicts()]
     placed = [(places[finding.rules[0]], finding) for finding in found]
-    placed += [(len(acl.rules), finding) for finding in _on_groups(acl)]
+    if scope is None:
+        placed += [(len(acl.rules), finding) for finding in on_groups(acl)]
     return Findings(tuple(places), placed, conflicts)
 
 
 def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterator[Finding]:
     """What is said of rules for the sake of others, but for conflicts."""
     for rule in acl.rules:
-        if rule.direction is direction and rule.id not in anomalies.places:
+        if rule.direction is direction and rule.id not in anomalies.places and anomalies.speaks_of(rule.id):
             yield Finding(Kind.NEVER, (rule.id,), None, why_never(rule, acl))
     yield from map(_dead, anomalies.dead)
     yield from map(_redundant, anomalies.idle())
@@ -212,13 +228,14 @@ def _among_rules(acl: Acl, direction: Direction, anomalies: Anomalies) -> Iterat
 
 def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: Checks) -> Iterator[Finding]:
     for rule in acl.rules:
-        if rule.direction is direction:
+        if rule.direction is direction and anomalies.speaks_of(rule.id):
             boxes = anomalies.boxes(rule.id)
             yield from _said(Kind.EXPIRED, (rule.id,), expired(rule, boxes, checks.now))
             yield from _said(Kind.WIDE, (rule.id,), wide(rule, boxes, acl, checks.wide))
 
 
-def _on_groups(acl: Acl) -> Iterator[Finding]:
+def on_groups(acl: Acl) -> Iterator[Finding]:
+    """What is said of address groups."""
     for group in acl.groups.values():
         users = [rule for rule in acl.rules if group.name in (*rule.source.groups, *rule.destination.groups)]
         for finding in _said(Kind.GROUP, tuple(rule.id for rule in users), wordy(group, users, acl)):

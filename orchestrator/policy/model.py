@@ -291,6 +291,8 @@ def with_sides(rule: Rule, sides: Mapping[str, Addresses]) -> Rule:
 
 def families(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Family, ...]:
     """The IP versions in which a rule can match at all."""
+    if _names_one_family(rule):
+        return (rule.source.prefixes[0].family,)
     only = only_family(rule.protocol)
     return tuple(
         family

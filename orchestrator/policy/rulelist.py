@@ -29,7 +29,7 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.space import Box, boxes_of, everything, search
-from orchestrator.policy.spans import Span, union
+from orchestrator.policy.spans import Span, intersect, union
 
 DEFAULT_ID = RuleId("_default")
 """Names a direction's default among rules; ids that start with _ are kept for such things."""
@@ -206,8 +206,8 @@ def rule_rows(
     for position, rule in enumerate(rules):
         for box in boxes_of(rule, acl.groups):
             whole = worlds[box.family]
-            inside = box if whole is None or not own else box.intersect(whole)
-            if whole is not None and inside is not None:
+            inside = None if whole is None else _owned(box, whole, direction) if own else box
+            if inside is not None:
                 rows.setdefault(box.family, []).append(Row(inside, rule.action is Action.PERMIT, rule, position))
     permit = acl.default(direction) is Action.PERMIT
     return {
@@ -215,6 +215,18 @@ def rule_rows(
         for family, whole in worlds.items()
         if whole is not None
     }
+
+
+def _owned(box: Box, whole: Box, direction: Direction) -> Box | None:
+    """What a box has of a `world`, which is narrower than everything on the tenant's own side alone."""
+    ingress = direction is Direction.INGRESS
+    members, ours = (box.destination, whole.destination) if ingress else (box.source, whole.source)
+    kept = intersect(members, ours)
+    if not kept:
+        return None
+    if kept == members:
+        return box
+    return box._replace(destination=kept) if ingress else box._replace(source=kept)
 
 
 def world(family: Family, direction: Direction, own: Sequence[Prefix]) -> Box | None:

@@ -218,7 +218,10 @@ def _address_spans(rule: Rule, side: str, groups: Mapping[str, AddressGroup], fa
     addresses = rule.source if side == "source" else rule.destination
     if addresses.is_any:
         return ALL_ADDRESSES[family]
-    return spans.union(Span(prefix.network, prefix.last) for prefix in resolve(addresses, groups, family))
+    named = resolve(addresses, groups, family)
+    if len(named) == 1:
+        return (Span(named[0].network, named[0].last),)
+    return spans.union(Span(prefix.network, prefix.last) for prefix in named)
 
 
 def _port_spans(ports: tuple[PortRange, ...]) -> Spans:

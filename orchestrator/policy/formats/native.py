@@ -166,12 +166,21 @@ _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
 
 def acl_to_json(acl: Acl) -> dict[str, object]:
     """A whole access list as an object that `json.dumps` takes; `acl_from_json` gives back an equal list."""
+    return {**_besides_rules(acl), "rules": [rule_to_json(rule) for rule in acl.rules]}
+
+
+def acl_text(acl: Acl) -> bytes:
+    """The JSON of `acl_to_json`, many times faster where the list is long."""
+    rules = ",".join(rule_texts(acl.rules)).encode()
+    return b'%b,"rules":[%b]}' % (orjson.dumps(_besides_rules(acl))[:-1], rules)
+
+
+def _besides_rules(acl: Acl) -> dict[str, object]:
     return {
         "version": VERSION,
         "ingress_default": acl.ingress_default.value,
         "egress_default": acl.egress_default.value,
         "groups": {name: group_to_json(group) for name, group in acl.groups.items()},
-        "rules": [rule_to_json(rule) for rule in acl.rules],
     }
 
 

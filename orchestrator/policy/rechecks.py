@@ -1,0 +1,197 @@
+"""Findings on a list that differs little from one that was judged before: what the change came near is judged again.
+
+    judged list ── change ──▶ touched: changed rules, and rules that may share a packet with one of them
+                                 │ judged among all rules that may share a packet with a touched one
+                                 ├─ does one that stayed decide packets now, or no more?
+                                 │      then rules near it are touched, too: once more
+                                 └─▶ findings on touched rules from here, all others from before
+
+What is said of a rule depends on the rules that share a packet with it, and on which of those are dead. A rule that no
+change came near has the same ones as before, and none of them came to life or died unless that one is touched; so what
+was said of it holds. For the same reason whether a rule is dead is told right among those near it; only of the rules
+around, whose own neighbours are not all there, it is taken from before (`Scope`).
+
+Where much is touched, or something was left undecided, the whole list is judged. Law: the findings are those of a check
+from scratch, but for the packets that show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.policy.alignment import common
+from orchestrator.policy.anomalies import Conflicts, Scope
+from orchestrator.policy.findings import Checks, Finding, Findings, Kind, check, on_groups
+from orchestrator.policy.hulls import Bits, Hulls, Places
+from orchestrator.policy.model import Acl, Rule, trusted_acl
+
+MOST_CHANGED = 256
+"""Of more changed rules than these the whole list is judged."""
+_MOST_AROUND = 0.5
+"""And if this share of it would be."""
+_DEAD = (Kind.DUPLICATE, Kind.SHADOWED)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """A list, what was checked, and the findings."""
+
+    acl: Acl
+    checks: Checks
+    findings: Findings
+    hulls: Hulls
+
+    @classmethod
+    def of(cls, acl: Acl, checks: Checks) -> Judged:
+        """Judge a whole list."""
+        return cls(acl, checks, check(acl, checks), Hulls.of(acl.rules, acl.groups))
+
+
+def recheck(before: Judged, acl: Acl, checks: Checks) -> Judged:
+    """The findings on a list that is much like one that was judged."""
+    change = _Change.between(before, acl, checks)
+    found = change.findings(checks) if change is not None else None
+    if change is None or found is None:
+        return Judged.of(acl, checks)
+    return Judged(acl, checks, found, change.hulls)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Change:
+    """A judged list and another. `old` and `new`: the places of the rules that both keep; `hulls`: of the other's."""
+
+    before: Judged
+    acl: Acl
+    old: Places
+    new: Places
+    hulls: Hulls
+
+    @classmethod
+    def between(cls, before: Judged, acl: Acl, checks: Checks) -> _Change | None:
+        """None where the lists have too little in common."""
+        if _besides_rules(before.acl, before.checks) != _besides_rules(acl, checks):
+            return None
+        pairs = np.array(common(before.acl.rules, acl.rules), np.intp).reshape(-1, 2)
+        old, new = pairs[:, 0], pairs[:, 1]
+        if len(before.acl.rules) + len(acl.rules) - 2 * len(pairs) > MOST_CHANGED:
+            return None
+        come = _others(len(acl.rules), new)
+        fresh = Hulls.of([acl.rules[place] for place in come.tolist()], acl.groups)
+        return cls(before, acl, old, new, before.hulls.edited(old, new, len(acl.rules), fresh, come))
+
+    def findings(self, checks: Checks) -> Findings | None:
+        """The findings on the other list; None where judging all of it is the better way."""
+        dead = self._dead_before()
+        touched = self._touched()
+        again = self._judge(touched, dead, checks)
+        if again is None:
+            return None
+        turned = self._turned(touched, dead, again)
+        if len(turned):
+            touched |= self.hulls.meeting(turned)
+            again = self._judge(touched, dead, checks)
+        return None if again is None else self._merged(touched, again)
+
+    def _touched(self) -> Bits:
+        """The rules that a change came near, and those about which the time decides."""
+        gone = _others(len(self.before.acl.rules), self.old)
+        come = _others(len(self.acl.rules), self.new)
+        touched = self.hulls.meeting(come)
+        touched[come] = True
+        touched[self.new] |= self.before.hulls.meeting(gone)[self.old]
+        return touched | np.array([rule.expires is not None for rule in self.acl.rules], np.bool_)
+
+    def _dead_before(self) -> set[str]:
+        return {finding.rules[0] for _, finding in self.before.findings.placed if finding.kind in _DEAD}
+
+    def _judge(self, touched: Bits, dead: set[str], checks: Checks) -> Findings | None:
+        """Findings on the touched rules, in their places in the whole list."""
+        chosen = np.flatnonzero(touched)
+        if len(chosen) > _MOST_AROUND * len(touched):
+            return None
+        places = np.flatnonzero(touched | self.hulls.meeting(chosen))
+        if len(places) > _MOST_AROUND * len(touched):
+            return None
+        part = _only(self.acl, places)
+        judged = frozenset(self.acl.rules[place].id for place in chosen.tolist())
+        found = check(part, checks, scope=Scope(judged, frozenset(dead - judged)))
+        if Kind.UNDECIDED in found.counts or Kind.UNDECIDED in self.before.findings.counts:
+            return None
+        return found.placed_in(tuple(rule.id for rule in self.acl.rules), places)
+
+    def _turned(self, touched: Bits, dead: set[str], again: Findings) -> Places:
+        """The rules that stayed and decided packets, but do no more, or the other way round."""
+        now = {finding.rules[0] for _, finding in again.placed if finding.kind in _DEAD}
+        stayed = self.new[touched[self.new]]
+        names = (self.acl.rules[place].id for place in stayed.tolist())
+        return stayed[np.array([(name in now) != (name in dead) for name in names], np.bool_)]
+
+    def _merged(self, touched: Bits, again: Findings) -> Findings:
+        where = np.full(len(self.before.acl.rules), -1, np.intp)
+        where[self.old] = self.new
+        where[where >= 0] = np.where(touched[where[where >= 0]], -1, where[where >= 0])
+        singles = [*_staying(self.before.findings, where), *again.placed]
+        singles += [(len(self.acl.rules), finding) for finding in on_groups(self.acl)]
+        kept = [_of_staying(each, where) for each in self.before.findings.conflicts]
+        return Findings(tuple(rule.id for rule in self.acl.rules), singles, [*kept, *again.conflicts])
+
+
+def _staying(findings: Findings, where: Places) -> Iterator[tuple[int, Finding]]:
+    """What was said of rules that nothing came near, in their new places (-1: of no such rule)."""
+    for place, finding in findings.placed:
+        if place < len(where) and where[place] >= 0:
+            yield int(where[place]), finding
+
+
+def _of_staying(conflicts: Conflicts, where: Places) -> Conflicts:
+    """The conflicts of two rules that nothing came near."""
+    earlier, later = where[conflicts.earlier], where[conflicts.later]
+    return _chosen(replace(conflicts, earlier=earlier, later=later), (earlier >= 0) & (later >= 0))
+
+
+def _chosen(conflicts: Conflicts, which: Bits) -> Conflicts:
+    return replace(
+        conflicts,
+        earlier=conflicts.earlier[which],
+        later=conflicts.later[which],
+        points=conflicts.points[which],
+        earlier_permits=conflicts.earlier_permits[which],
+    )
+
+
+def _others(count: int, places: Places) -> Places:
+    """The places below `count` that are not among some."""
+    chosen = np.ones(count, np.bool_)
+    chosen[places] = False
+    return np.flatnonzero(chosen)
+
+
+def _besides_rules(acl: Acl, checks: Checks) -> tuple[object, ...]:
+    return acl.groups, acl.ingress_default, acl.egress_default, replace(checks, now=None)
+
+
+def _only(acl: Acl, places: Places) -> Acl:
+    rules: tuple[Rule, ...] = tuple(acl.rules[place] for place in places.tolist())
+    return trusted_acl(rules, acl.groups, acl.ingress_default, acl.egress_default)
+
+
+def brought(before: Findings, after: Findings) -> Findings:
+    """The findings on a list that another, an earlier one, did not have: of a kind about the same rule, or the same
+    two of a conflict."""
+    known = {(finding.kind, finding.rules[:1], finding.group) for _, finding in before.placed}
+    singles = [placed for placed in after.placed if (placed[1].kind, placed[1].rules[:1], placed[1].group) not in known]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys((*before.rules, *after.rules)))}
+    pairs = [_pairs(each, np.array([numbers[name] for name in before.rules], np.int64)) for each in before.conflicts]
+    seen = np.concatenate([np.zeros(0, np.int64), *pairs])
+    those = np.array([numbers[name] for name in after.rules], np.int64)
+    conflicts = [_chosen(each, ~np.isin(_pairs(each, those), seen)) for each in after.conflicts]
+    return Findings(after.rules, singles, conflicts)
+
+
+def _pairs(conflicts: Conflicts, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """A number for each conflict, the same for the same two rules."""
+    return numbers[conflicts.earlier] << 32 | numbers[conflicts.later]
