@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from api import problems, waiting
 from api.context import Services
 from api.limits import BodyLimit
+from api.lookout import look_ahead
 from api.observe import Observe
 from api.routes import (
     acl,
@@ -94,6 +97,18 @@ class Application(FastAPI):
         return document
 
 
+@asynccontextmanager
+async def _looking_ahead(services: Services, lifespan: Lifespan, app: FastAPI) -> AsyncIterator[None]:
+    async with lifespan(app):
+        task = asyncio.create_task(look_ahead(services))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
 def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     """The REST API over `services`, which `lifespan` starts and stops."""
     app = Application(
@@ -105,7 +120,7 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
         redoc_url=None,
         separate_input_output_schemas=False,
         redirect_slashes=False,
-        lifespan=lifespan,
+        lifespan=partial(_looking_ahead, services, lifespan),
     )
     app.state.services = services
     problems.install(app)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
 
 from api.context import Services
-from api.reviews import Reviewed
 from api.schemas.acl import RuleDocument
 from api.schemas.cost import CostBody, WrittenList
-from api.schemas.inspection import ChangeBody, FindingBody, KindWord, ReviewBody, StandingBody, StepBody, TraceBody
+from api.schemas.inspection import (
+    ChangeBody,
+    FindingBody,
+    KindWord,
+    PartWord,
+    ReviewBody,
+    StandingBody,
+    StepBody,
+    ToldBody,
+    TraceBody,
+)
 from api.tiers import Settled, settled
 from orchestrator.compile.cost import cost
 from orchestrator.compile.firewall import firewall_cost
+from orchestrator.control.judging import Told, findings_now, findings_then
 from orchestrator.errors import TooLarge
 from orchestrator.policy.difference import difference
-from orchestrator.policy.findings import Checks, Kind, check
+from orchestrator.policy.findings import Checks
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Packet, Policy, ReturnTraffic, Rule, check_ownership
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide
@@ -27,9 +38,12 @@ MOST_FINDINGS = 1000
 """Of a dry run; the counts are of all."""
 MOST_OF_A_KIND = 200
 """Findings of a kind that are told of the list as it is; the counts are of all."""
+_COSTS = frozenset({"cost", "firewall"})
 
 
-def review(services: Services, tenant: str, candidate: Acl, *, against: int | None = None) -> ReviewBody:
+def review(
+    services: Services, tenant: str, candidate: Acl, parts: Collection[PartWord], *, against: int | None = None
+) -> ReviewBody:
     """A dry run of a list, compared with the current one or that of a version.
 
     Raises BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too long.
@@ -43,17 +57,25 @@ def review(services: Services, tenant: str, candidate: Acl, *, against: int | No
     owner, current, domain = services.control.read(read)
     check_ownership(candidate, owner.prefixes)
     checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
-    found = services.workbench.run(services.review_limit_s, check, candidate, checks)
-    soon = [FindingBody.expiring(rule) for rule in candidate.rules if _expires_soon(services, rule)]
-    return ReviewBody(
-        cost=_cost(services, candidate, domain.return_traffic),
-        findings=[*soon, *map(FindingBody.of, islice(found, MOST_FINDINGS))][:MOST_FINDINGS],
-        counts={kind.value: count for kind, count in found.counts.items()} | ({"expiring": len(soon)} if soon else {}),
-        difference=_changes(services, current.acl, candidate, checks),
-    )
+    changes, told, priced = None, ToldBody(), None
+    if "difference" in parts:
+        changes = _changes(services, current.acl, candidate, checks)
+    if "findings" in parts:
+        within_s, most = services.review_limit_s, MOST_FINDINGS
+        whole, more = services.workbench.run(within_s, findings_then, tenant, current.acl, candidate, checks, most)
+        soon = _soon(services, candidate)
+        told = ToldBody(
+            findings=[*soon, *map(FindingBody.of, whole.first)][:MOST_FINDINGS],
+            counts=_counts(whole, len(soon)),
+            brought=[*map(FindingBody.of, more.first)],
+            brought_counts=_counts(more, 0),
+        )
+    if not _COSTS.isdisjoint(parts):
+        priced = _cost(services, candidate, domain.return_traffic, firewall="firewall" in parts)
+    return ReviewBody(**dict(told), cost=priced, difference=changes)
 
 
-def standing(services: Services, tenant: str) -> StandingBody:
+def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> StandingBody:
     """What is odd about the list as it is, and what it costs; looked for once a version.
 
     Raises TooLarge when it takes too long.
@@ -64,36 +86,47 @@ def standing(services: Services, tenant: str) -> StandingBody:
         return record, unit.acls.current(tenant), unit.domains.get(record.domain)
 
     owner, current, domain = services.control.read(read)
+    acl, returns = current.acl, domain.return_traffic
+    state = (current.version, owner.prefixes, returns)
 
-    def look() -> Reviewed:
-        checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
-        found = services.workbench.run(services.review_limit_s, check, current.acl, checks)
-        first = [finding for kind in Kind for finding in found.of([kind])[:MOST_OF_A_KIND]]
-        counts: dict[KindWord, int] = {kind.value: count for kind, count in found.counts.items()}
-        return Reviewed(tuple(map(FindingBody.of, first)), counts, _cost(services, current.acl, domain.return_traffic))
+    def look() -> tuple[list[FindingBody], dict[KindWord, int]]:
+        checks = Checks(own=owner.prefixes, returns=returns, now=services.clock())
+        found = services.workbench.run(services.review_limit_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
+        return [*map(FindingBody.of, found.first)], _counts(found, 0)
 
-    state = (current.version, owner.prefixes, domain.return_traffic)
-    known = services.reviews.of(tenant, state, look)
-    soon = [FindingBody.expiring(rule) for rule in current.acl.rules if _expires_soon(services, rule)]
-    return StandingBody(
-        version=current.version,
-        findings=[*soon[:MOST_OF_A_KIND], *known.findings],
-        counts=known.counts | ({"expiring": len(soon)} if soon else {}),
-        cost=known.cost,
-    )
+    findings, counts, priced = None, None, None
+    if "findings" in parts:
+        first, counted = services.reviews.of((tenant, "findings"), state, look)
+        soon = _soon(services, acl)
+        findings, counts = [*soon[:MOST_OF_A_KIND], *first], counted | ({"expiring": len(soon)} if soon else {})
+    if not _COSTS.isdisjoint(parts):
+        firewall = "firewall" in parts
+        asked = tenant, "firewall" if firewall else "cost"
+        priced = services.reviews.of(asked, state, lambda: _cost(services, acl, returns, firewall=firewall))
+    return StandingBody(version=current.version, findings=findings, counts=counts, cost=priced)
+
+
+def _counts(found: Told, soon: int) -> dict[KindWord, int]:
+    counts: dict[KindWord, int] = {kind.value: count for kind, count in found.counts.items()}
+    return counts | ({"expiring": soon} if soon else {})
+
+
+def _soon(services: Services, acl: Acl) -> list[FindingBody]:
+    """Rules whose time is nearly over."""
+    return [FindingBody.expiring(rule) for rule in acl.rules if _expires_soon(services, rule)]
 
 
 def _expires_soon(services: Services, rule: Rule) -> bool:
     return rule.expires is not None and timedelta() < rule.expires - services.clock() <= services.expiry_lead
 
 
-def _cost(services: Services, acl: Acl, returns: ReturnTraffic) -> CostBody:
+def _cost(services: Services, acl: Acl, returns: ReturnTraffic, *, firewall: bool) -> CostBody:
     """What a list costs on each kind of device; what takes too long to tell is left out."""
-    try:
-        firewall = services.workbench.run(services.review_limit_s, firewall_cost, acl, returns)
-    except TooLarge:
-        firewall = None
-    return CostBody.of(cost(acl, returns), firewall)
+    found = None
+    if firewall:
+        with suppress(TooLarge):
+            found = services.workbench.run(services.review_limit_s, firewall_cost, acl, returns)
+    return CostBody.of(services.workbench.run(services.review_limit_s, cost, acl, returns), found)
 
 
 def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) -> WrittenList:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -26,7 +26,7 @@ from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.cost import WrittenList
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
-from api.schemas.inspection import PacketBody, ReviewBody, StandingBody, TraceBody
+from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.store.bulk import collector_paused
 from orchestrator.store.records import Reply
@@ -35,6 +35,8 @@ from orchestrator.store.unit import Unit
 Against = Annotated[
     int | None, Query(ge=0, le=BIGGEST, description="the version to compare with; the current one by default")
 ]
+Parts = Annotated[list[PartWord], Query(max_length=10, description="what to tell; all by default")]
+_ALL: list[PartWord] = [*get_args(PartWord)]
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl", tags=["access lists"])
 
@@ -73,17 +75,24 @@ def put_acl(
 
 
 @router.get("/check", response_model=StandingBody)
-def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
     """What is odd about the list as it is, and what it costs. Looked for once a version, so asking again is cheap."""
-    return answer(standing(services, tenant))
+    return answer(standing(services, tenant, part))
 
 
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))
 def check_acl(
-    _: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody, against: Against = None
+    _: TenantReader,
+    services: ServicesDep,
+    tenant: NamePath,
+    raw: RawBody,
+    against: Against = None,
+    part: Parts = _ALL,
 ) -> Response:
     """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
-    return answer(review(services, tenant, acl_from_json(json_document(raw)), against=against))
+    with collector_paused():
+        candidate = acl_from_json(json_document(raw))
+    return answer(review(services, tenant, candidate, part, against=against))
 
 
 @router.post("/trace", response_model=TraceBody)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from api.schemas.common import BIGGEST, Incoming, Line, Name, Outgoing
+from api.schemas.common import BIGGEST, Incoming, Line, Outgoing
 from api.schemas.firewalls import PlaneWord
 from api.schemas.inspection import PacketBody
 from orchestrator.control.fleet.prediction import Prediction
@@ -251,10 +251,3 @@ class TrialAnswer(Incoming):
     generation: Count
     came: Annotated[list[bool], Field(max_length=16)]
     held: Count
-
-
-class Drained(Outgoing):
-    """A VNF that was told to go, and the state that it is in now."""
-
-    name: Name
-    state: str

@@ -23,6 +23,8 @@ Byte = Annotated[int, Field(ge=0, le=255)]
 KindWord = Literal[
     "never", "duplicate", "shadowed", "redundant", "conflict", "wide", "expired", "expiring", "group", "undecided"
 ]
+PartWord = Literal["difference", "findings", "cost", "firewall"]
+"""What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -177,28 +179,37 @@ class ChangeBody(Outgoing):
         return permitted + [cls.of(change, "deny") for change in difference.denied]
 
 
-class ReviewBody(Outgoing):
+class ToldBody(Outgoing):
+    """What is odd about a list, and what of it is not so of the list that it is compared with. Null: not asked for."""
+
+    findings: list[FindingBody] | None = None
+    counts: dict[KindWord, int] | None = None
+    brought: list[FindingBody] | None = None
+    brought_counts: dict[KindWord, int] | None = None
+
+
+class ReviewBody(ToldBody):
     """A dry run of a list. `difference` is null where the list is too different from the one that is there.
 
-    `findings` are the first thousand; `counts` says how many there are of each kind.
+    `findings`, and those that the change brings, are the first thousand; the counts are of all.
+    Parts that were not asked for are null.
     """
 
-    findings: list[FindingBody]
-    counts: dict[KindWord, int]
-    cost: CostBody
+    cost: CostBody | None
     difference: list[ChangeBody] | None
 
 
 class StandingBody(Outgoing):
     """What is odd about a list as it is, and what it costs.
 
-    `findings` are the first of each kind; `counts` says how many there are of each.
+    `findings` are the first of each kind; `counts` says how many there are of each. Parts that were not asked for are
+    null.
     """
 
     version: int
-    findings: list[FindingBody]
-    counts: dict[KindWord, int]
-    cost: CostBody
+    findings: list[FindingBody] | None
+    counts: dict[KindWord, int] | None
+    cost: CostBody | None
 
 
 def _address(text: str, place: str) -> tuple[Family, int]:

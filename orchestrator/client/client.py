@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import orjson
-
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
@@ -25,6 +23,7 @@ from orchestrator.client.paths import domain_path, enforcer_path, once_header, q
 from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.pops import PopCalls
 from orchestrator.client.records import (
+    PARTS,
     AclSeen,
     AclVersion,
     Domain,
@@ -34,6 +33,7 @@ from orchestrator.client.records import (
     Held,
     Host,
     Page,
+    Part,
     PointReport,
     Review,
     RuleSeen,
@@ -49,7 +49,7 @@ from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of, trust_of, written
 from orchestrator.errors import AclflowError, Unreachable
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.native import acl_from_json, acl_to_json, rule_from_json, rule_to_json
+from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Endpoint, Packet, ReturnTraffic, Rule
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
@@ -186,15 +186,17 @@ class Client(
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
         return written(self._service.write("PUT", f"{tenant_path(tenant)}/acl", body=_document(acl), etag=etag))
 
-    def standing(self, tenant: str) -> Standing:
+    def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
         """What is odd about the list as it is, and what it costs. Raises TooLarge when that takes too long to tell."""
-        response = self._service.ask("GET", f"{tenant_path(tenant)}/acl/check", held_s=_LOOKED_AT_S)
+        path = f"{tenant_path(tenant)}/acl/check"
+        response = self._service.ask("GET", path, query={"part": parts}, held_s=_LOOKED_AT_S)
         return Standing.of(json_of(response))
 
-    def check_acl(self, tenant: str, acl: Acl | bytes) -> Review:
+    def check_acl(self, tenant: str, acl: Acl | bytes, parts: Sequence[Part] = PARTS) -> Review:
         """A dry run: findings, cost, and the difference to the list as it is. Nothing is changed."""
         path = f"{tenant_path(tenant)}/acl/check"
-        return Review.of(json_of(self._service.ask("POST", path, body=_document(acl), held_s=_LOOKED_AT_S)))
+        response = self._service.ask("POST", path, query={"part": parts}, body=_document(acl), held_s=_LOOKED_AT_S)
+        return Review.of(json_of(response))
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
         """The list's history, newest first."""
@@ -450,7 +452,7 @@ def _seen(response: Answer) -> AclSeen:
 
 
 def _document(acl: Acl | bytes) -> bytes:
-    return acl if isinstance(acl, bytes) else orjson.dumps(acl_to_json(acl))
+    return acl if isinstance(acl, bytes) else acl_text(acl)
 
 
 def _generation(response: Answer) -> int:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Endpoint, Rule
 
 Item = TypeVar("Item")
 Json = Mapping[str, Any]
+
+Part = Literal["difference", "findings", "cost", "firewall"]
+"""What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
+PARTS: tuple[Part, ...] = get_args(Part)
 """A JSON object of the service's: its members are checked when a record is made of it, not by the type checker."""
 
 
@@ -121,21 +125,32 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise."""
+    """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise.
+
+    `brought`: what is wrong with it and not with the list as it is. Parts that were not asked for are empty;
+    `difference` is None where the lists are too different, too.
+    """
 
     findings: tuple[Finding, ...]
     counts: Mapping[str, int]
+    brought: tuple[Finding, ...]
+    brought_counts: Mapping[str, int]
     cost: Json
     difference: Sequence[Json] | None
 
     @classmethod
     def of(cls, body: Json) -> Review:
-        return cls(tuple(map(Finding.of, body["findings"])), body["counts"], body["cost"], body["difference"])
+        found, more = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "brought"))
+        counts, of_more = (body[name] or {} for name in ("counts", "brought_counts"))
+        return cls(found, counts, more, of_more, body["cost"] or {}, body["difference"])
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is odd about a list as it is: the first findings of each kind and how many there are; what it costs."""
+    """What is odd about a list as it is: the first findings of each kind and how many there are; what it costs.
+
+    Parts that were not asked for are empty.
+    """
 
     version: int
     findings: tuple[Finding, ...]
@@ -144,7 +159,8 @@ class Standing:
 
     @classmethod
     def of(cls, body: Json) -> Standing:
-        return cls(body["version"], tuple(map(Finding.of, body["findings"])), body["counts"], body["cost"])
+        findings = tuple(map(Finding.of, body["findings"] or ()))
+        return cls(body["version"], findings, body["counts"] or {}, body["cost"] or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from api.console.parts.differences import draw_cost, draw_findings
-from api.console.parts.pieces import heading
+from api.console.parts.differences import COSTS, draw_cost, draw_findings
+from api.console.parts.section import Section
 from api.console.parts.view import View
 from orchestrator.errors import AclflowError
 
@@ -13,24 +13,21 @@ from orchestrator.errors import AclflowError
 async def build(view: View) -> None:
     """Draw the page."""
     ui.label("Exact, not guessed: each finding comes with a packet that shows it.").classes("quiet")
-    place = ui.column().classes("w-full gap-4")
-    with place, ui.row().classes("items-center gap-3"):
-        ui.spinner(size="sm")
-        ui.label("Looking at every rule: once for each version of the list …").props("aria-live=polite")
+    findings = Section("findings", "", "Looking at every rule")
+    cost = Section("cost", "What the list costs", "Counting what each kind of device needs")
 
     async def look() -> None:
         try:
-            found = await view.read("standing", lambda client: client.standing(view.tenant), fresh_s=5)
+            found = await view.standing("findings")
+            with findings.fill():
+                draw_findings(found.findings, found.counts, view.tenant)
+            for part in COSTS:
+                found = await view.standing(part)
+                with cost.fill(complete=part == "firewall"), ui.column().classes("panel").style("max-width: 520px"):
+                    draw_cost(found.cost, counting=part == "cost")
         except AclflowError as error:
-            place.clear()
-            with place:
+            cost.drop()
+            with findings.fill():
                 ui.label(str(error)).classes("text-negative").props("role=alert")
-            return
-        place.clear()
-        with place:
-            draw_findings(found.findings, found.counts, view.tenant)
-            heading("What the list costs")
-            with ui.column().classes("panel").style("max-width: 520px"):
-                draw_cost(found.cost)
 
     view.parts.later(look)

@@ -55,7 +55,7 @@ class _Overview:
             self._flows = tile("Flow entries")
             self._permitted = tile("Permitted", "packets so far")
             self._denied = tile("Denied", "packets so far")
-            self._unused = tile("Unused rules", "decided nothing so far", path_of("hits", self._view.tenant))
+            self._unused = tile("Unused rules", "no packet so far", path_of("hits", self._view.tenant))
             self._findings = tile("Findings", "looking …", check)
 
     def draw_panels(self) -> None:
@@ -123,7 +123,7 @@ class _Overview:
     async def look(self) -> None:
         """Count the findings; the first look at a list may take a while."""
         try:
-            found = await self._view.read("standing", lambda client: client.standing(self._view.tenant), fresh_s=5)
+            found = await self._view.standing("findings")
         except AclflowError as error:
             self._findings.show("?", error.reason)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -12,12 +11,15 @@ from api.console import words
 from api.console.draft import Draft
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
-from api.console.parts.differences import draw_cost, draw_difference, draw_findings
+from api.console.parts.differences import COSTS, draw_cost, draw_difference, draw_findings
 from api.console.parts.pieces import empty, heading
+from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Enforced, Finding, Review, Standing, Written
+from orchestrator.client import Enforced, Review, Written
+from orchestrator.client.records import Part
 from orchestrator.errors import AclflowError, Stale
+from orchestrator.policy.formats.native import acl_text
 
 _LOOK_S = 0.25
 _PATIENCE_S = 60.0
@@ -46,12 +48,12 @@ class _ReviewPage:
                 ui.label(f"• {edit}")
             if len(draft.edits) > 50:
                 ui.label(f"and {len(draft.edits) - 50} more").classes("quiet")
+        rules = words.of(len(draft.acl.rules), "rule")
         self._found = ui.column().classes("w-full gap-4")
-        with self._found, ui.row().classes("items-center gap-3"):
-            ui.spinner(size="sm")
-            ui.label(f"Comparing {words.of(len(draft.acl.rules), 'rule')} with the list as it is …").props(
-                "aria-live=polite"
-            )
+        with self._found:
+            self._differs = Section("difference", "", f"Comparing {rules} with the list as it is")
+            self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
+            self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
         with ui.row().classes("w-full justify-end gap-3"):
             ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
                 "flat no-caps"
@@ -60,32 +62,39 @@ class _ReviewPage:
         self._view.parts.later(self._look)
 
     async def _look(self) -> None:
-        """Ask the service what the draft would do."""
-        tenant, draft = self._view.tenant, self._desk.draft
+        """Ask the service what the draft would do, the part that matters most first."""
         try:
-            review, current = await asyncio.gather(
-                self._view.session.reading.once(lambda: self._view.client.check_acl(tenant, draft.acl)),
-                self._view.read("standing", lambda client: client.standing(tenant), fresh_s=5),
-            )
+            text = await asyncio.to_thread(acl_text, self._desk.draft.acl)
+            changes = (await self._asked(text, "difference")).difference
+            with self._differs.fill():
+                draw_difference(changes)
+            self._show_findings(await self._asked(text, "findings"))
+            for part in COSTS:
+                after, before = await self._asked(text, part), await self._view.standing(part)
+                with (
+                    self._cost.fill(complete=part == "firewall"),
+                    ui.column().classes("panel").style("max-width: 520px"),
+                ):
+                    draw_cost(after.cost, before.cost, counting=part == "cost")
         except AclflowError as error:
             self._found.clear()
             with self._found, ui.element("div").classes("banner").props("role=alert"):
                 ui.icon("error")
                 ui.label(f"The service would refuse this list: {error}")
             self._commit.set_enabled(False)
-            return
-        self._show(review, current)
 
-    def _show(self, review: Review, current: Standing) -> None:
-        known = {_subject(finding) for finding in current.findings}
-        new = [finding for finding in review.findings if _subject(finding) not in known]
-        self._found.clear()
-        with self._found:
-            draw_difference(review.difference)
-            _draw_new(new, sum(review.counts.values()), self._view.tenant)
-            heading("Cost")
-            with ui.column().classes("panel"):
-                draw_cost(review.cost, current.cost)
+    async def _asked(self, text: bytes, part: Part) -> Review:
+        client, tenant = self._view.client, self._view.tenant
+        return await self._view.session.reading.once(lambda: client.check_acl(tenant, text, (part,)))
+
+    def _show_findings(self, review: Review) -> None:
+        more, total = (sum(counts.values()) for counts in (review.brought_counts, review.counts))
+        with self._odd.fill():
+            ui.label(
+                f"{words.count(more) if more else 'None'}. The list has {words.of(total, 'finding')} in all."
+            ).classes("quiet")
+            if review.brought:
+                draw_findings(review.brought, review.brought_counts, self._view.tenant)
 
     async def _do_commit(self) -> None:
         self._commit.set_enabled(False)
@@ -113,21 +122,6 @@ class _ReviewPage:
             for reason in lost:
                 ui.label(f"left out: {reason}").classes("text-negative small")
             ui.button("Review again", on_click=ui.navigate.reload).props("no-caps unelevated")
-
-
-def _subject(finding: Finding) -> tuple[str, tuple[str, ...]]:
-    """What a finding is about: one rule, or the two of a conflict."""
-    return finding.kind, finding.rules if finding.kind == "conflict" else finding.rules[:1]
-
-
-def _draw_new(new: Sequence[Finding], total: int, tenant: str) -> None:
-    with ui.row().classes("items-center gap-2"):
-        heading("Findings that this change brings")
-        ui.label(f"{words.count(total)} in the whole list").classes("chip none")
-    if new:
-        draw_findings(new, tenant=tenant)
-    else:
-        ui.label("None.").classes("quiet")
 
 
 class _Enforcing:

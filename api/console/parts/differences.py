@@ -9,11 +9,15 @@ from nicegui import ui
 
 from api.console import words
 from api.console.parts.pieces import empty, heading
+from api.console.parts.section import working
 from api.console.parts.tree import path_of
 from orchestrator.client import Finding
+from orchestrator.client.records import Part
 
 Json = Mapping[str, Any]
 
+COSTS: tuple[Part, ...] = ("cost", "firewall")
+"""The parts that a cost comes in: without a firewall's share, and with it."""
 MOST_SHOWN = 25
 _FEW = 5
 _DEFAULT = "_default"
@@ -132,8 +136,8 @@ def packet_words(packet: Json) -> str:
     return f"{packet['protocol']} {ends[0]} > {ends[1]}"
 
 
-def draw_cost(after: Json, before: Json | None = None) -> None:
-    """What a list costs on each kind of device, beside what it costs now."""
+def draw_cost(after: Json, before: Json | None = None, *, counting: bool = False) -> None:
+    """What a list costs on each kind of device, beside what it costs now. `counting`: a firewall's share is to come."""
     rows = [
         ("Rules", "rules"),
         ("Flow entries on a switch", "flows"),
@@ -153,9 +157,12 @@ def draw_cost(after: Json, before: Json | None = None) -> None:
                     ui.label(label)
                 with ui.element("td").classes("number").style("text-align: right"):
                     ui.label(words.count(now[key]))
-                with ui.element("td").classes("number small quiet").style("text-align: right; width: 90px"):
-                    delta = now[key] - then.get(key, now[key])
-                    ui.label(f"{delta:+d}" if delta else "")
+                if before:
+                    with ui.element("td").classes("number small quiet").style("text-align: right; width: 90px"):
+                        delta = now[key] - then.get(key, now[key])
+                        ui.label(f"{'+' if delta > 0 else '-'}{words.count(abs(delta))}" if delta else "")
+    if counting:
+        working("Counting the lines of a firewall VNF")
 
 
 def _costs(cost: Json) -> dict[str, int]:

@@ -19,7 +19,8 @@ from starlette.responses import Response
 from api.console.parts.frame import frame, say_lost, say_refused
 from api.console.parts.tree import SECTIONS
 from api.console.sessions import COOKIE, Session, Sessions
-from orchestrator.client import Client
+from orchestrator.client import Client, Standing
+from orchestrator.client.records import Part
 from orchestrator.errors import AclflowError, Busy, Unauthenticated, Unreachable
 
 T = TypeVar("T")
@@ -72,6 +73,10 @@ class View:
     async def read(self, key: Hashable, read: Callable[[Client], T], *, fresh_s: float = 1.0) -> T:
         """What the service says, shared with the session's other pages. Raises what the client raises."""
         return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s)
+
+    async def standing(self, part: Part) -> Standing:
+        """A part of what is said about the project's list as it is."""
+        return await self.read(("standing", part), lambda client: client.standing(self.tenant, (part,)), fresh_s=5)
 
     async def do(self, work: Callable[[Client], T]) -> T:
         """Something that changes what there is; all is read anew afterwards."""

@@ -1,0 +1,50 @@
+"""Looking at long lists before somebody asks: a page that is opened after a change finds the answers there.
+
+Short lists are looked at within the time that a page takes. While a list is being changed it is left alone; what is
+found is kept where all answers are (`reviews`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from api.context import Services
+from api.inspection import standing
+from api.schemas.inspection import PartWord
+from orchestrator.errors import AclflowError
+
+LONG = 1_000
+"""Lists of fewer rules take no time that anybody would notice."""
+_QUIET_S = 0.5
+_FOREVER_S = 3600.0
+_PARTS: tuple[PartWord, ...] = "findings", "cost"
+_CHANGES = ("acl.", "rule.", "group.", "tenant.prefixes")
+"""How the kinds of events begin after which a list may say something else."""
+
+
+async def look_ahead(services: Services) -> None:
+    """Look at every long list some time after it was changed, until the service stops."""
+    feed = services.feed
+    upto = await feed.newest()
+    changed: set[str] = set()
+    while not feed.closed:
+        fed = await feed.after(upto, _QUIET_S if changed else _FOREVER_S)
+        if fed is not None:
+            upto = fed.upto
+            changed |= {event.subject for event in fed.events if event.kind.startswith(_CHANGES)}
+        elif changed:
+            await asyncio.to_thread(_look, services, changed)
+            changed = set()
+
+
+def _look(services: Services, tenants: set[str]) -> None:
+    for tenant in sorted(tenants):
+        with suppress(AclflowError):  # it is gone meanwhile, or looking at it takes too long: who asks will be told
+            if not services.feed.closed and _length(services, tenant) >= LONG:
+                standing(services, tenant, _PARTS)
+
+
+def _length(services: Services, tenant: str) -> int:
+    newest = services.control.read(lambda unit: unit.acls.versions(tenant, limit=1))
+    return newest[0].rules if newest else 0

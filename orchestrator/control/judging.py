@@ -1,0 +1,63 @@
+"""Findings on lists that were judged before but for a little: what the workbench remembers from one to the next.
+
+Runs in the workbench's process, which is alone in it: nothing here is shared between threads. What it remembers only
+makes it faster; it is told the whole list each time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from orchestrator.policy.findings import Checks, Finding, Findings, Kind
+from orchestrator.policy.model import Acl
+from orchestrator.policy.rechecks import Judged, brought, recheck
+
+_MOST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Some of the findings on a list, and how many there are of each kind."""
+
+    first: tuple[Finding, ...]
+    counts: Mapping[Kind, int]
+
+
+class _Memory:
+    """The lists that were judged last: of a tenant the one that is in force, and the one that was tried last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, Judged] = OrderedDict()
+
+    def findings(self, what: Hashable, near: Hashable, acl: Acl, checks: Checks) -> Findings:
+        """The findings on a list, which is much like what was judged under `what`, or `near`, if it was."""
+        known = self._known.pop(what, None) or self._known.get(near)
+        judged = Judged.of(acl, checks) if known is None else recheck(known, acl, checks)
+        self._known[what] = judged
+        while len(self._known) > _MOST:
+            self._known.popitem(last=False)
+        return judged.findings
+
+
+_memory = _Memory()
+
+
+def findings_now(tenant: str, acl: Acl, checks: Checks, most_of_a_kind: int) -> Told:
+    """The findings on a tenant's list as it is, the first of each kind."""
+    found = _now(tenant, acl, checks)
+    return Told(tuple(each for kind in Kind for each in found.of([kind])[:most_of_a_kind]), found.counts)
+
+
+def findings_then(tenant: str, current: Acl, tried: Acl, checks: Checks, most: int) -> tuple[Told, Told]:
+    """The findings on a list that somebody tries, the first in its order; and those that the current one has not."""
+    before = _now(tenant, current, checks)
+    after = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks)
+    more = brought(before, after)
+    return Told(tuple(islice(after, most)), after.counts), Told(tuple(islice(more, most)), more.counts)
+
+
+def _now(tenant: str, acl: Acl, checks: Checks) -> Findings:
+    return _memory.findings((tenant, "now"), (tenant, "tried"), acl, checks)
