@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from patience import PATIENCE_S
+from playwright.sync_api import Browser, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 
@@ -17,6 +18,7 @@ def chromium() -> Iterator[Browser]:
     """A browser for as long as the block runs; where there is none, the test is skipped."""
     if CHROMIUM is None:
         pytest.skip("there is no chromium on this machine")
+    expect.set_options(timeout=PATIENCE_S * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

@@ -167,7 +167,7 @@ class Look:
     def open(self, path: str) -> None:
         for _ in range(RETRIES):
             self.page.goto(self.town.console + path)
-            self.page.wait_for_selector(COMPLETE, timeout=PATIENCE_S * 1000)
+            self.page.wait_for_selector(COMPLETE)
             if not self.was_cut_off():
                 return
 
@@ -179,10 +179,11 @@ class Look:
 
     def has_focus(self, name: str) -> None:
         """Wait until the keyboard is at something of an accessible name."""
-        self.page.wait_for_function(FOCUSED, arg=name, timeout=PATIENCE_S * 1000)
+        self.page.wait_for_function(FOCUSED, arg=name)
 
     def picture(self, name: str) -> None:
         if SCREENSHOTS:
+            self.page.wait_for_selector(COMPLETE)
             self.page.wait_for_timeout(600)
             self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
 
@@ -192,6 +193,7 @@ def look(town: Town, browser: Browser) -> Iterator[Look]:
     """A window that is 1280 by 800; every complaint of the browser, and every request to elsewhere, fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, timezone_id="Europe/Berlin")
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     look = Look(page, town)
     page.on("console", lambda said: look.complaints.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: look.complaints.append(str(error)))

@@ -43,7 +43,7 @@ def the_list_as_it_was(look: Look) -> None:
 def test_every_page_shows_what_it_is_for(look: Look, path: str) -> None:
     look.sign_in(look.town.admin)
     look.open(path)
-    expect(look.page.get_by_text(PLACES[path]).first).to_be_visible(timeout=60_000)
+    expect(look.page.get_by_text(PLACES[path]).first).to_be_visible()
     expect(look.page.locator("h1")).to_be_visible()
     look.picture(path.strip("/").replace("/", "-"))
 
@@ -75,10 +75,10 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
     look.picture("rule-form")
     page.get_by_role("button", name="Keep in draft").click()
     page.get_by_role("button", name="Review and commit").click()
-    expect(page.get_by_text("ingress: tcp 192.0.2.70 > 198.51.100.20, to port 22")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("ingress: tcp 192.0.2.70 > 198.51.100.20, to port 22")).to_be_visible()
     look.picture("review")
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("Enforced on every host")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Enforced on every host")).to_be_visible()
     look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=22")
     expect(page.get_by_text("Permitted: rule permit-tcp-22")).to_be_visible()
     with look.town.client() as client:
@@ -157,10 +157,10 @@ def test_hosts_come_and_go_from_the_page(look: Look) -> None:
     page.get_by_label("Datapath id").fill("a7")
     page.get_by_role("button", name="Bring it in").click()
     row = page.get_by_role("row", name="host7")
-    expect(row).to_contain_text("never reported", timeout=60_000)
+    expect(row).to_contain_text("never reported")
     row.get_by_role("button", name="Remove host7").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(row).to_have_count(0, timeout=60_000)
+    expect(row).to_have_count(0)
     page.get_by_role("button", name="Bring in a host").click()
     for label, value in {
         "Name": "host8",
@@ -171,7 +171,7 @@ def test_hosts_come_and_go_from_the_page(look: Look) -> None:
     }.items():
         page.get_by_label(label).fill(value)
     page.get_by_role("button", name="Bring it in").click()
-    expect(page.get_by_text("127.0.0.2, bridge br-aclflow")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("127.0.0.2, bridge br-aclflow")).to_be_visible()
 
 
 def test_hits_are_paged_and_unused_rules_are_told(look: Look) -> None:
@@ -180,7 +180,7 @@ def test_hits_are_paged_and_unused_rules_are_told(look: Look) -> None:
     expect(look.page.get_by_text("1-7 of 7")).to_be_visible()
     look.page.get_by_label("Show", exact=True).click()
     look.page.get_by_role("option", name="unused for a day").click()
-    expect(look.page.get_by_text("No host is counted yet")).to_be_visible(timeout=60_000)
+    expect(look.page.get_by_text("No host is counted yet")).to_be_visible()
 
 
 def test_rules_are_searched_by_what_they_touch(look: Look) -> None:
@@ -220,15 +220,15 @@ def test_somebody_else_was_faster(look: Look) -> None:
     page.get_by_label("More for dns").click()
     page.get_by_text("Remove", exact=True).click()
     page.get_by_role("button", name="Review and commit").click()
-    expect(page.get_by_text("Newly denied")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Newly denied")).to_be_visible()
     with look.town.client() as client:
         client.delete_rule("shop", "late")
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("Somebody changed the list meanwhile")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Somebody changed the list meanwhile")).to_be_visible()
     page.get_by_role("button", name="Review again").click()
-    expect(page.get_by_text("Newly denied")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Newly denied")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("is committed")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
         assert {"dns", "late"}.isdisjoint(rule.id for rule in client.rules("shop"))
 
@@ -244,9 +244,9 @@ def test_an_older_version_is_taken_back(look: Look) -> None:
     panel.get_by_role("button", name="Roll back to it").click()
     expect(page.get_by_text(f"the whole list, from version {version}")).to_be_visible()
     page.get_by_role("button", name="Review and commit").click()
-    expect(page.get_by_text("Newly permitted")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Newly permitted")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("is committed")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
         assert "web-in" in [rule.id for rule in client.rules("shop")]
 
@@ -277,11 +277,11 @@ def test_a_lost_service_is_told_and_comes_back_by_itself(look: Look) -> None:
     look.town.stop_service()
     banner = look.page.get_by_role("alert").filter(has_text="does not answer")
     try:
-        expect(banner).to_be_visible(timeout=60_000)
+        expect(banner).to_be_visible()
         look.picture("service-lost")
     finally:
         look.town.start_service()
-    expect(banner).to_be_hidden(timeout=60_000)
+    expect(banner).to_be_hidden()
     expect(look.page.get_by_text("Busiest rules")).to_be_visible()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from orchestrator.bench.console.stage import TENANT, Stage, stage
 from orchestrator.bench.ground import ran_s
 from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.rulesets import synthetic
 from orchestrator.errors import Missing
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _RULES = 20_000
 _PAGE_S = Target(1.0)
 _CORE = Target(15.0)
+_CONTENT_S = Target(1.0)
 _DASHBOARDS = 20
 _SETTLE_S = 5.0
 _PATIENCE_MS = 60_000
@@ -56,35 +58,52 @@ _PAGES: Mapping[str, str] = MappingProxyType(
 )
 """Every page, by what its figure is called."""
 
+_PARTS: Mapping[str, str] = MappingProxyType(
+    {"difference": "review_difference_s", "findings": "review_findings_s", "cost": "review_whole_s"}
+)
+"""The parts of a review, in the order in which they come, by what their figure is called."""
+
+_TOLD: Mapping[str, Target | None] = MappingProxyType(
+    {
+        "findings_of_a_new_list_s": None,
+        "findings_of_a_changed_list_s": _CONTENT_S,
+        "review_difference_s": _CONTENT_S,
+        "review_findings_s": _CONTENT_S,
+        "review_whole_s": None,
+    }
+)
+"""What is told of a list that nobody looked at yet, with what is asked of it."""
+
 
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` loads each page less often and watches the dashboards for a shorter time."""
     loads, watched_s = (3, 20.0) if quick else (15, 60.0)
     results = Results("console", {"rules": _RULES, "loads": loads, "dashboards": _DASHBOARDS, "watched_s": watched_s})
-    steps = Steps(progress, 4 + loads)
+    steps = Steps(progress, 6 + loads)
     steps.next("a service with a long list")
     with stage(_RULES) as ground, _browser() as browser:
         steps.next("pages, for the first time")
         page = _signed_in(browser, ground)
-        first = {name: _load_s(page, ground, path) for name, path in _PAGES.items()}
+        for path in _PAGES.values():
+            _load_s(page, ground, path)
         taken: dict[str, list[float]] = {name: [] for name in _PAGES}
         for turn in range(loads):  # interleaved, so that all meet the same machine
             steps.next(f"pages, round {turn + 1} of {loads}")
             for name, path in _PAGES.items():
                 taken[name].append(_load_s(page, ground, path))
-        compared = _review_s(page, ground)
+        steps.next("what is said about a list that was changed")
+        content = _content_s(page, ground, loads)
         page.close()
         steps.next("nobody looks")
         idle = _core_percent(ground, watched_s)
-        steps.next(f"{_DASHBOARDS} dashboards")
-        open_windows = [_signed_in(browser, ground) for _ in range(_DASHBOARDS)]
-        for window in open_windows:
-            _load_s(window, ground, _PAGES["overview"])
-        time.sleep(_SETTLE_S)
-        watching = _core_percent(ground, watched_s)
-    results.figures["findings_first_s"] = Figure.of([first["overview"]], "s")
-    results.figures["review_of_a_change_s"] = Figure.of([compared], "s")
-    _record(results, taken, idle, watching)
+        steps.next(f"{_DASHBOARDS} dashboards of one person")
+        together = _watched(browser, ground, [ground.token] * _DASHBOARDS, watched_s)
+        steps.next(f"{_DASHBOARDS} dashboards of as many people")
+        apart = _watched(browser, ground, _tokens(ground), watched_s)
+    for name, seconds in content.items():
+        results.figures[name] = Figure.of(seconds, "s", _TOLD.get(name))
+    _record_pages(results, taken)
+    _record_dashboards(results, idle, together, apart)
     return results
 
 
@@ -104,11 +123,11 @@ def _browser() -> Iterator[Browser]:
         browser.close()
 
 
-def _signed_in(browser: Browser, ground: Stage) -> Page:
+def _signed_in(browser: Browser, ground: Stage, token: str = "") -> Page:
     """A window of its own, with a session of its own."""
     page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
     page.set_default_timeout(_PATIENCE_MS)
-    page.goto(f"{ground.console}/login#token={ground.token}")
+    page.goto(f"{ground.console}/login#token={token or ground.token}")
     page.wait_for_url(lambda url: "/login" not in url)
     return page
 
@@ -121,13 +140,55 @@ def _load_s(page: Page, ground: Stage, path: str) -> float:
     return time.perf_counter() - started
 
 
-def _review_s(page: Page, ground: Stage) -> float:
-    """Seconds until a moved rule is compared with the list as it is: findings and costs of both are looked for."""
+def _content_s(page: Page, ground: Stage, rounds: int) -> dict[str, list[float]]:
+    """Seconds until pages tell what nobody looked at before: of a new list, of one that was changed, of a draft."""
+    taken: dict[str, list[float]] = {name: [] for name in _TOLD}
+    with ground.client() as client:
+        for turn in range(rounds):
+            client.put_acl(TENANT, synthetic(_RULES, seed=2 + turn), etag=client.acl(TENANT).etag)
+            taken["findings_of_a_new_list_s"].append(_load_s(page, ground, _PAGES["overview"]))
+            client.delete_rule(TENANT, f"r{turn}")
+            taken["findings_of_a_changed_list_s"].append(_load_s(page, ground, _PAGES["overview"]))
+            _move_a_rule(page, ground)
+            started = time.perf_counter()
+            page.goto(ground.console + _PAGES["review"], wait_until="commit")
+            for part, name in _PARTS.items():
+                page.wait_for_selector(f"[data-part={part}][aria-busy=false]")
+                taken[name].append(time.perf_counter() - started)
+            _discard(page, ground)
+    return taken
+
+
+def _move_a_rule(page: Page, ground: Stage) -> None:
     page.goto(ground.console + _PAGES["acl"])
     page.wait_for_selector(_COMPLETE)
     page.locator("[data-focus$='/place']").first.press("ArrowDown")
     page.get_by_text("1 change not committed").wait_for()
-    return _load_s(page, ground, _PAGES["review"])
+
+
+def _discard(page: Page, ground: Stage) -> None:
+    page.goto(ground.console + _PAGES["acl"])
+    page.wait_for_selector(_COMPLETE)
+    page.get_by_role("button", name="Discard").click()
+    page.get_by_text("1 change not committed").wait_for(state="hidden")
+
+
+def _tokens(ground: Stage) -> list[str]:
+    """A token for each of as many people as there are dashboards."""
+    with ground.client() as client:
+        return [client.create_token("admin", description=f"person {number}")[1] for number in range(_DASHBOARDS)]
+
+
+def _watched(browser: Browser, ground: Stage, tokens: Sequence[str], watched_s: float) -> tuple[float, float]:
+    """What overviews take that are left open, one for each token."""
+    windows = [_signed_in(browser, ground, token) for token in tokens]
+    for window in windows:
+        _load_s(window, ground, _PAGES["overview"])
+    time.sleep(_SETTLE_S)
+    taken = _core_percent(ground, watched_s)
+    for window in windows:
+        window.context.close()
+    return taken
 
 
 def _core_percent(ground: Stage, watched_s: float) -> tuple[float, float]:
@@ -140,24 +201,26 @@ def _core_percent(ground: Stage, watched_s: float) -> tuple[float, float]:
     return console, service
 
 
-def _record(
-    results: Results,
-    taken: Mapping[str, list[float]],
-    idle: tuple[float, float],
-    watching: tuple[float, float],
-) -> None:
+def _record_pages(results: Results, taken: Mapping[str, list[float]]) -> None:
     for name, seconds in taken.items():
         results.figures[f"page_{name}_s"] = Figure.of(seconds, "s", _PAGE_S)
         turns = tuple(float(turn) for turn in range(1, len(seconds) + 1))
         results.series.append(Series(name, turns, tuple(seconds), "load", "a page of 20,000 rules (s)"))
-    console, service = watching
-    more = service - idle[1]
-    results.figures["dashboards_20_core_percent"] = Figure.of([console + more], "% of a core", _CORE)
-    results.figures["dashboards_20_console_percent"] = Figure.of([console], "% of a core")
-    results.figures["dashboards_20_service_percent"] = Figure.of([more], "% of a core")
+    results.notes.append(f"{_RULES} rules; one in twenty of them decides packets every second")
+    results.notes.append("findings_of_a_new_list_s: the overview, from the answer to its upload; nobody looked before")
+    results.notes.append("review_*_s: from opening the review of a moved rule until each part is there")
+
+
+def _record_dashboards(
+    results: Results, idle: tuple[float, float], together: tuple[float, float], apart: tuple[float, float]
+) -> None:
+    for prefix, (console, service) in (("dashboards_20", together), ("dashboards_of_20", apart)):
+        more = service - idle[1]
+        results.figures[f"{prefix}_core_percent"] = Figure.of([console + more], "% of a core", _CORE)
+        results.figures[f"{prefix}_console_percent"] = Figure.of([console], "% of a core")
+        results.figures[f"{prefix}_service_percent"] = Figure.of([more], "% of a core")
     results.figures["nobody_looks_console_percent"] = Figure.of([idle[0]], "% of a core")
     results.figures["nobody_looks_service_percent"] = Figure.of([idle[1]], "% of a core")
-    results.notes.append(f"{_RULES} rules; one in twenty of them decides packets every second")
-    results.notes.append("findings_first_s: the overview before anybody looked at this version of the list")
-    results.notes.append("dashboards_20_service_percent: what the service takes beyond what it takes when nobody looks")
+    results.notes.append("dashboards_20: windows of one person; dashboards_of_20: of twenty with a token each")
+    results.notes.append("dashboards_*_service_percent: what the service takes beyond what it takes when nobody looks")
     results.notes.append("the browser's own processor time is not counted; it runs on the same cores")
