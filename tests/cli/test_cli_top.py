@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, aclflow
+from patience import PATIENCE_S
 from served import Served, served
 
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 
-PATIENCE_S = 60.0
 RULES = 12
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
