@@ -27,6 +27,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 
 RULES = 12
+TITLE = f"pop: {RULES} rules"
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -48,12 +49,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 class Terminal:
     """`aclflow top` on a terminal of its own."""
 
-    def __init__(self, service: Served, lines: int) -> None:
+    def __init__(self, service: Served, lines: int, interval_s: float) -> None:
         self._master, slave = pty.openpty()
         self.resize(lines)
         self.before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--interval", "600"],
+            [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--interval", str(interval_s)],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
             env={**os.environ, "ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token, "TERM": "xterm"},
         )  # fmt: skip
@@ -69,14 +70,16 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def picture(self, caption: str) -> str:
-        """What is drawn up to the next picture with a caption."""
+    def picture(self, caption: str, rules: int = RULES) -> str:
+        """The first picture from now on with a caption and so many rules."""
         drawn, until = "", time.monotonic() + PATIENCE_S
-        while caption not in drawn:
+        while True:
+            for picture in drawn.split(TITLE)[1:]:
+                if caption in picture and picture.count("rule-") == rules:
+                    return picture
             if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:
-                raise AssertionError(f"no picture with {caption!r}: {drawn!r}")
+                raise AssertionError(f"no picture with {caption!r} and {rules} rules: {drawn!r}")
             drawn = _CONTROL.sub("", drawn + os.read(self._master, 65536).decode(errors="replace"))
-        return drawn
 
     def modes(self) -> list[object]:
         return list(termios.tcgetattr(self._slave))
@@ -89,30 +92,32 @@ class Terminal:
 
 
 @contextmanager
-def top_on_a_terminal(service: Served, lines: int) -> Iterator[Terminal]:
-    terminal = Terminal(service, lines)
+def top_on_a_terminal(service: Served, lines: int, interval_s: float = 600) -> Iterator[Terminal]:
+    terminal = Terminal(service, lines, interval_s)
     try:
         yield terminal
     finally:
         terminal.close()
 
 
-def test_keys_sort_a_resize_redraws_and_q_ends(service: Served) -> None:
+def test_keys_sort_and_q_ends(service: Served) -> None:
     with top_on_a_terminal(service, 40) as terminal:
-        first = terminal.picture("by rate")
-        assert f"pop: {RULES} rules" in first
-        assert first.count("rule-") == RULES
+        terminal.picture("by rate")
         terminal.press("p")
         assert "rule-100" in terminal.picture("by packets")
         terminal.press("bl")  # at once: the second is not left lying until a third comes
         terminal.picture("by last_hit")
-        terminal.resize(11)
-        terminal.told_of_its_size()
-        while terminal.picture("by last_hit").count("rule-") != 5:
-            pass  # drawn before the size had changed
         terminal.press("q")
         assert terminal.process.wait(PATIENCE_S) == 0
         assert terminal.modes() == list(terminal.before)
+
+
+def test_a_picture_fits_the_size_that_the_terminal_has(service: Served) -> None:
+    with top_on_a_terminal(service, 40, interval_s=1) as terminal:
+        terminal.picture("by rate")
+        terminal.resize(11)
+        terminal.told_of_its_size()
+        terminal.picture("by rate", rules=5)
 
 
 def test_a_terminal_is_given_back_when_it_is_interrupted(service: Served) -> None:
