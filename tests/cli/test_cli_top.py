@@ -46,17 +46,22 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield here
 
 
+def _sizeless() -> dict[str, str]:
+    """The environment without a size of some other terminal, which counts more than the terminal's own."""
+    return {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+
+
 class Terminal:
     """`aclflow top` on a terminal of its own."""
 
-    def __init__(self, service: Served, lines: int, interval_s: float) -> None:
+    def __init__(self, service: Served, lines: int) -> None:
         self._master, slave = pty.openpty()
         self.resize(lines)
         self.before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--interval", str(interval_s)],
+            [sys.executable, "-m", "orchestrator.cli", "top", "--domain", "pop", "--interval", "600"],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            env={**os.environ, "ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token, "TERM": "xterm"},
+            env={**_sizeless(), "ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token, "TERM": "xterm"},
         )  # fmt: skip
         self._slave = slave
 
@@ -92,8 +97,8 @@ class Terminal:
 
 
 @contextmanager
-def top_on_a_terminal(service: Served, lines: int, interval_s: float = 600) -> Iterator[Terminal]:
-    terminal = Terminal(service, lines, interval_s)
+def top_on_a_terminal(service: Served, lines: int) -> Iterator[Terminal]:
+    terminal = Terminal(service, lines)
     try:
         yield terminal
     finally:
@@ -113,7 +118,7 @@ def test_keys_sort_and_q_ends(service: Served) -> None:
 
 
 def test_a_picture_fits_the_size_that_the_terminal_has(service: Served) -> None:
-    with top_on_a_terminal(service, 40, interval_s=1) as terminal:
+    with top_on_a_terminal(service, 40) as terminal:
         terminal.picture("by rate")
         terminal.resize(11)
         terminal.told_of_its_size()

@@ -197,8 +197,9 @@ def _enough(traffic: Traffic) -> None:
 
 
 def test_packets_are_filtered(site: Site) -> None:
+    site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
     with Traffic(site.fabric) as traffic:
-        site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
+        traffic.carry(200)
     _enough(traffic)
 
 
@@ -275,5 +276,5 @@ def test_taken_apart_without_a_moment_in_which_packets_pass_unfiltered(site: Sit
     for name in (*HOSTS, EDGE):
         assert site.machines[name].run("ovs-vsctl", "list-br").split() == []
     with Traffic(site.fabric) as silence:
-        site.machines[SERVICE].run("true")
+        silence.carry(50)
     assert not any(count.arrived for count in silence.counts.values())

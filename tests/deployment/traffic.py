@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deployment.fabric import ALICE, DB1, MALLORY, WEB1, Fabric, Node
+from patience import until
 
 from orchestrator.lab import namespaces
 
@@ -76,6 +77,10 @@ class Traffic:
         self._quiet.set()
         for thread in self._receivers:
             thread.join()
+
+    def carry(self, packets: int) -> None:
+        """Wait until so many have been sent on every stream."""
+        until(lambda: all(count.sent >= packets for count in self.counts.values()))
 
     @property
     def wrong(self) -> dict[Stream, int]:
