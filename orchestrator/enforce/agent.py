@@ -19,6 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -231,6 +232,9 @@ class Agent:
     def _aim(self, goal: Goal) -> None:
         self._trouble.pop("program", None)
         self._keeper.jot(goal)
+        if not self._keeper.has(goal):  # it does not follow on what is kept: whole then, for nobody else remembers it
+            with suppress(Missing):  # said already, and tried again
+                self._keep()
         work = self._loop.take(goal)
         if work is not None:
             convoy.advance((convoy.Member(work, self._loop.take_over),))

@@ -47,6 +47,10 @@ class Keeper:
             except Missing:  # the disk is full, say: `keep` finds out, and says so
                 return
 
+    def has(self, goal: Goal) -> bool:
+        """Whether a start after being killed now would begin with it."""
+        return self._kept is not None and same(self._kept, goal.program)
+
     def keep(self) -> None:
         """Bring the disk to the goal. Raises Missing when it cannot be written; it holds an older program then."""
         with self._writing:
