@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cloud.contract import *  # noqa: F403 -- the contract's tests
 from cloud.contract import Bench, runs
+from patience import until
 
 from orchestrator.cloud.base import VnfState
 from orchestrator.errors import BadInput, Refused
@@ -107,9 +108,13 @@ def test_the_second_agent_was_loaded_beforehand(bench: Bench, lab: Lab) -> None:
     for number in (1, 2):
         bench.cloud.create([bench.order(number)])
     bench.until(runs("fw-1", "fw-2"))
-    lines = [Path("/proc", str(each.pid), "cmdline").read_bytes() for each in processes.marked(lab.layout.run_dir)]
-    assert sum(b"orchestrator.cli.standby" in line for line in lines) == 3, "one is an agent, two wait"
-    assert sum(b"\0agent\0" in line for line in lines) == 1
+
+    def lines() -> list[bytes]:
+        return [Path("/proc", str(each.pid), "cmdline").read_bytes() for each in processes.marked(lab.layout.run_dir)]
+
+    # one is an agent, two wait
+    until(lambda: sum(b"orchestrator.cli.standby" in line for line in lines()) == 3, what=lines)
+    assert sum(b"\0agent\0" in line for line in lines()) == 1
     assert "fw-2" in bench.there()
 
 
