@@ -30,7 +30,7 @@ class Sizes:
     @classmethod
     def quick(cls) -> Self:
         load = Load(connections=1_024, at_once=64, seconds=1, trips=30, sources=10)
-        return cls((250, 2_000, 20_000), rounds=3, pairs=15, libc_pairs=5, load=load, step_s=2.4)
+        return cls((250, 2_000, 20_000), rounds=3, pairs=15, libc_pairs=5, load=load, step_s=2.7)
 
     @classmethod
     def full(cls) -> Self:
