@@ -58,6 +58,7 @@ class Services:
     heartbeat_s: float
     expiry_lead: dt.timedelta
     reviews: Reviews = field(default_factory=Reviews)
+    summaries: Reviews = field(default_factory=Reviews)
 
 
 async def services(request: Request) -> Services:

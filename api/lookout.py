@@ -13,6 +13,7 @@ from api.context import Services
 from api.inspection import standing
 from api.schemas.inspection import PartWord
 from orchestrator.errors import AclflowError
+from orchestrator.memory import give_back
 
 LONG = 1_000
 """Lists of fewer rules take no time that anybody would notice."""
@@ -35,6 +36,7 @@ async def look_ahead(services: Services) -> None:
             changed |= {event.subject for event in fed.events if event.kind.startswith(_CHANGES)}
         elif changed:
             await asyncio.to_thread(_look, services, changed)
+            await asyncio.to_thread(give_back)  # reading a list takes many times its own memory
             changed = set()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from time import monotonic
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Response
@@ -30,6 +33,7 @@ from api.schemas.hits import (
 from orchestrator.program.program import Tier
 from orchestrator.store.hithistory import Resolution
 from orchestrator.store.hitrecords import HitStretch, RuleHits, RuleWatch
+from orchestrator.store.hitsummary import HitSummary
 from orchestrator.store.unit import Unit
 
 Item = TypeVar("Item")
@@ -44,6 +48,11 @@ OnlyRules = Annotated[list[str] | None, Query(alias="rule", max_length=500, desc
 Contains = Annotated[str, Query(max_length=64, description="only tenants and rules whose names contain this")]
 
 _HISTORY = dt.timedelta(hours=1)
+_TOLD_S = 2.0
+"""How long all who ask for a summary are told the same."""
+_SPAN_S = 60
+_LONGEST_S = 10 * 365 * 86400.0
+"""No history is as long."""
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 _MONTH_S = 30 * 86400.0
 
@@ -75,7 +84,7 @@ def get_hits(
         names, following = page_after(ranked, limit, marker)
         history: Sequence[HitStretch] | None = None
         if resolution is not None:
-            history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit), Tier(tier))
+            history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit.now), Tier(tier))
         return HitsPage(
             tier=tier,
             items=[
@@ -102,14 +111,26 @@ def get_summary(
     since: Since = None,
     top: Top = 5,
 ) -> Response:
-    """What the whole list decided: packets permitted and denied, in all and over time, and the busiest rules."""
+    """What the whole list decided: packets permitted and denied, in all and over time, and the busiest rules.
 
-    def work(unit: Unit) -> SummaryBody:
+    It may be two seconds old: all who look at a list meanwhile are told the same.
+    """
+    now = services.clock()
+    begins, span_s = _begins(since, now)
+
+    def work(unit: Unit) -> HitSummary:
+        earliest = now - dt.timedelta(seconds=span_s)
         wanted = Resolution[resolution.upper()]
-        found = unit.hit_summaries.of(tenant, top=top, resolution=wanted, since=_start(since, unit), tier=Tier(tier))
-        return SummaryBody.of(found, tier)
+        return unit.hit_summaries.of(tenant, top=top, resolution=wanted, since=earliest, tier=Tier(tier))
 
-    return answer(services.control.read(work))
+    def look() -> HitSummary:
+        return services.control.read(work)
+
+    version = services.control.read(lambda unit: unit.acls.version(tenant))
+    moment = version, int(monotonic() / _TOLD_S)
+    found = services.summaries.of((tenant, tier, resolution, top, span_s), moment, look)
+    history = tuple(each for each in found.history if each.start >= begins)
+    return answer(SummaryBody.of(replace(found, history=history), tier))
 
 
 @router.get("/tenants/{tenant}/acl/unused", response_model=UnusedBody)
@@ -178,9 +199,16 @@ def _ranked(items: Iterable[Item], hits: Callable[[Item], RuleHits], sort: str) 
     return list(items) if key is None else sorted(items, key=lambda item: key(hits(item)), reverse=True)
 
 
-def _start(since: dt.datetime | None, unit: Unit) -> dt.datetime:
+def _begins(since: dt.datetime | None, now: dt.datetime) -> tuple[dt.datetime, int]:
+    """Where a history begins, and how many seconds ago that is, rounded up so that those who follow it ask the same."""
+    begins = _start(since, now)
+    span_s = min(max(0.0, (now - begins).total_seconds()), _LONGEST_S)
+    return begins, math.ceil(span_s / _SPAN_S) * _SPAN_S
+
+
+def _start(since: dt.datetime | None, now: dt.datetime) -> dt.datetime:
     if since is None:
-        return unit.now - _HISTORY
+        return now - _HISTORY
     return since if since.tzinfo is not None else since.replace(tzinfo=dt.UTC)
 
 

@@ -43,7 +43,9 @@ twice a second at the latest."""
 _MOST_STEPS = 64
 _MOST_PAIRS = 4096
 _MOST_KNOWN = 256
-"""When more programs than so many may be held, the database is asked which are."""
+_MOST_APART = 2
+"""When more programs than so many may be held, or so many that have little in common with the one before and so need
+their own memory, the database is asked which are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class Staging:
         """
         with self._lock:
             known = self._published.get(domain, ())
-            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN:
+            apart = sum(each.touched.boxes is None for each in known[1:])
+            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN or apart > _MOST_APART:
                 return False
             last = self._touched(domain, known[-1].policy, newest)
         return not _could_leak([*(each.touched for each in known[1:]), last])

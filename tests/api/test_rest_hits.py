@@ -12,6 +12,7 @@ import pytest
 from command_line import Ended, aclflow
 from served import Served
 
+from api.routes import hits
 from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput, Conflict, NotFound
@@ -177,6 +178,23 @@ def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, ad
     assert admin.hit_summary(site.tenant, since=later).history == ()
     with pytest.raises(NotFound):
         admin.hit_summary("nobody")
+
+
+def test_all_who_look_within_a_moment_are_told_the_same(
+    service: Served, site: Site, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 100.0
+    monkeypatch.setattr(hits, "monotonic", lambda: seconds)
+    site.claim("host1")
+    site.count("host1", *range(1, len(site.cookies) + 1))
+    first = admin.hit_summary(site.tenant)
+    assert first.history
+    site.count("host1", *range(11, len(site.cookies) + 11))
+    assert admin.hit_summary(site.tenant) == first
+    assert admin.hit_summary(site.tenant, since=service.clock()).history == ()
+    assert admin.hit_summary(site.tenant, since=dt.datetime.min.replace(tzinfo=dt.UTC)).permitted > first.permitted
+    seconds += 2.0
+    assert admin.hit_summary(site.tenant).permitted > first.permitted
 
 
 def test_hits_of_some_rules_are_those_among_all(site: Site, admin: Client) -> None:

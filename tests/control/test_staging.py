@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, Tenant
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
 from orchestrator.store.pointrecords import PointReport, PointState
@@ -144,6 +146,22 @@ def test_two_changes_that_some_host_has_not_seen_are_staged_together(plant: Plan
     assert plant.program.generation == target - 1, "h1 and h2 may hold the first list or the second"
     plant.read_back(*HOSTS)
     until(lambda: plant.program.generation == target)
+
+
+def test_whole_lists_that_no_host_holds_any_more_are_forgotten(plant: Plant) -> None:
+    def whole(number: int) -> Acl:
+        ports = range(100 * number + 1, 100 * number + 101)
+        rules = [{"id": f"p{port}", "action": "permit", "protocol": "tcp", "destination_ports": port} for port in ports]
+        return acl_from_json({"rules": rules})
+
+    for number in range(16):
+        everywhere(plant, whole(number))
+    time.sleep(CACHE_FOLLOWS_S)
+    for number in range(16, 20):
+        everywhere(plant, whole(number))
+    gc.collect()
+    held = {id(each.acl) for each in gc.get_objects() if isinstance(each, Tenant) and len(each.acl.rules) == 100}
+    assert len(held) < 8
 
 
 def test_the_latest_goal_wins(plant: Plant) -> None:
