@@ -21,22 +21,18 @@ import numpy.typing as npt
 
 from orchestrator.compile.columns import Indices, Words, distinct, prefix_words, range_words
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.compile.fewrules import FEW, few_atoms
+from orchestrator.compile.fewrules import ACTIONS, DIRECTIONS, FEW, few_atoms
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
-from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
+from orchestrator.policy.model import AddressGroup, Rule, resolve
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.ports import HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
 from orchestrator.program.rules import (
     ANY_BYTE,
-    DENY,
-    EGRESS,
     FRAG_ANY,
     FRAG_LATER,
     FRAG_NOT_LATER,
-    INGRESS,
-    PERMIT,
     RuleTable,
 )
 
@@ -79,16 +75,12 @@ def _by_column(
         source_ports=source_ports,
         destination_ports=destination_ports,
         kind=kinds.of_rule,
-        direction=np.array([_DIRECTIONS[each] for each in directions], np.uint8)[direction_of],
-        action=np.array([_ACTIONS[each] for each in actions], np.uint8)[action_of],
+        direction=np.array([DIRECTIONS[each] for each in directions], np.uint8)[direction_of],
+        action=np.array([ACTIONS[each] for each in actions], np.uint8)[action_of],
         log=np.array(logs, np.uint8)[log_of],
     )
     pools = _Pools(_side_pool(sides, groups), _port_pool(ports), kinds)
     return _expanded(listed, pools, tenant, number)
-
-
-_DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
-_ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
 
 
 def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.NDArray[np.uint64]:

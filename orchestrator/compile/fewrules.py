@@ -43,8 +43,8 @@ PORT_FIELDS = {
 ICMP_FIELDS = {ICMP: (oxm.ICMP_TYPE, oxm.ICMP_CODE), ICMPV6: (oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE)}
 
 _HALF = (1 << 64) - 1
-_DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
-_ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
+DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
+ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
 _EVERYTHING = {family: (everything(family),) for family in Family}
 _NO_FLAGS = ((0, 0),)
 
@@ -59,7 +59,7 @@ def few_atoms(
     for order, (rule, number) in enumerate(zip(rules, numbers, strict=True)):
         if rule.source.groups or rule.destination.groups:
             return None
-        head = order, number, tenant, _DIRECTIONS[rule.direction], _ACTIONS[rule.action]
+        head = order, number, tenant, DIRECTIONS[rule.direction], ACTIONS[rule.action]
         for family in Family:
             if only_family(rule.protocol) in (None, family):
                 rows += [(*head, *each) for each in _of_family(rule, family, groups)]

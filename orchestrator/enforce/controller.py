@@ -11,9 +11,7 @@ stands by. When it stops, switches go on as they were last programmed.
 
 from __future__ import annotations
 
-import gc
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +22,7 @@ from typing import Protocol
 import structlog
 
 from orchestrator.client import Client, Host
+from orchestrator.enforce import interpreter
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -47,9 +46,6 @@ KIND = "openflow"
 
 REFUSE_EVERY_S = 2.0
 """How often it is asked whose certificate was revoked."""
-
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes."""
 
 
 class Service(ProgramSource, ReportSink, CountSink, SightingSink, Protocol):
@@ -219,7 +215,6 @@ def run_controller(settings: ControllerSettings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     membership = settings.membership
     state = StateDir(membership.state_dir)
     admission = admitted(membership, KIND, state, stopping)
@@ -228,7 +223,7 @@ def run_controller(settings: ControllerSettings) -> None:
     service, credentials = admission.service, admission.credentials
     settings = _listening(settings, state, credentials)
     controller = Controller(settings, state, credentials, _asked(settings, service))
-    gc.freeze()  # what was imported stays; looking through it would hold a change up for tens of milliseconds
+    interpreter.prepare()
     controller.start()
     refuse = partial(_refuse, controller, state, service, credentials.domain)
     refusing = Chore("revoked-switches", refuse, REFUSE_EVERY_S) if settings.own_tls else None
