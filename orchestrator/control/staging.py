@@ -170,9 +170,7 @@ class Staging:
 
         What none can hold any more is forgotten.
         """
-        complete = unit.firewalls.names(domain)  # each enforces a whole policy by itself, so no mix of theirs can leak
-        hosts = unit.enforcers.standing(domain).hosts
-        records = [record for name, record in hosts if record is not None and name not in complete]
+        records = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
         reports = [record.report for record in records]
         age_s = min(((unit.now - record.reported).total_seconds() for record in records), default=0.0)
         with self._lock:

@@ -239,8 +239,12 @@ class ControlPlane:
         """Wait until every host holds a generation. Raises Unreachable, naming who lags and why."""
         enforced = client.wait_enforced(self._lab.spec.domain, generation, timeout_s=patience_s)
         if not enforced.done:
-            laggards = ", ".join(f"{each.host} ({each.state or 'never reported'})" for each in enforced.laggards)
-            raise Unreachable(f"not enforced within {patience_s:.0f} s: {laggards}{self._log_of(CONTROLLER)}")
+            laggards = ", ".join(
+                f"{each.host} ({f'{each.state} at {each.generation}' if each.state else 'never reported'})"
+                for each in enforced.laggards
+            )
+            logs = "".join(map(self._log_of, (SERVICE, CONTROLLER)))
+            raise Unreachable(f"generation {generation} was not enforced within {patience_s:.0f} s: {laggards}{logs}")
         return enforced
 
     # ------------------------------------------------------------------------------------------------------ onboarding

@@ -42,6 +42,12 @@ _STANDING = Prepared(
     .where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
     .order_by(hosts.c.name)
 )
+_SWITCHES = Prepared(
+    select(*points.c)
+    .join(hosts, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+    .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
+    .order_by(hosts.c.name)
+)
 _ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
 _SEEN = Prepared(
     update(enforcers)
@@ -133,6 +139,10 @@ class Reports:
         self._tx.domain(domain)
         rows = self._tx.rows(_STANDING, of_domain=domain)
         return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
+
+    def switches(self, domain: str) -> tuple[PointRecord, ...]:
+        """The latest report about each host's switch of the domain: not about firewalls and edge switches."""
+        return tuple(map(_point_record, self._tx.rows(_SWITCHES, of_domain=domain)))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
         """Log those that were heard of, but not for so many seconds, as down; their ids."""

@@ -23,6 +23,7 @@ from orchestrator.policy.model import Acl, Tenant
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
 from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.poprecords import PopSettings
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 
@@ -57,14 +58,17 @@ class Plant:
     def put(self, acl: Acl) -> int:
         return self.control.write(lambda unit: unit.acls.replace("all", acl, author="test")).generation
 
+    @property
+    def enforcer(self) -> int:
+        return self.control.read(lambda unit: unit.enforcers.list("pop")[0].id)
+
     def read_back(self, *hosts: str, program: Program | None = None) -> None:
         held = program or self.program
-        enforcer = self.control.read(lambda unit: unit.enforcers.list("pop")[0].id)
         points = [
             PointReport(host, held.generation, held.digest, PointState.ENFORCED, None, len(held.blocks))
             for host in hosts
         ]
-        self.enforcement.report("pop", enforcer, Report(tuple(points)))
+        self.enforcement.report("pop", self.enforcer, Report(tuple(points)))
 
 
 def deny_web(direction: str) -> Acl:
@@ -162,6 +166,18 @@ def test_whole_lists_that_no_host_holds_any_more_are_forgotten(plant: Plant) -> 
     gc.collect()
     held = {id(each.acl) for each in gc.get_objects() if isinstance(each, Tenant) and len(each.acl.rules) == 100}
     assert len(held) < 8
+
+
+def test_an_edge_switch_does_not_hold_the_hosts_back(plant: Plant) -> None:
+    plant.control.write(lambda unit: unit.pops.add("p1", "pop", PopSettings(("outside",))))
+    plant.control.write(lambda unit: unit.pops.add_edge("p1", HostRecord("edge1", 0xE1, "wan")))
+    everywhere(plant, deny_web("egress"))
+    point = PointReport("edge1", plant.program.generation, bytes(16), PointState.ENFORCED, None, 1)
+    plant.enforcement.report("pop", plant.enforcer, Report((point,)))
+    target = plant.put(deny_web("ingress"))
+    assert plant.program.generation == target - 1
+    plant.read_back(*HOSTS)
+    until(lambda: plant.program.generation == target)
 
 
 def test_the_latest_goal_wins(plant: Plant) -> None:
