@@ -13,62 +13,48 @@ from typing import Self
 from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
+from orchestrator.client.domains import DomainCalls
 from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.firewalls import FirewallCalls
 from orchestrator.client.fleet import FleetCalls
 from orchestrator.client.hits import HitCalls
 from orchestrator.client.onboarding import OnboardingCalls
 from orchestrator.client.packetlog import PacketLogCalls
-from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted, rule_path, tenant_path
+from orchestrator.client.paths import once_header, rule_path, tenant_path
 from orchestrator.client.placement import PlacementCalls
+from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
 from orchestrator.client.records import (
     PARTS,
     AclSeen,
     AclVersion,
-    Domain,
-    Enforced,
-    Enforcer,
     Event,
-    Held,
-    Host,
     Page,
     Part,
-    PointReport,
     Review,
     RuleSeen,
     Standing,
     Trace,
     Written,
-    endpoint_of,
 )
 from orchestrator.client.spread import SpreadCalls
 from orchestrator.client.stream import followed
 from orchestrator.client.tenants import Tenant
 from orchestrator.client.tokens import TokenCalls
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of, trust_of, written
-from orchestrator.errors import AclflowError, Unreachable
+from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of, trust_of, written
+from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
-from orchestrator.policy.model import Acl, Endpoint, Packet, ReturnTraffic, Rule
-from orchestrator.program.delta import Delta
-from orchestrator.program.program import Program, Tier
+from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
-from orchestrator.program.wire import (
-    DELTA_MEDIA_TYPE,
-    PROGRAM_MEDIA_TYPE,
-    STREAM_MEDIA_TYPE,
-    decode,
-    decode_delta,
-    decode_program,
-    frames,
-)
 
 _LOOKED_AT_S = 120.0
 """How much longer than others an answer may take that tells what is odd about a list; the service has its own limit."""
 
 
 class Client(
+    DomainCalls,
+    PointCalls,
     GroupCalls,
     OnboardingCalls,
     HistoryCalls,
@@ -152,7 +138,7 @@ class Client(
 
     def delete_tenant(self, tenant: str, *, etag: str = ANY_VERSION) -> int:
         """Returns the generation without it. Raises NotFound, Stale, Conflict while it has endpoints."""
-        return _generation(self._service.write("DELETE", tenant_path(tenant), etag=etag))
+        return generation_of(self._service.write("DELETE", tenant_path(tenant), etag=etag))
 
     def set_prefixes(self, tenant: str, prefixes: Iterable[Prefix], *, etag: str = ANY_VERSION) -> Written:
         """Make these what the tenant owns. Raises Conflict, NotFound, Stale."""
@@ -256,176 +242,6 @@ class Client(
         """Raises NotFound, Stale."""
         return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag))
 
-    # --------------------------------------------------------------------------------------------------------- domains
-
-    def domains(self) -> Iterator[Domain]:
-        """Every security domain."""
-        return map(Domain.of, self._service.pages("/v1/domains"))
-
-    def domain(self, domain: str) -> Domain:
-        """Raises NotFound."""
-        return Domain.of(self._service.read(domain_path(domain)))
-
-    def create_domain(
-        self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED, key: str | None = None
-    ) -> Domain:
-        """Raises Conflict."""
-        body = {"id": domain, "return_traffic": return_traffic.value}
-        return Domain.of(json_of(self._service.write("POST", "/v1/domains", body=body, headers=once_header(key))))
-
-    def set_return_traffic(self, domain: str, setting: ReturnTraffic, *, etag: str = ANY_VERSION) -> Domain:
-        """Raises NotFound, Stale."""
-        body = {"return_traffic": setting.value}
-        return Domain.of(json_of(self._service.write("PATCH", domain_path(domain), body=body, etag=etag)))
-
-    def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:
-        """Raises Conflict while it has tenants or hosts."""
-        self._service.write("DELETE", domain_path(domain), etag=etag)
-
-    def hosts(self, domain: str) -> tuple[Host, ...]:
-        """The hosts of a domain, by name."""
-        return tuple(map(Host.of, self._service.read(f"{domain_path(domain)}/hosts")))
-
-    def add_host(self, domain: str, host: Host, *, key: str | None = None) -> int:
-        """Onboard a host; returns the generation it must reach. Raises Conflict."""
-        path = f"{domain_path(domain)}/hosts"
-        return _generation(self._service.write("POST", path, body=host.to_json(), headers=once_header(key)))
-
-    def remove_host(self, domain: str, host: str) -> None:
-        """Raises NotFound."""
-        self._service.write("DELETE", f"{domain_path(domain)}/hosts/{quoted(host)}", etag=ANY_VERSION)
-
-    def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
-        """The endpoints of a domain, by name."""
-        return tuple(map(endpoint_of, self._service.pages(f"{domain_path(domain)}/endpoints")))
-
-    def put_endpoint(self, domain: str, endpoint: Endpoint, *, etag: str | None = None) -> Written:
-        """Add an endpoint, or change the one at `etag`. Raises BadPolicy, Conflict, NotFound, Stale."""
-        body = {
-            "tenant": endpoint.tenant,
-            "port": endpoint.port,
-            "mac": endpoint.mac.to_bytes(6, "big").hex(":"),
-            "prefixes": list(map(str, endpoint.prefixes)),
-        }
-        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint.name)}"
-        return written(self._service.write("PUT", path, body=body, etag=etag))
-
-    def remove_endpoint(self, domain: str, endpoint: str, *, etag: str = ANY_VERSION) -> int:
-        """Returns the generation without it. Raises NotFound, Stale."""
-        path = f"{domain_path(domain)}/endpoints/{quoted(endpoint)}"
-        return _generation(self._service.write("DELETE", path, etag=etag))
-
-    def operator_rules(self, domain: str) -> tuple[Rule, ...]:
-        """The rules above all tenants, in order."""
-        body = self._service.read(f"{domain_path(domain)}/operator-rules")
-        return tuple(rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(body["rules"]))
-
-    def set_operator_rules(self, domain: str, rules: Sequence[Rule], *, etag: str = ANY_VERSION) -> Written:
-        """Replace the operator's rules. Raises BadPolicy, Stale."""
-        body = {"rules": [rule_to_json(rule) for rule in rules]}
-        return written(self._service.write("PUT", f"{domain_path(domain)}/operator-rules", body=body, etag=etag))
-
-    def generation(self, domain: str, generation: int) -> Enforced:
-        """How far a generation has got."""
-        return Enforced.of(self._service.read(f"{domain_path(domain)}/generations/{generation}"))
-
-    def wait_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
-        """Wait until every host was read back at `generation` or later; when time ran out it is not `done`."""
-        response = self._service.ask(
-            "GET",
-            f"{domain_path(domain)}/generations/{generation}",
-            query={"wait": "enforced", "timeout": timeout_s},
-            held_s=timeout_s,
-        )
-        return Enforced.of(json_of(response))
-
-    # ------------------------------------------------------------------------------------------------------- enforcers
-
-    def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
-        """The enforcement points of a domain, by name."""
-        return tuple(map(Enforcer.of, self._service.pages(f"{domain_path(domain)}/enforcers")))
-
-    def remove_enforcer(self, domain: str, enforcer: int) -> None:
-        """Forget an enforcement point and revoke its token. Raises NotFound."""
-        self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
-
-    def new_epoch(self, domain: str, enforcer: int) -> int:
-        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over.
-
-        This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
-        """
-        epoch = int(json_of(self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch"))["epoch"])
-        self._service.speak_as(epoch)
-        return epoch
-
-    def watch_program(
-        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, wait_s: float = 30.0
-    ) -> Program | Delta | None:
-        """What a domain's enforcement points must hold, once it is newer than what is held.
-
-        A whole program when nothing is held or the service does not know it any more; else the delta from it, without
-        rows when only the generation moved; None when nothing newer came within `wait_s`.
-        """
-        have = held.digest.hex() if held else None
-        generation = held.generation if held else None
-        response = self._service.ask(
-            "GET",
-            f"{domain_path(domain)}/program",
-            query={"tier": tier.value, "wait": wait_s, "have": have, "generation": generation},
-            headers={"Accept": f"{PROGRAM_MEDIA_TYPE}, {DELTA_MEDIA_TYPE}"},
-            held_s=wait_s,
-        )
-        if response.status_code == HTTPStatus.NO_CONTENT:
-            return None
-        content_type = response.headers.get("Content-Type")
-        if content_type == DELTA_MEDIA_TYPE:
-            return decode_delta(response.content)
-        if content_type == PROGRAM_MEDIA_TYPE:
-            return decode_program(response.content)
-        raise Unreachable(f"the service answered with {content_type}, which is no program")
-
-    def follow_program(
-        self,
-        domain: str,
-        held: Held | None = None,
-        *,
-        tier: Tier = Tier.HOST,
-        lasts_s: float = 60.0,
-        server: str | None = None,
-    ) -> Iterator[Program | Delta | None]:
-        """What a domain's enforcement points must hold, as it comes, each following on the one before; or what one
-        firewall server of its PoP must.
-
-        None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
-        `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
-        """
-        query = {
-            "tier": tier.value,
-            "wait": lasts_s,
-            "have": held.digest.hex() if held else None,
-            "generation": held.generation if held else None,
-            "server": server,
-        }
-        with self._service.stream(
-            f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}
-        ) as chunks:
-            for body in frames(chunks):
-                yield decode(body) if body else None
-
-    def report(
-        self,
-        domain: str,
-        enforcer: int,
-        *,
-        points: Sequence[PointReport] = (),
-        sequence: int | None = None,
-    ) -> None:
-        """Tell what was read back. `sequence` grows from report to report; one that comes late is passed over."""
-        body: dict[str, object] = {"points": [each.to_json() for each in points]}
-        if sequence is not None:
-            body["sequence"] = sequence
-        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
-
     # ---------------------------------------------------------------------------------------------------------- events
 
     def events(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
@@ -453,7 +269,3 @@ def _seen(response: Answer) -> AclSeen:
 
 def _document(acl: Acl | bytes) -> bytes:
     return acl if isinstance(acl, bytes) else acl_text(acl)
-
-
-def _generation(response: Answer) -> int:
-    return int(json_of(response)["generation"])

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted
 from orchestrator.client.records import Json
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class FirewallCalls:
         """Onboard a firewall; returns the generation it must reach. Raises Conflict, and NotExpressible or TooLarge
         where it cannot carry what the domain's lists say."""
         path, body = f"{domain_path(domain)}/firewalls", {"name": name, "plane": plane}
-        return int(json_of(self._service.write("POST", path, body=body, headers=once_header(key)))["generation"])
+        return generation_of(self._service.write("POST", path, body=body, headers=once_header(key)))
 
     def remove_firewall(self, domain: str, name: str) -> int:
         """Returns the new generation. Raises NotFound."""
         path = f"{domain_path(domain)}/firewalls/{quoted(name)}"
-        return int(json_of(self._service.write("DELETE", path, etag=ANY_VERSION))["generation"])
+        return generation_of(self._service.write("DELETE", path, etag=ANY_VERSION))
 
     def report_load(self, domain: str, enforcer: int, load: Load) -> None:
         """Tell the load of the firewall that bears the enforcer's name."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.client.connections import Answer
 from orchestrator.client.paths import domain_path, once_header, quoted
 from orchestrator.client.records import Host, Json
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of
 
 
 class PopCalls:
@@ -29,16 +28,16 @@ class PopCalls:
     ) -> int:
         """Give a domain its PoP; the generation of that. `settings` are named as in REST. Raises Conflict, BadInput."""
         body = {"name": name, "domain": domain, "outside": list(outside), **settings}
-        return _generation(self._service.write("POST", "/v1/pops", body=body, headers=once_header(key)))
+        return generation_of(self._service.write("POST", "/v1/pops", body=body, headers=once_header(key)))
 
     def set_pop(self, name: str, settings: Mapping[str, object]) -> int:
         """Lay a PoP out differently in what is named; the generation of that. Raises NotFound, BadInput, TooLarge."""
         body = {**self.pop(name)["settings"], **settings}
-        return _generation(self._service.write("PUT", _path(name), body=body, etag=ANY_VERSION))
+        return generation_of(self._service.write("PUT", _path(name), body=body, etag=ANY_VERSION))
 
     def remove_pop(self, name: str) -> int:
         """Raises NotFound, and Conflict while it has edge switches."""
-        return _generation(self._service.write("DELETE", _path(name), etag=ANY_VERSION))
+        return generation_of(self._service.write("DELETE", _path(name), etag=ANY_VERSION))
 
     def edges(self, domain: str) -> tuple[Host, ...]:
         """The edge switches of a domain's PoP, by name."""
@@ -47,33 +46,33 @@ class PopCalls:
     def add_edge(self, name: str, edge: Host, *, key: str | None = None) -> int:
         """Onboard an edge switch; the generation that it must reach. Raises Conflict."""
         path = f"{_path(name)}/edges"
-        return _generation(self._service.write("POST", path, body=edge.to_json(), headers=once_header(key)))
+        return generation_of(self._service.write("POST", path, body=edge.to_json(), headers=once_header(key)))
 
     def remove_edge(self, name: str, edge: str) -> int:
         """Raises NotFound."""
-        return _generation(self._service.write("DELETE", f"{_path(name)}/edges/{quoted(edge)}"))
+        return generation_of(self._service.write("DELETE", f"{_path(name)}/edges/{quoted(edge)}"))
 
     def add_pop_server(self, name: str, server: str, port: str, mac: str, *, key: str | None = None) -> int:
         """Bring in a firewall server; the generation in which it has its tenants. Raises Conflict."""
         body = {"name": server, "port": port, "mac": mac}
-        return _generation(self._service.write("POST", f"{_path(name)}/servers", body=body, headers=once_header(key)))
+        return generation_of(self._service.write("POST", f"{_path(name)}/servers", body=body, headers=once_header(key)))
 
     def set_pop_server(self, name: str, server: str, state: str) -> int:
         """Say whether a server is serving, draining or lost; the generation of that. Raises NotFound."""
         path = f"{_path(name)}/servers/{quoted(server)}"
-        return _generation(self._service.write("PUT", path, body={"state": state}))
+        return generation_of(self._service.write("PUT", path, body={"state": state}))
 
     def remove_pop_server(self, name: str, server: str) -> int:
         """Raises NotFound."""
-        return _generation(self._service.write("DELETE", f"{_path(name)}/servers/{quoted(server)}"))
+        return generation_of(self._service.write("DELETE", f"{_path(name)}/servers/{quoted(server)}"))
 
     def place_tenants(self, name: str, places: Mapping[str, str]) -> int:
         """Have tenants served by servers, by their names; the generation of that. Raises NotFound."""
-        return _generation(self._service.write("PATCH", f"{_path(name)}/places", body={"places": dict(places)}))
+        return generation_of(self._service.write("PATCH", f"{_path(name)}/places", body={"places": dict(places)}))
 
     def rebuild_lines(self, name: str) -> int:
         """Have a PoP's lines built anew; the generation of that. Raises NotFound."""
-        return _generation(self._service.write("POST", f"{_path(name)}/rebuild"))
+        return generation_of(self._service.write("POST", f"{_path(name)}/rebuild"))
 
     def choose_heavy_hitters(self, name: str) -> Json:
         """Have a round of choosing now; what it came to. Raises NotFound."""
@@ -88,10 +87,6 @@ class PopCalls:
 
 def _path(name: str) -> str:
     return f"/v1/pops/{quoted(name)}"
-
-
-def _generation(response: Answer) -> int:
-    return int(json_of(response)["generation"])
 
 
 def ways(seen: Json) -> list[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from orchestrator.client.paths import domain_path, enforcer_path
 from orchestrator.client.records import Held, Json
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, decode, frames
@@ -78,7 +78,7 @@ class SpreadCalls:
         """Spread a domain's traffic over these firewalls and no others; the generation. Raises NotFound, Stale."""
         body = {"firewalls": [asdict(each) for each in firewalls], "stateful": stateful}
         path = f"{domain_path(domain)}/spread"
-        return int(json_of(self._service.write("PUT", path, body=body, etag=etag))["generation"])
+        return generation_of(self._service.write("PUT", path, body=body, etag=etag))
 
     def follow_spread(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0

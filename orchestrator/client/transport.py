@@ -191,6 +191,11 @@ def trust_of(authority: Path | None) -> ssl.SSLContext | None:
         raise Missing("the authority's certificate cannot be read: it is not PEM", place=str(authority)) from None
 
 
+def generation_of(response: Answer) -> int:
+    """The generation that an answer to a write names."""
+    return int(json_of(response)["generation"])
+
+
 def written(response: Answer) -> Written:
     """What the answer to a write says."""
     body = json_of(response)

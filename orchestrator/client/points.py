@@ -1,0 +1,113 @@
+"""Calls of the client by enforcement points and about them: programs, reports; `client.py` has all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+
+from orchestrator.client.paths import domain_path, enforcer_path
+from orchestrator.client.records import Enforcer, Held, PointReport
+from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.errors import Unreachable
+from orchestrator.program.delta import Delta
+from orchestrator.program.program import Program, Tier
+from orchestrator.program.wire import (
+    DELTA_MEDIA_TYPE,
+    PROGRAM_MEDIA_TYPE,
+    STREAM_MEDIA_TYPE,
+    decode,
+    decode_delta,
+    decode_program,
+    frames,
+)
+
+
+class PointCalls:
+    """Enforcement points: who there is, what they must hold, and what they read back."""
+
+    _service: Transport
+
+    def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
+        """The enforcement points of a domain, by name."""
+        return tuple(map(Enforcer.of, self._service.pages(f"{domain_path(domain)}/enforcers")))
+
+    def remove_enforcer(self, domain: str, enforcer: int) -> None:
+        """Forget an enforcement point and revoke its token. Raises NotFound."""
+        self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
+
+    def new_epoch(self, domain: str, enforcer: int) -> int:
+        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over.
+
+        This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
+        """
+        epoch = int(json_of(self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch"))["epoch"])
+        self._service.speak_as(epoch)
+        return epoch
+
+    def watch_program(
+        self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, wait_s: float = 30.0
+    ) -> Program | Delta | None:
+        """What a domain's enforcement points must hold, once it is newer than what is held.
+
+        A whole program when nothing is held or the service does not know it any more; else the delta from it, without
+        rows when only the generation moved; None when nothing newer came within `wait_s`.
+        """
+        have = held.digest.hex() if held else None
+        generation = held.generation if held else None
+        response = self._service.ask(
+            "GET",
+            f"{domain_path(domain)}/program",
+            query={"tier": tier.value, "wait": wait_s, "have": have, "generation": generation},
+            headers={"Accept": f"{PROGRAM_MEDIA_TYPE}, {DELTA_MEDIA_TYPE}"},
+            held_s=wait_s,
+        )
+        if response.status_code == HTTPStatus.NO_CONTENT:
+            return None
+        content_type = response.headers.get("Content-Type")
+        if content_type == DELTA_MEDIA_TYPE:
+            return decode_delta(response.content)
+        if content_type == PROGRAM_MEDIA_TYPE:
+            return decode_program(response.content)
+        raise Unreachable(f"the service answered with {content_type}, which is no program")
+
+    def follow_program(
+        self,
+        domain: str,
+        held: Held | None = None,
+        *,
+        tier: Tier = Tier.HOST,
+        lasts_s: float = 60.0,
+        server: str | None = None,
+    ) -> Iterator[Program | Delta | None]:
+        """What a domain's enforcement points must hold, as it comes, each following on the one before; or what one
+        firewall server of its PoP must.
+
+        None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
+        `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
+        """
+        query = {
+            "tier": tier.value,
+            "wait": lasts_s,
+            "have": held.digest.hex() if held else None,
+            "generation": held.generation if held else None,
+            "server": server,
+        }
+        with self._service.stream(
+            f"{domain_path(domain)}/program/stream", query, {"Accept": STREAM_MEDIA_TYPE}
+        ) as chunks:
+            for body in frames(chunks):
+                yield decode(body) if body else None
+
+    def report(
+        self,
+        domain: str,
+        enforcer: int,
+        *,
+        points: Sequence[PointReport] = (),
+        sequence: int | None = None,
+    ) -> None:
+        """Tell what was read back. `sequence` grows from report to report; one that comes late is passed over."""
+        body: dict[str, object] = {"points": [each.to_json() for each in points]}
+        if sequence is not None:
+            body["sequence"] = sequence
+        self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/report", body=body)
