@@ -138,7 +138,8 @@ def refreshed_rules(
     old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
 ) -> tuple[array[int], Listed[Rule], RuleNumbers]:
     """The order keys, rules and numbers of a list after some rows ended and others began."""
-    keys, rules = _changed(old, ended, begun)
+    keys, ended, begun = _moved_aside(old, ended, begun)
+    keys, rules = _changed(keys, old.record.acl.listed, ended, begun)
     numbers = old.numbers
     if {row.rule_id for row in ended} != {str(row.rule.id) for row in begun} or any(
         numbers.get(row.rule.id) != row.number for row in begun
@@ -147,8 +148,33 @@ def refreshed_rules(
     return keys, rules, numbers
 
 
-def _changed(old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]) -> tuple[array[int], Listed[Rule]]:
-    keys, rules = array("q", old.keys), old.record.acl.listed
+def _moved_aside(
+    old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
+) -> tuple[array[int], Sequence[EndedRow], Sequence[BegunRow]]:
+    """The order keys after rows whose rules stay where they are got other ones, and the rows that are left.
+
+    Rows are spread anew where a gap is used up; nothing has become of their rules, which stay the same objects.
+    """
+    keys, known = array("q", old.keys), {row.rule_id: row for row in ended}
+    places: dict[str, int] = {}
+    for row in begun if known else ():
+        before = known.get(row.rule.id)
+        index = None if before is None else bisect.bisect_left(old.keys, before.order_key)
+        if index is not None and old.numbers[row.rule.id] == row.number and old.record.acl.listed[index] == row.rule:
+            places[row.rule.id], keys[index] = index, row.order_key
+    pairs = {index for place in places.values() for index in (place, place + 1) if 0 < index < len(keys)}
+    if any(keys[index - 1] >= keys[index] for index in pairs):
+        return array("q", old.keys), ended, begun
+    return (
+        keys,
+        [row for row in ended if row.rule_id not in places],
+        [row for row in begun if row.rule.id not in places],
+    )
+
+
+def _changed(
+    keys: array[int], rules: Listed[Rule], ended: Sequence[EndedRow], begun: Sequence[BegunRow]
+) -> tuple[array[int], Listed[Rule]]:
     if len(ended) + len(begun) > _FEW:
         come = [(row.order_key, row.rule) for row in begun]
         keys, whole = spliced(keys, tuple(rules), [row.order_key for row in ended], come)

@@ -191,3 +191,37 @@ def test_members_are_proven_by_themselves() -> None:
         assert cache.change is not None
         proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
         prove(policy, program.flows)
+
+
+@pytest.mark.parametrize("step", [0, 1], ids=["before the last", "behind the last"])
+def test_rules_put_in_one_by_one_are_proven_one_by_one(step: int) -> None:
+    """Each beside the last, in the middle of a list: there is room for many more than a gap can be halved."""
+    rules = [_permit(number) for number in range(80)]
+    numbers = {str(rule.id): 1 + number for number, rule in enumerate(rules)}
+    cache = CompileCache()
+    first = _listed(rules, numbers)
+    program = cache.compiled(first, domain="d", generation=1)
+    proof = prove(first, program.flows)
+
+    def all_rows() -> FlowTable:
+        raise AssertionError("the list is proven from scratch")
+
+    for number in range(100):
+        rule = _permit(100 + number)
+        rules.insert(40 + step * number, rule)
+        numbers[str(rule.id)] = 200 + number
+        policy = _listed(rules, numbers)
+        cache.compiled(policy, domain="d", generation=2 + number)
+        change = cache.change
+        assert change is not None
+        proof = proof.after(policy, change.removed, change.added, all_rows)
+
+
+def _permit(number: int) -> Rule:
+    destination = Addresses((Prefix.parse("10.1.0.9/32"),))
+    source = Addresses((Prefix.parse(f"192.0.2.{number}/32"),))
+    return Rule(RuleId(f"r{number}"), Action.PERMIT, protocol=TCP, source=source, destination=destination)
+
+
+def _listed(rules: Sequence[Rule], numbers: dict[str, int]) -> Policy:
+    return policy_of(Tenant(TenantId("t"), 1, (Prefix.parse("10.1.0.0/16"),), Acl(tuple(rules)), dict(numbers)))

@@ -251,6 +251,25 @@ def test_a_thousand_insertions_at_one_place(store: Store, open_another: Callable
     assert rows(store) < 302 * 4
 
 
+@pytest.mark.parametrize("step", [0, 1], ids=["before the last", "behind the last"])
+def test_rows_that_are_spread_anew_leave_their_rules_alone(store: Store, step: int) -> None:
+    """One inserted rule at a time, at one place: all others are the same objects, so nothing looks at them again."""
+    populate(store)
+    with store.write() as unit:
+        unit.acls.replace("blue", acl(*(rule(f"r{number}") for number in range(80))), author="ann")
+    with store.read() as unit:
+        before = unit.acls.current("blue").acl.rules
+    for number in range(60):
+        with store.write() as unit:
+            unit.acls.insert_rule("blue", rule(f"n{number}"), position=40 + step * number, author="ann")
+        with store.read() as unit:
+            now = unit.acls.current("blue").acl.rules
+        come = [each for each in now if not any(each is known for known in before)]
+        assert [str(each.id) for each in come] == [f"n{number}"]
+        before = now
+    assert rows(store) > 80 + 60  # some were spread
+
+
 def test_old_versions_are_forgotten(open_another: Callable[..., Store]) -> None:
     store = open_another(settings=StoreSettings(versions_kept=5))
     populate(store)

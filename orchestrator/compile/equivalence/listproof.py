@@ -15,7 +15,7 @@ None where it is no small change, or where there is no key left: then the list i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -49,6 +49,8 @@ from orchestrator.program.flows import U64, FlowTable
 _GAP = 1 << 32
 _LAST = 1 << 62
 """Keys: a list's rules have multiples of the gap at first, return traffic stands behind all."""
+_NEAR = 1 << 16
+"""How far from one that came lately the key of the next to it is."""
 
 _MOST_STEPS = 64
 _FEW_ROWS, _SHARE = 1024, 64
@@ -178,21 +180,16 @@ class ListProof:
 
     def _between(self, chain: Chain, start: int, end: int, placed: Mapping[int, Known]) -> list[int] | None:
         """Keys for the rules `start` up to `end`, between those of their neighbours, which stayed."""
-        ends = []
+        ends: list[int | None] = []
+        came_lately = []
         for rules in (chain.rules[max(start - 1, 0) : start], chain.rules[end : end + 1]):
             cookies = chain.cookies(rules)
             known = self.place(cookies[0]) if cookies else None
             if cookies and (known is None or cookies[0] in placed):
                 raise NotEquivalent("a neighbour of a changed rule was never proven", place=chain.place)
             ends.append(known.key if known is not None else None)
-        low, high = ends
-        count = end - start
-        if low is None:
-            low = (high if high is not None else 0) - (count + 1) * _GAP
-        if high is None:
-            high = low + (count + 1) * _GAP
-        step = (high - low) // (count + 1)
-        return [low + step * (place + 1) for place in range(count)] if step else None
+            came_lately.append(bool(cookies) and cookies[0] in self.since)
+        return _keys_between(*ends, end - start, came_lately)
 
     def _partly(
         self,
@@ -307,6 +304,22 @@ def _first_keys(chain: Chain) -> npt.NDArray[np.int64]:
     return np.concatenate(
         (np.arange(len(chain.rules), dtype=np.int64) * _GAP, _LAST + np.arange(len(chain.returns), dtype=np.int64))
     )
+
+
+def _keys_between(low: int | None, high: int | None, count: int, came_lately: Sequence[bool]) -> list[int] | None:
+    """So many keys between two others, where there are these; None where there is no room for them.
+
+    Where one of the two came lately and the other did not, more is likely to come between them: rules that are put in
+    one by one, each behind or before the last. The keys are then near to that one, for if they halved what is left each
+    time, a few dozen would use it up.
+    """
+    apart = _GAP if low is None or high is None else (high - low) // (count + 1)
+    if low is not None and high is not None and any(came_lately) and not all(came_lately):
+        apart = min(apart, _NEAR)
+    first = low if low is not None else (high or 0) - (count + 1) * apart
+    if high is not None and not came_lately[0]:
+        first = high - (count + 1) * apart
+    return [first + apart * (place + 1) for place in range(count)] if apart else None
 
 
 def _same_numbers(old: Chain, new: Chain, changed: set[str]) -> bool:

@@ -131,6 +131,8 @@ def _chains(policy: Policy, known: Mapping[str, Chain] = MappingProxyType({})) -
 
 def _is_same(old: Chain, new: Chain) -> bool:
     """Whether nothing changed. Lists are told by identity; the operator's is short and may be read anew each time."""
+    if old is new:
+        return True
     same_rules = old.rules is new.rules or (not new.tenant and old.rules == new.rules)
     same_numbers = old.numbers is new.numbers or (not new.tenant and old.numbers == new.numbers)
     same_groups = old.groups is new.groups or old.groups == new.groups
