@@ -109,6 +109,7 @@ class Version:
         self.rows = rows
         self.cover = Cover([row.box for row in rows], limits)
         self.permits: Bytes = np.array([row.permit for row in rows], np.uint8)
+        self.listed = np.array([not row.id.startswith("_") for row in rows], np.bool_)
         self.positions: Indices = np.array([row.position for row in rows], np.int64)
         self.state: Bytes = np.zeros(len(rows), np.uint8)
         self.points: Points = np.zeros((len(rows), 0), np.uint32)
@@ -148,7 +149,10 @@ class Anomalies:
         self._leave_out({dead.rule.id for dead in self.dead})
         if scope is not None:
             self._leave_out({rule.id for rule in self._rules if rule.id in scope.dead})
-        self._crossings = [self._cross(version) for version in self._versions]
+        self.conflicts: list[Conflicts] = []
+        self._open: list[Unknown] = []
+        for version in self._versions:
+            self._cross(version)
 
     def _progress(self) -> Told:
         before = self._done
@@ -184,12 +188,38 @@ class Anomalies:
             for place in self.places[name]:
                 place.version.counts[place.row] = 0
 
-    def _cross(self, version: Version) -> Crossings:
+    def _cross(self, version: Version) -> None:
+        """Keep the conflicts of one IP version that none before had, and what of them was not decided."""
         alone = np.array([len(self.places[row.id]) == 1 for row in version.rows], np.uint8)
-        found = version.cover.crossings(version.permits, version.counts, alone, self._progress())
+        seen = np.concatenate([np.zeros(0, np.int64), *(each.earlier << 32 | each.later for each in self.conflicts)])
+        parts = version.cover.crossings(version.permits, version.counts, alone, version.matters, self._progress())
+        for part in parts:
+            chosen = self._of_rules(version, part)
+            undecided = (part.flags.take(chosen) & UNKNOWN) > 0
+            if undecided.any():
+                self._open += _undecided(version, part, chosen[undecided])
+                chosen = chosen[~undecided]
+            if len(seen):
+                rows = part.earlier.take(chosen), part.later.take(chosen)
+                chosen = chosen[~np.isin(version.positions[rows[0]] << 32 | version.positions[rows[1]], seen)]
+            if len(chosen):
+                self.conflicts.append(_conflicts(version, part, chosen))
         self._done += len(version.rows)
-        version.matters = found.matters
-        return found
+
+    def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
+        """The crossings between two rules of the list of which neither lies in the other."""
+        keep = version.listed[crossings.earlier] & version.listed[crossings.later]
+        if self._scope is not None:
+            judged = np.array([self.speaks_of(row.id) for row in version.rows], np.bool_)
+            keep &= judged[crossings.earlier] | judged[crossings.later]
+        for index in np.flatnonzero(keep & ((crossings.flags & (EARLIER_INSIDE | LATER_INSIDE)) > 0)).tolist():
+            earlier, later = (self.places[version.rows[row[index]].id] for row in (crossings.earlier, crossings.later))
+            flags = crossings.flags[index]
+            keep[index] = not (
+                (flags & EARLIER_INSIDE and _inside(earlier, later))
+                or (flags & LATER_INSIDE and _inside(later, earlier))
+            )
+        return np.flatnonzero(keep)
 
     def idle(self) -> Iterator[Idle]:
         """Every redundant rule, in order."""
@@ -211,39 +241,6 @@ class Anomalies:
             found |= int(place.version.matters[place.row])
         return found
 
-    def conflicts(self) -> Iterator[Conflicts]:
-        """Every conflict once, those of each IP version together."""
-        seen: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        for version, crossings in zip(self._versions, self._crossings, strict=True):
-            chosen = self._of_rules(version, crossings)
-            chosen = chosen[(crossings.flags[chosen] & UNKNOWN) == 0]
-            earlier, later = version.positions[crossings.earlier[chosen]], version.positions[crossings.later[chosen]]
-            pairs = earlier << 32 | later
-            fresh = ~np.isin(pairs, seen) if len(seen) and len(pairs) else slice(None)
-            seen = np.concatenate((seen, pairs))
-            yield Conflicts(
-                version.cover.coordinates,
-                earlier[fresh],
-                later[fresh],
-                crossings.points[chosen][fresh],
-                version.permits[crossings.earlier[chosen][fresh]].astype(np.bool_),
-            )
-
-    def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
-        """The crossings between two rules of the list of which neither lies in the other."""
-        listed = np.array([not row.id.startswith("_") for row in version.rows], np.bool_)
-        judged = np.array([self.speaks_of(row.id) for row in version.rows], np.bool_)
-        keep = listed[crossings.earlier] & listed[crossings.later]
-        keep &= judged[crossings.earlier] | judged[crossings.later]
-        for index in np.flatnonzero(keep & ((crossings.flags & (EARLIER_INSIDE | LATER_INSIDE)) > 0)).tolist():
-            earlier, later = (self.places[version.rows[row[index]].id] for row in (crossings.earlier, crossings.later))
-            flags = crossings.flags[index]
-            keep[index] = not (
-                (flags & EARLIER_INSIDE and _inside(earlier, later))
-                or (flags & LATER_INSIDE and _inside(later, earlier))
-            )
-        return np.flatnonzero(keep)
-
     def unknown(self) -> Iterator[Unknown]:
         """What was not decided within the limits."""
         for rule in self._alive():
@@ -252,17 +249,26 @@ class Anomalies:
                 yield Unknown(rule.id, (), "is shadowed")
             elif self._matters(here) == MAY_MATTER:
                 yield Unknown(rule.id, (), "is redundant")
-        for version, crossings in zip(self._versions, self._crossings, strict=True):
-            yield from self._unknown_of(version, crossings)
+        yield from self._open
 
-    def _unknown_of(self, version: Version, crossings: Crossings) -> Iterator[Unknown]:
-        chosen = self._of_rules(version, crossings)
-        pairs: dict[int, list[int]] = {}
-        for index in chosen[(crossings.flags[chosen] & UNKNOWN) > 0].tolist():
-            pairs.setdefault(int(crossings.later[index]), []).append(int(crossings.earlier[index]))
-        for later, earlier in pairs.items():
-            names = tuple(version.rows[row].id for row in earlier)
-            yield Unknown(version.rows[later].id, names, "conflicts")
+
+def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Conflicts:
+    earlier = crossings.earlier.take(chosen)
+    return Conflicts(
+        version.cover.coordinates,
+        version.positions[earlier],
+        version.positions[crossings.later.take(chosen)],
+        crossings.points.take(chosen, axis=0),
+        version.permits[earlier].view(np.bool_),
+    )
+
+
+def _undecided(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Iterator[Unknown]:
+    pairs: dict[int, list[int]] = {}
+    for index in chosen.tolist():
+        pairs.setdefault(int(crossings.later[index]), []).append(int(crossings.earlier[index]))
+    for later, earlier in pairs.items():
+        yield Unknown(version.rows[later].id, tuple(version.rows[row].id for row in earlier), "conflicts")
 
 
 def _counts(here: Sequence[Place]) -> bool:

@@ -42,7 +42,7 @@ How it is answered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ import numpy.typing as npt
 
 from orchestrator.policy.cover_reference import ReferenceCover
 from orchestrator.policy.model import Packet
-from orchestrator.policy.ranks import AXES, U32, ranked
+from orchestrator.policy.ranks import AXES, ranked
 from orchestrator.policy.space import Box
 
 
@@ -97,15 +97,13 @@ DEFAULT_LIMITS = Limits()
 class Crossings:
     """Pairs of rows of different answers: the later decides `points` (uint32[n][5]) if the earlier goes.
 
-    `flags`: UNKNOWN where it is not known whether it does; EARLIER_INSIDE, LATER_INSIDE. `matters`: of each row 0, or
-    MATTERS if it is the earlier of a crossing, or MAY_MATTER if that is not known, or both.
+    `flags`: UNKNOWN where it is not known whether it does; EARLIER_INSIDE, LATER_INSIDE. The later rows ascend.
     """
 
     earlier: Rows
     later: Rows
     points: Points
     flags: Rows
-    matters: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +134,25 @@ class Cover:
             told(stop)
         return state, points
 
-    def crossings(self, permits: Bytes, counts: Bytes, alone: Bytes, told: Told = lambda _: None) -> Crossings:
-        """All crossings among the rows that count, but for exceptions: of a pair one of which lies in the other, and is
-        `alone` (has no row in another list that may lie outside), only `matters` tells."""
-        matters = np.zeros(self._count, np.uint8)
-        parts: list[U32] = []
+    def crossings(
+        self, permits: Bytes, counts: Bytes, alone: Bytes, matters: Bytes, told: Told = lambda _: None
+    ) -> Iterator[Crossings]:
+        """All crossings among the rows that count, some rows' at a time: there may be many. But for exceptions: of a
+        pair one of which lies in the other, and is `alone` (has no row in another list that may lie outside), only
+        `matters` tells.
+
+        `matters`, of zeros, becomes MATTERS for each row that is the earlier of a crossing, or MAY_MATTER if that is
+        not known, or both.
+        """
         for start in range(0, self._count, _STRIDE):
             stop = min(start + _STRIDE, self._count)
             found, self._left = self._rows.crossings(
                 permits, counts, alone, matters, start, stop, self._left, self._question
             )
-            parts.append(np.frombuffer(found, np.uint32).reshape(-1, AXES + 3))
             told(stop)
-        pairs = np.concatenate(parts)
-        return Crossings(pairs[:, 0], pairs[:, 1], pairs[:, 2 : 2 + AXES], pairs[:, -1], matters)
+            if found:
+                pairs = np.frombuffer(found, np.uint32).reshape(-1, AXES + 3)
+                yield Crossings(pairs[:, 0], pairs[:, 1], pairs[:, 2 : 2 + AXES], pairs[:, -1])
 
     def changes(self, permits: Bytes, of: Bytes, row: int) -> list[Switch] | None:
         """Of rows of two lists in an order that both keep (`of`: 1 before, 2 after, 3 both) those that answer otherwise

@@ -32,6 +32,7 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -104,10 +105,13 @@ class Findings(Sequence[Finding]):
         self.conflicts = tuple(conflicts)
         starts = np.cumsum([len(singles), *map(len, conflicts)])
         self._starts: list[int] = starts.tolist()
-        places = np.array([place for place, _ in singles], np.int64)
-        standing = np.concatenate([places, *(each.later for each in conflicts)])
-        others = np.concatenate([np.full(len(places), -1), *(each.earlier for each in conflicts)])
-        self._order: npt.NDArray[np.intp] = np.lexsort((others, standing))
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.intp]:
+        places = np.array([place for place, _ in self.placed], np.int64)
+        standing = np.concatenate([places, *(each.later for each in self.conflicts)])
+        others = np.concatenate([np.full(len(places), -1), *(each.earlier for each in self.conflicts)])
+        return np.lexsort((others, standing))
 
     @property
     def counts(self) -> Mapping[Kind, int]:
@@ -119,7 +123,7 @@ class Findings(Sequence[Finding]):
         return {kind: count for kind, count in found.items() if count}
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._starts[-1]
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -207,8 +211,11 @@ def check(
         progress.done += _work(versions)
         found += _among_rules(acl, direction, anomalies)
         found += _on_their_own(acl, direction, anomalies, checks)
+        if len(rows) == 1:  # places among these are places in the list
+            conflicts += anomalies.conflicts
+            continue
         own = np.array([place for place, rule in enumerate(acl.rules) if rule.direction is direction], np.int64)
-        conflicts += [replace(each, earlier=own[each.earlier], later=own[each.later]) for each in anomalies.conflicts()]
+        conflicts += [replace(each, earlier=own[each.earlier], later=own[each.later]) for each in anomalies.conflicts]
     placed = [(places[finding.rules[0]], finding) for finding in found]
     if scope is None:
         placed += [(len(acl.rules), finding) for finding in on_groups(acl)]

@@ -137,7 +137,8 @@ class _Change:
         singles = [*_staying(self.before.findings, where), *again.placed]
         singles += [(len(self.acl.rules), finding) for finding in on_groups(self.acl)]
         kept = [_of_staying(each, where) for each in self.before.findings.conflicts]
-        return Findings(tuple(rule.id for rule in self.acl.rules), singles, [*kept, *again.conflicts])
+        conflicts = [each for each in (*kept, *again.conflicts) if len(each)]
+        return Findings(tuple(rule.id for rule in self.acl.rules), singles, conflicts)
 
 
 def _staying(findings: Findings, where: Places) -> Iterator[tuple[int, Finding]]:

@@ -163,10 +163,10 @@ static uint32_t meeting(const asking *a, const set *what, uint32_t stop, uint32_
     const Cover *c = a->rows;
     bounds around = bounds_of(what);
     int convex = set_convex(what);
-    uint32_t all = tree_near(&c->index, &around, into), kept = 0;
+    uint32_t all = tree_near(&c->index, &around, stop, into), kept = 0;
     for (uint32_t i = 0; i < all; i++) {
         uint32_t row = into[i];
-        if (row < stop && row != besides && counts[row] &&
+        if (row != besides && counts[row] &&
             ((convex && c->convex[row]) || set_meets(&c->sets[row], what)))
             into[kept++] = row;
     }

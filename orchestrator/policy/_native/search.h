@@ -238,55 +238,65 @@ static inline uint32_t cell_of(const scale *s, uint32_t rank)
     return s->before[at >> 6] + (uint32_t)__builtin_popcountll(s->edges[at >> 6] & below) - 1;
 }
 
-/* The part of a span within [low, high]; 0 if there is none. */
-static inline int clipped(span *s, uint32_t low, uint32_t high)
+static inline void mark(scale *s, uint32_t at)
 {
-    s->low = s->low > low ? s->low : low;
-    s->high = s->high < high ? s->high : high;
-    return s->low <= s->high;
+    s->edges[at >> 6] |= (uint64_t)1 << (at & 63);
 }
 
-static int scale_draw(search *s, scale *to, int axis, span range, const board *b)
+/* Of sorted spans those that reach into a range. */
+static inline spans spans_within(spans on, span range)
+{
+    uint32_t from = on.count == 1 ? 0 : span_at(on, range.low), to = from;
+    while (to < on.count && on.at[to].low <= range.high)
+        to++;
+    return (spans){on.at + from, to - from};
+}
+
+/* Where cells begin: where some set does, and behind where one ends. */
+static uint32_t scale_cut(const search *s, scale *to, int axis, span range, const board *b)
 {
     uint32_t length = (range.high - range.low) / 64 + 1, cells = 0;
-    to->base = range.low;
-    to->edges = arena_take(&s->memory, length * sizeof *to->edges);
-    to->before = arena_take(&s->memory, length * sizeof *to->before);
-    if (!to->edges || !to->before)
-        return -1;
     memset(to->edges, 0, length * sizeof *to->edges);
     to->edges[0] = 1;
     for (uint32_t i = 0; i < b->count; i++) {
-        spans on = s->sets[b->rows[i]].on[axis];
-        for (uint32_t k = span_at(on, range.low); k < on.count && on.at[k].low <= range.high; k++) {
-            span part = on.at[k];
-            clipped(&part, range.low, range.high);
-            uint32_t start = part.low - range.low, end = part.high - range.low + 1;
-            to->edges[start >> 6] |= (uint64_t)1 << (start & 63);
-            if (part.high < range.high)
-                to->edges[end >> 6] |= (uint64_t)1 << (end & 63);
+        spans on = spans_within(s->sets[b->rows[i]].on[axis], range);
+        for (uint32_t k = 0; k < on.count; k++) {
+            if (on.at[k].low > range.low)
+                mark(to, on.at[k].low - range.low);
+            if (on.at[k].high < range.high)
+                mark(to, on.at[k].high - range.low + 1);
         }
     }
     for (uint32_t word = 0; word < length; word++) {
         to->before[word] = cells;
         cells += (uint32_t)__builtin_popcountll(to->edges[word]);
     }
-    to->sets = arena_take(&s->memory, (size_t)cells * b->words * sizeof *to->sets);
+    return cells;
+}
+
+static int scale_draw(search *s, scale *to, int axis, span range, const board *b)
+{
+    uint32_t length = (range.high - range.low) / 64 + 1;
+    to->base = range.low;
+    to->edges = arena_take(&s->memory, length * sizeof *to->edges);
+    to->before = arena_take(&s->memory, length * sizeof *to->before);
+    if (!to->edges || !to->before)
+        return -1;
+    size_t cells = scale_cut(s, to, axis, range, b);
+    to->sets = arena_take(&s->memory, cells * b->words * sizeof *to->sets);
     if (!to->sets)
         return -1;
-    memset(to->sets, 0, (size_t)cells * b->words * sizeof *to->sets);
+    memset(to->sets, 0, cells * b->words * sizeof *to->sets);
     for (uint32_t i = 0; i < b->count; i++) { /* where a set begins and where it has ended ... */
-        spans on = s->sets[b->rows[i]].on[axis];
-        uint64_t bit = (uint64_t)1 << (i & 63);
-        for (uint32_t k = span_at(on, range.low); k < on.count && on.at[k].low <= range.high; k++) {
-            span part = on.at[k];
-            clipped(&part, range.low, range.high);
-            to->sets[(size_t)cell_of(to, part.low) * b->words + (i >> 6)] ^= bit;
-            if (part.high < range.high)
-                to->sets[(size_t)cell_of(to, part.high + 1) * b->words + (i >> 6)] ^= bit;
+        spans on = spans_within(s->sets[b->rows[i]].on[axis], range);
+        uint64_t *sets = to->sets + (i >> 6), bit = (uint64_t)1 << (i & 63);
+        for (uint32_t k = 0; k < on.count; k++) {
+            sets[on.at[k].low > range.low ? (size_t)cell_of(to, on.at[k].low) * b->words : 0] ^= bit;
+            if (on.at[k].high < range.high)
+                sets[(size_t)cell_of(to, on.at[k].high + 1) * b->words] ^= bit;
         }
     }
-    for (size_t i = b->words; i < (size_t)cells * b->words; i++) /* ... is carried through the cells between */
+    for (size_t i = b->words; i < cells * b->words; i++) /* ... is carried through the cells between */
         to->sets[i] ^= to->sets[i - b->words];
     return 0;
 }

@@ -1,7 +1,8 @@
 /* A packed R-tree over the bounds of sets: which of them may meet a given one.
  *
  * The sets lie at the bottom, sorted by size and place so that neighbours are alike; node i of a layer covers nodes
- * FAN*i .. FAN*i+FAN-1 of the layer below (Roussopoulos and Leifker 1985).
+ * FAN*i .. FAN*i+FAN-1 of the layer below (Roussopoulos and Leifker 1985). The bounds of these neighbours lie side by
+ * side, axis by axis, and are compared all at once; ranks are below INT32_MAX.
  */
 #ifndef ACLFLOW_TREE_H
 #define ACLFLOW_TREE_H
@@ -16,10 +17,18 @@ typedef struct {
     span on[AXES];
 } bounds;
 
+typedef int32_t lanes __attribute__((vector_size(16)));
+
+/* The bounds of FAN neighbours in a layer, and the least place of a set among them in the list; of a neighbour that is
+ * not there bounds are crossed, and meet nothing. */
+typedef struct {
+    lanes low[AXES][FAN / 4], high[AXES][FAN / 4], first[FAN / 4];
+} siblings;
+
 typedef struct {
     uint32_t *row; /* which set lies at a place of the bottom layer */
-    bounds *node[LAYERS];
-    uint32_t count[LAYERS];
+    siblings *node[LAYERS];
+    uint32_t count[LAYERS]; /* of nodes in a layer */
     int layers;
 } tree;
 
@@ -114,67 +123,105 @@ static int tree_sort(tree *t, const set *sets, uint32_t count, const uint32_t *r
     return order && t->row ? 0 : -1;
 }
 
+/* Room for a layer, of which no node is there yet. NULL without memory. */
+static siblings *layer_make(uint32_t count)
+{
+    size_t fans = ((size_t)count + FAN - 1) / FAN + 1;
+    siblings *made = malloc(fans * sizeof *made);
+    for (size_t i = 0; made && i < fans; i++)
+        for (int part = 0; part < FAN / 4; part++) {
+            made[i].first[part] = (lanes){0} + INT32_MAX;
+            for (int axis = 0; axis < AXES; axis++) {
+                made[i].low[axis][part] = (lanes){0} + INT32_MAX;
+                made[i].high[axis][part] = (lanes){0} - 1;
+            }
+        }
+    return made;
+}
+
+static void lower(lanes *of, uint32_t lane, uint32_t to)
+{
+    if ((int32_t)to < (*of)[lane])
+        (*of)[lane] = (int32_t)to;
+}
+
+static void raise_to(lanes *of, uint32_t lane, uint32_t to)
+{
+    if ((int32_t)to > (*of)[lane])
+        (*of)[lane] = (int32_t)to;
+}
+
+/* Make a node of a layer hold one more set. */
+static void node_widen(siblings *layer, uint32_t node, const bounds *by, uint32_t row)
+{
+    siblings *fan = &layer[node / FAN];
+    uint32_t part = node % FAN / 4, lane = node % 4;
+    lower(&fan->first[part], lane, row);
+    for (int axis = 0; axis < AXES; axis++) {
+        lower(&fan->low[axis][part], lane, by->on[axis].low);
+        raise_to(&fan->high[axis][part], lane, by->on[axis].high);
+    }
+}
+
 /* `ranks`: the highest on each axis. Returns 0, or -1 without memory (tree_free is due either way). */
 static int tree_build(tree *t, const set *sets, uint32_t count, const uint32_t *ranks)
 {
     memset(t, 0, sizeof *t);
     if (tree_sort(t, sets, count, ranks))
         return -1;
-    for (int layer = 0;; layer++) {
-        bounds *made = malloc(((size_t)count + 1) * sizeof *made);
+    for (uint32_t of = 1;; of *= FAN) { /* sets below each node */
+        siblings *made = layer_make((count + of - 1) / of);
         if (!made)
             return -1;
-        t->node[layer] = made;
-        t->count[layer] = count;
-        t->layers = layer + 1;
-        for (uint32_t i = 0; !layer && i < count; i++)
-            made[i] = bounds_of(&sets[t->row[i]]);
-        for (uint32_t i = 0; layer && i < t->count[layer - 1]; i++) {
-            const bounds *part = &t->node[layer - 1][i];
-            bounds *all = &made[i / FAN];
-            for (int axis = 0; axis < AXES; axis++) {
-                if (i % FAN == 0 || part->on[axis].low < all->on[axis].low)
-                    all->on[axis].low = part->on[axis].low;
-                if (i % FAN == 0 || part->on[axis].high > all->on[axis].high)
-                    all->on[axis].high = part->on[axis].high;
-            }
+        t->node[t->layers] = made;
+        t->count[t->layers++] = (count + of - 1) / of;
+        for (uint32_t i = 0; i < count; i++) {
+            bounds b = bounds_of(&sets[t->row[i]]);
+            node_widen(made, i / of, &b, t->row[i]);
         }
-        if (count <= 1)
+        if (count <= of)
             return 0;
-        count = (count + FAN - 1) / FAN;
     }
 }
 
-/* The sets whose bounds meet those of `wanted`, in no order, into `found` (room for all). Returns their number. */
-static uint32_t tree_near(const tree *t, const bounds *wanted, uint32_t *found)
+/* Those of some neighbours that hold a set before `stop`, and whose bounds meet those of `wanted`: a bit for each. */
+static inline uint32_t siblings_near(const siblings *fan, const bounds *wanted, uint32_t stop)
+{
+    uint32_t near = 0;
+    for (int part = 0; part < FAN / 4; part++) {
+        lanes apart = fan->first[part] >= (int32_t)stop;
+        for (int axis = 0; axis < AXES; axis++)
+            apart |= (fan->high[axis][part] < (int32_t)wanted->on[axis].low) |
+                     (fan->low[axis][part] > (int32_t)wanted->on[axis].high);
+        lanes bits = ~apart & (lanes){1, 2, 4, 8};
+        near |= (uint32_t)(bits[0] | bits[1] | bits[2] | bits[3]) << 4 * part;
+    }
+    return near;
+}
+
+/* The sets before `stop` whose bounds meet those of `wanted`, in no order, into `found` (room for all). Returns their
+ * number. */
+static uint32_t tree_near(const tree *t, const bounds *wanted, uint32_t stop, uint32_t *found)
 {
     struct {
-        uint32_t node;
+        uint32_t first; /* of neighbours */
         int layer;
     } stack[LAYERS * FAN];
     uint32_t count = 0;
-    int top = 0;
-    if (!t->count[0] || bounds_apart(wanted, &t->node[t->layers - 1][0]))
-        return 0;
-    stack[top].node = 0;
-    stack[top++].layer = t->layers - 1;
+    int top = 1;
+    stack[0].first = 0;
+    stack[0].layer = t->layers - 1;
     while (top) {
-        top--;
-        int layer = stack[top].layer - 1;
-        if (layer < 0) {
-            found[count++] = t->row[stack[top].node];
-            continue;
-        }
-        uint32_t child = stack[top].node * FAN;
-        uint32_t end = child + FAN < t->count[layer] ? child + FAN : t->count[layer];
-        for (; child < end; child++) {
-            if (bounds_apart(wanted, &t->node[layer][child]))
-                continue;
+        uint32_t first = stack[--top].first;
+        int layer = stack[top].layer;
+        uint32_t near = siblings_near(&t->node[layer][first / FAN], wanted, stop);
+        for (; near; near &= near - 1) {
+            uint32_t node = first + (uint32_t)__builtin_ctz(near);
             if (layer == 0) {
-                found[count++] = t->row[child];
+                found[count++] = t->row[node];
             } else {
-                stack[top].node = child;
-                stack[top++].layer = layer;
+                stack[top].first = node * FAN;
+                stack[top++].layer = layer - 1;
             }
         }
     }
