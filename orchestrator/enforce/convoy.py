@@ -8,6 +8,7 @@ waiting goes on in its own thread.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -29,18 +30,30 @@ def advance(
     members: Iterable[Member], meanwhile: Callable[[], None] = lambda: None, *, patience_s: float = PATIENCE_S
 ) -> None:
     """Carry everybody's work on until it is done or has been handed over. `meanwhile` is done while devices are at what
-    they were given first, and before anything else."""
-    waits = [(member, waiting) for member in members if (waiting := next(member.work, None)) is not None]
-    meanwhile()
-    deadline = time.monotonic() + patience_s
-    while waits:
-        going_on = []
-        for member, waiting in waits:
-            if not waiting.wait(max(0.0, deadline - time.monotonic())):
+    they were given first, and before anything else.
+
+    Where that fails, or finding the next member does, what was begun is handed over: a device whose step nobody
+    carries on would wait for it for ever.
+    """
+    under_way: deque[tuple[Member, Waiting]] = deque()
+    try:
+        for member in members:
+            if (waiting := next(member.work, None)) is not None:
+                under_way.append((member, waiting))
+        meanwhile()
+        deadline = time.monotonic() + patience_s
+        while under_way:
+            member, waiting = under_way[0]
+            has_come = waiting.wait(max(0.0, deadline - time.monotonic()))
+            under_way.popleft()
+            if not has_come:
                 member.hand_over(_resumed(waiting, member.work))
             elif (following := next(member.work, None)) is not None:
-                going_on.append((member, following))
-        waits = going_on
+                under_way.append((member, following))
+    except BaseException:
+        for member, waiting in under_way:
+            member.hand_over(_resumed(waiting, member.work))
+        raise
 
 
 def _resumed(waiting: Waiting, work: Work) -> Work:

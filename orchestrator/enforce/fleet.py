@@ -81,7 +81,7 @@ class Fleet:
             members = tuple(self._members.values())
             strangers = self._channels.keys() - self._members.keys()
         with self._together():
-            works = [(member.loop, work) for member in members if (work := member.loop.take(goal)) is not None]
+            works = ((member.loop, work) for member in members if (work := member.loop.take(goal)) is not None)
             convoy.advance((convoy.Member(work, loop.take_over) for loop, work in works), meanwhile)
         if strangers:
             self._on_stranger()

@@ -79,6 +79,27 @@ def test_who_keeps_the_others_waiting_goes_on_elsewhere_from_where_it_was() -> N
     assert log == ["a is waited for", "a 2 is written", "a is waited for", "a is done"]
 
 
+def test_what_was_begun_is_handed_over_where_something_fails() -> None:
+    """Nobody else may begin a step of a device before the one under way has ended."""
+
+    def members() -> Iterator[convoy.Member]:
+        yield convoy.Member(work("a", log), handed.append)
+        raise ValueError("the next member")
+
+    def full() -> None:
+        raise ValueError("the disk")
+
+    for begin in (lambda: convoy.advance(members()), lambda: convoy.advance([next(members())], full)):
+        log: list[str] = []
+        handed: list[Work] = []
+        with pytest.raises(ValueError, match="the (next member|disk)"):
+            begin()
+        (left,) = handed
+        assert all(waiting.wait() for waiting in left)
+        assert log[0] == "a 1 is written"
+        assert log[-1] == "a is done"
+
+
 class Slow:
     """A channel to a switch of our own that keeps its answers back for as long as it is told to."""
 
@@ -262,3 +283,19 @@ def test_a_switch_that_proves_to_be_another_host_takes_nobodys_place(bench: Benc
     bench.fleet.aim(Goal(program([rule(2)], generation=3)))
     told = bench.wait_for(3, "h2")
     assert all(report["h1"][0] != 3 for report in told if "h1" in report)
+
+
+def test_a_device_goes_on_where_another_could_not_be_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.start_at(FIRST)
+    (_, second) = bench.fleet._members.values()
+
+    def fails(_: Goal) -> Work:
+        raise ValueError("the second")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(second.loop, "take", fails)
+        with pytest.raises(ValueError, match="the second"):
+            bench.fleet.aim(Goal(FIRST).followed_by(SECOND, change(FIRST, SECOND)))
+    bench.wait_for(2, "h1")
+    bench.fleet.aim(Goal(SECOND))
+    bench.wait_for(2, "h2")
