@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Annotated, TypeVar, cast
 
-import orjson
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ValidationError
 
@@ -27,7 +26,7 @@ from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packetlog import PacketDesk
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.workbench import Workbench
-from orchestrator.errors import AclflowError, BadInput, Conflict, Stale
+from orchestrator.errors import AclflowError, Conflict, Stale
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
@@ -89,14 +88,6 @@ async def raw_body(request: Request) -> bytes:
 
 
 RawBody = Annotated[bytes, Depends(raw_body)]
-
-
-def json_document(raw: bytes) -> object:
-    """A raw body as JSON. Raises BadInput."""
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise BadInput(f"not JSON: {error.msg} at byte {error.pos}", place="body") from None
 
 
 def read_body(model: type[Body], raw: bytes) -> Body:

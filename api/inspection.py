@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 
 from api.context import Services
 from api.schemas.acl import RuleDocument
@@ -22,14 +22,14 @@ from api.schemas.inspection import (
     TraceBody,
 )
 from api.tiers import Settled, settled
-from orchestrator.compile.cost import cost
-from orchestrator.compile.firewall import firewall_cost
-from orchestrator.control.judging import Told, findings_now, findings_then
+from orchestrator.compile.cost import Cost, cost
+from orchestrator.compile.firewall import FirewallCost, firewall_cost
+from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
+from orchestrator.control.judging import Told, findings_now, soon_over
 from orchestrator.errors import TooLarge
-from orchestrator.policy.difference import difference
 from orchestrator.policy.findings import Checks
 from orchestrator.policy.formats.native import rule_to_json
-from orchestrator.policy.model import Acl, Packet, Policy, ReturnTraffic, Rule, check_ownership
+from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
@@ -42,11 +42,12 @@ _COSTS = frozenset({"cost", "firewall"})
 
 
 def review(
-    services: Services, tenant: str, candidate: Acl, parts: Collection[PartWord], *, against: int | None = None
+    services: Services, tenant: str, text: bytes, parts: Collection[PartWord], *, against: int | None = None
 ) -> ReviewBody:
-    """A dry run of a list, compared with the current one or that of a version.
+    """A dry run of a list in its native form, compared with the current one or that of a version.
 
-    Raises BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too long.
+    Raises BadInput, BadPolicy for prefixes that are not the tenant's, NotFound (version), TooLarge when it takes too
+    long.
     """
 
     def read(unit: Unit) -> tuple[TenantRecord, AclRecord, DomainRecord]:
@@ -55,24 +56,28 @@ def review(
         return record, current, unit.domains.get(record.domain)
 
     owner, current, domain = services.control.read(read)
-    check_ownership(candidate, owner.prefixes)
     checks = Checks(own=owner.prefixes, returns=domain.return_traffic, now=services.clock())
+    bench, within_s = services.workbench, services.review_limit_s
     changes, told, priced = None, ToldBody(), None
     if "difference" in parts:
-        changes = _changes(services, current.acl, candidate, checks)
+        changes = _changes(services, current.acl, text, checks)
     if "findings" in parts:
-        within_s, most = services.review_limit_s, MOST_FINDINGS
-        whole, more = services.workbench.run(within_s, findings_then, tenant, current.acl, candidate, checks, most)
-        soon = _soon(services, candidate)
-        told = ToldBody(
-            findings=[*soon, *map(FindingBody.of, whole.first)][:MOST_FINDINGS],
-            counts=_counts(whole, len(soon)),
-            brought=[*map(FindingBody.of, more.first)],
-            brought_counts=_counts(more, 0),
-        )
+        told = _told(services, tenant, current.acl, text, checks)
     if not _COSTS.isdisjoint(parts):
-        priced = _cost(services, candidate, domain.return_traffic, firewall="firewall" in parts)
+        firewall = functools.partial(bench.run, within_s, tried_firewall_cost, text, checks)
+        priced = _priced(bench.run(within_s, tried_cost, text, checks), firewall if "firewall" in parts else None)
     return ReviewBody(**dict(told), cost=priced, difference=changes)
+
+
+def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks) -> ToldBody:
+    within_s, lead = services.review_limit_s, services.expiry_lead
+    found = services.workbench.run(within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS)
+    return ToldBody(
+        findings=[*map(FindingBody.expiring, found.soon), *map(FindingBody.of, found.whole.first)][:MOST_FINDINGS],
+        counts=_counts(found.whole, len(found.soon)),
+        brought=[*map(FindingBody.of, found.brought.first)],
+        brought_counts=_counts(found.brought, 0),
+    )
 
 
 def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> StandingBody:
@@ -88,21 +93,25 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     owner, current, domain = services.control.read(read)
     acl, returns = current.acl, domain.return_traffic
     state = (current.version, owner.prefixes, returns)
+    checks = Checks(own=owner.prefixes, returns=returns, now=services.clock())
+    bench, within_s = services.workbench, services.review_limit_s
 
     def look() -> tuple[list[FindingBody], dict[KindWord, int]]:
-        checks = Checks(own=owner.prefixes, returns=returns, now=services.clock())
-        found = services.workbench.run(services.review_limit_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
+        found = bench.run(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
         return [*map(FindingBody.of, found.first)], _counts(found, 0)
+
+    def price() -> CostBody:
+        plain = services.reviews.of((tenant, "plain cost"), state, lambda: bench.run(within_s, cost, acl, returns))
+        firewall = functools.partial(bench.run, within_s, firewall_cost, acl, returns)
+        return _priced(plain, firewall if "firewall" in parts else None)
 
     findings, counts, priced = None, None, None
     if "findings" in parts:
         first, counted = services.reviews.of((tenant, "findings"), state, look)
-        soon = _soon(services, acl)
+        soon = [*map(FindingBody.expiring, soon_over(acl, checks, services.expiry_lead))]
         findings, counts = [*soon[:MOST_OF_A_KIND], *first], counted | ({"expiring": len(soon)} if soon else {})
     if not _COSTS.isdisjoint(parts):
-        firewall = "firewall" in parts
-        asked = tenant, "firewall" if firewall else "cost"
-        priced = services.reviews.of(asked, state, lambda: _cost(services, acl, returns, firewall=firewall))
+        priced = services.reviews.of((tenant, "firewall" if "firewall" in parts else "cost"), state, price)
     return StandingBody(version=current.version, findings=findings, counts=counts, cost=priced)
 
 
@@ -111,22 +120,13 @@ def _counts(found: Told, soon: int) -> dict[KindWord, int]:
     return counts | ({"expiring": soon} if soon else {})
 
 
-def _soon(services: Services, acl: Acl) -> list[FindingBody]:
-    """Rules whose time is nearly over."""
-    return [FindingBody.expiring(rule) for rule in acl.rules if _expires_soon(services, rule)]
-
-
-def _expires_soon(services: Services, rule: Rule) -> bool:
-    return rule.expires is not None and timedelta() < rule.expires - services.clock() <= services.expiry_lead
-
-
-def _cost(services: Services, acl: Acl, returns: ReturnTraffic, *, firewall: bool) -> CostBody:
-    """What a list costs on each kind of device; what takes too long to tell is left out."""
+def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> CostBody:
+    """What a list costs on each kind of device; what takes too long to tell of a firewall is left out."""
     found = None
-    if firewall:
+    if firewall is not None:
         with suppress(TooLarge):
-            found = services.workbench.run(services.review_limit_s, firewall_cost, acl, returns)
-    return CostBody.of(services.workbench.run(services.review_limit_s, cost, acl, returns), found)
+            found = firewall()
+    return CostBody.of(plain, found)
 
 
 def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) -> WrittenList:
@@ -138,14 +138,12 @@ def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) ->
     return WrittenList(version=change.version, generation=change.generation, changed=change.changed, cost=told)
 
 
-def _changes(services: Services, before: Acl, after: Acl, checks: Checks) -> list[ChangeBody] | None:
-    try:
-        found = services.workbench.run(
-            services.review_limit_s, difference, before, after, own=checks.own, returns=checks.returns
-        )
-    except TooLarge:  # the lists have next to nothing in common: the list itself says more
-        return None
-    return ChangeBody.all_of(found)
+def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> list[ChangeBody] | None:
+    """What a list opens and closes; None where that takes too long, and where the list itself says more."""
+    found = None
+    with suppress(TooLarge):
+        found = services.workbench.run(services.review_limit_s, tried_difference, current, text, checks)
+    return None if found is None else ChangeBody.all_of(found)
 
 
 def trace(services: Services, tenant: str, packet: Packet, *, whole_domain: bool) -> TraceBody:

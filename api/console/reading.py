@@ -19,7 +19,7 @@ from orchestrator.errors import Busy, Unreachable
 T = TypeVar("T")
 
 FRESH_S = 1.0
-_REST = 10
+REST = 10
 """For how many times as long as it took, what was read is taken for fresh."""
 _MOST_KEPT = 256
 
@@ -30,13 +30,13 @@ class _Entry:
     begun: float
     ended: float | None = None
 
-    def is_fresh(self, fresh_s: float, now: float) -> bool:
+    def is_fresh(self, fresh_s: float, rest: int, now: float) -> bool:
         """Whether it is being read, or was read not long ago; what failed is read again."""
         if self.ended is None:
             return True
         if self.task.cancelled() or self.task.exception() is not None:
             return False
-        return now - self.begun <= max(fresh_s, _REST * (self.ended - self.begun))
+        return now - self.begun <= max(fresh_s, rest * (self.ended - self.begun))
 
 
 class Reading:
@@ -48,10 +48,12 @@ class Reading:
         self.lost: str | None = None
         """Why the service cannot be read; None while it answers."""
 
-    async def get(self, key: Hashable, read: Callable[[], T], *, fresh_s: float = FRESH_S) -> T:
-        """What `read` gives, or gave within the last `fresh_s` seconds for the same key. Raises what `read` raises."""
+    async def get(self, key: Hashable, read: Callable[[], T], *, fresh_s: float = FRESH_S, rest: int = REST) -> T:
+        """What `read` gives, or gave within the last `fresh_s` seconds for the same key, or within `rest` times as long
+        as it took. Raises what `read` raises.
+        """
         entry = self._entries.get(key)
-        if entry is None or not entry.is_fresh(fresh_s, self._clock()):
+        if entry is None or not entry.is_fresh(fresh_s, rest, self._clock()):
             entry = _Entry(asyncio.create_task(self.once(read)), self._clock())
             entry.task.add_done_callback(functools.partial(self._ended, entry))
             self._forget_old()

@@ -15,7 +15,6 @@ from api.context import (
     ServicesDep,
     WithCost,
     author,
-    json_document,
     logged,
     seen_from,
     takes,
@@ -27,6 +26,7 @@ from api.schemas.common import BIGGEST
 from api.schemas.cost import WrittenList
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
+from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.store.bulk import collector_paused
 from orchestrator.store.records import Reply
@@ -90,9 +90,7 @@ def check_acl(
     part: Parts = _ALL,
 ) -> Response:
     """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
-    with collector_paused():
-        candidate = acl_from_json(json_document(raw))
-    return answer(review(services, tenant, candidate, part, against=against))
+    return answer(review(services, tenant, raw, part, against=against))
 
 
 @router.post("/trace", response_model=TraceBody)

@@ -22,7 +22,6 @@ from api.context import (
     ServicesDep,
     WithCost,
     author,
-    json_document,
     logged,
     read_body,
     seen_from,
@@ -35,6 +34,7 @@ from api.schemas.common import Page, read_prefix
 from api.schemas.cost import WrittenList
 from api.schemas.groups import GroupBody, MembersChange
 from orchestrator.errors import NotFound
+from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import group_from_json
 from orchestrator.store.records import Change, Principal, Reply
 from orchestrator.store.unit import Unit

@@ -19,7 +19,6 @@ from api.context import (
     ServicesDep,
     WithCost,
     author,
-    json_document,
     logged,
     seen_from,
     takes,
@@ -31,6 +30,7 @@ from api.schemas.acl import RuleDocument
 from api.schemas.common import BIGGEST, Page
 from api.schemas.cost import WrittenList
 from orchestrator.errors import BadInput, NotFound
+from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
 from orchestrator.store.records import Change, Principal, Reply

@@ -6,16 +6,19 @@ makes it faster; it is told the whole list each time.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from orchestrator.policy.findings import Checks, Finding, Findings, Kind
-from orchestrator.policy.model import Acl
+from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.rechecks import Judged, brought, recheck
 
 _MOST = 4
+_SAMPLES = 256
+"""Of so many rules it is asked whether two lists share them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,20 @@ class _Memory:
 
     def findings(self, what: Hashable, near: Hashable, acl: Acl, checks: Checks) -> Findings:
         """The findings on a list, which is much like what was judged under `what`, or `near`, if it was."""
-        known = self._known.pop(what, None) or self._known.get(near)
+        candidates = [self._known[each] for each in (what, near) if each in self._known]
+        known = max(candidates, key=lambda each: _shared(each.acl, acl), default=None)
+        self._known.pop(what, None)
         judged = Judged.of(acl, checks) if known is None else recheck(known, acl, checks)
         self._known[what] = judged
         while len(self._known) > _MOST:
             self._known.popitem(last=False)
         return judged.findings
+
+
+def _shared(known: Acl, acl: Acl) -> int:
+    """How many of some rules of a list, taken evenly, another list has as well."""
+    rules = {rule.id: rule for rule in known.rules}
+    return sum(rules.get(rule.id) == rule for rule in acl.rules[:: len(acl.rules) // _SAMPLES + 1])
 
 
 _memory = _Memory()
@@ -57,6 +68,15 @@ def findings_then(tenant: str, current: Acl, tried: Acl, checks: Checks, most: i
     after = _memory.findings((tenant, "tried"), (tenant, "now"), tried, checks)
     more = brought(before, after)
     return Told(tuple(islice(after, most)), after.counts), Told(tuple(islice(more, most)), more.counts)
+
+
+def soon_over(acl: Acl, checks: Checks, lead: dt.timedelta) -> tuple[Rule, ...]:
+    """The rules that expire within `lead`."""
+    now = checks.now
+    if now is None:
+        return ()
+    ends = ((rule, rule.expires) for rule in acl.rules if rule.expires is not None)
+    return tuple(rule for rule, end in ends if dt.timedelta() < end - now <= lead)
 
 
 def _now(tenant: str, acl: Acl, checks: Checks) -> Findings:

@@ -21,9 +21,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, ParamSpec, TypeVar
 
-import orjson
-
 from orchestrator.errors import AclflowError, Busy, TooLarge
+from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_text
 from orchestrator.policy.model import Acl
 
@@ -39,11 +38,12 @@ _IDLE_S = 1.0
 
 
 @functools.lru_cache(maxsize=_LISTS)
-def _list(text: bytes) -> Acl:
-    return acl_from_json(orjson.loads(text))
+def read_list(text: bytes) -> Acl:
+    """A list in its native form; those that were read last are not read again. Raises BadInput, BadPolicy."""
+    return acl_from_json(json_document(text))
 
 
-copyreg.pickle(Acl, lambda acl: (_list, (acl_text(acl),)))
+copyreg.pickle(Acl, lambda acl: (read_list, (acl_text(acl),)))
 
 
 class Workbench:

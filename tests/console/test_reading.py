@@ -67,6 +67,17 @@ def test_what_was_read_a_moment_ago_is_not_read_again(takes: float, later: float
     assert asyncio.run(twice()) == reads
 
 
+def test_what_must_be_as_it_is_now_is_read_again_however_long_it_took() -> None:
+    async def twice() -> int:
+        clock = Clock()
+        reading, source = Reading(clock), Source(clock, takes=2.0)
+        await reading.get("findings", source, fresh_s=0.5, rest=0)
+        await reading.get("findings", source, fresh_s=0.5, rest=0)
+        return source.reads
+
+    assert asyncio.run(twice()) == 2
+
+
 def test_different_things_are_read_each_and_a_change_makes_all_of_them_old() -> None:
     async def several() -> int:
         clock = Clock()

@@ -75,8 +75,9 @@ class View:
         return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s)
 
     async def standing(self, part: Part) -> Standing:
-        """A part of what is said about the project's list as it is."""
-        return await self.read(("standing", part), lambda client: client.standing(self.tenant, (part,)), fresh_s=5)
+        """A part of what is said about the project's list as it is now, however long it took to find out before."""
+        key, read = (self.tenant, "standing", part), lambda: self.client.standing(self.tenant, (part,))
+        return await self.session.reading.get(key, read, fresh_s=0.5, rest=0)
 
     async def do(self, work: Callable[[Client], T]) -> T:
         """Something that changes what there is; all is read anew afterwards."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import orjson
+
 from orchestrator.errors import BadInput
 
 LONGEST_QUOTED = 80
@@ -22,6 +24,14 @@ def load_json(text: str) -> object:
     except ValueError:  # a number of thousands of digits
         raise BadInput("it holds a number that is too long") from None
     return document
+
+
+def json_document(raw: bytes) -> object:
+    """The body of a request as JSON, many times faster than `load_json`. Raises BadInput."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"not JSON: {error.msg} at byte {error.pos}", place="body") from None
 
 
 def quoted(value: object) -> str:

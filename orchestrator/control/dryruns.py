@@ -1,0 +1,65 @@
+"""What a list would do that somebody tries: the questions of a dry run, answered in the workbench's process.
+
+The list comes as it was sent, as text in the native form, and is read there: once for all questions that are asked
+about it. Each raises BadInput, and BadPolicy where the list names what is not the tenant's (`checks.own`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from dataclasses import dataclass
+
+from orchestrator.compile.cost import Cost, cost
+from orchestrator.compile.firewall import FirewallCost, firewall_cost
+from orchestrator.control.judging import Told, findings_then, soon_over
+from orchestrator.control.workbench import read_list
+from orchestrator.errors import TooLarge
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.difference import Difference, difference
+from orchestrator.policy.findings import Checks
+from orchestrator.policy.model import Acl, Rule, check_ownership
+
+
+@dataclass(frozen=True, slots=True)
+class TriedFindings:
+    """What is odd about a list, what of it is new beside the list as it is, and the rules whose time is nearly over."""
+
+    whole: Told
+    brought: Told
+    soon: tuple[Rule, ...]
+
+
+@functools.lru_cache(maxsize=1)
+def _tried(text: bytes, own: tuple[Prefix, ...]) -> Acl:
+    acl = read_list(text)
+    check_ownership(acl, own)
+    return acl
+
+
+def tried_difference(current: Acl, text: bytes, checks: Checks) -> Difference | None:
+    """What it opens and closes; None where the two lists have next to nothing in common."""
+    tried = _tried(text, (*checks.own,))
+    try:
+        return difference(current, tried, own=checks.own, returns=checks.returns)
+    except TooLarge:
+        return None
+
+
+def tried_findings(
+    tenant: str, current: Acl, text: bytes, checks: Checks, lead: dt.timedelta, most: int
+) -> TriedFindings:
+    """The findings on it and those that it brings, the first `most` of either; which rules expire within `lead`."""
+    tried = _tried(text, (*checks.own,))
+    whole, brought = findings_then(tenant, current, tried, checks, most)
+    return TriedFindings(whole, brought, soon_over(tried, checks, lead))
+
+
+def tried_cost(text: bytes, checks: Checks) -> Cost:
+    """What it costs a switch and a ternary CAM. Raises TooLarge where it cannot be expanded."""
+    return cost(_tried(text, (*checks.own,)), checks.returns)
+
+
+def tried_firewall_cost(text: bytes, checks: Checks) -> FirewallCost:
+    """What it costs a firewall VNF. Raises TooLarge where it cannot be expanded."""
+    return firewall_cost(_tried(text, (*checks.own,)), checks.returns)
