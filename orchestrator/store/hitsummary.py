@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.policy.model import Action
+from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store import aclrows
@@ -60,8 +61,8 @@ class HitSummaries:
         owner = self._tx.tenant(tenant)
         record = aclrows.load(self._tx, owner, owner.acl_version).record
         history = HitHistory(self._tx, owner.domain)
-        cookies, permits = _columns(record, owner.number, tier)
-        packets = history.totals(cookies).packets
+        columns = _Columns.of(record, owner.number, tier)
+        packets, permits = history.totals(columns.cookies).packets, columns.permits
         of_rules = packets[: len(record.acl.rules)]
         first = np.argsort(-of_rules, kind="stable")[:top].tolist()
         return HitSummary(
@@ -71,28 +72,44 @@ class HitSummaries:
             unused=int((of_rules == 0).sum()),
             busiest=tuple((record.acl.rules[row].id, int(of_rules[row])) for row in first if of_rules[row]),
             history=tuple(
-                _stretch(stretch.start, stretch.counts, cookies, permits)
+                columns.stretch(stretch.start, stretch.counts)
                 for stretch in history.stretches(resolution, to_micros(since))
             ),
         )
 
 
-def _columns(record: AclRecord, tenant: int, tier: Tier) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """The cookies of a list's rules in their order and of its ends, and which of them permit."""
-    acl = record.acl
-    numbers = np.array([record.numbers[rule.id] for rule in acl.rules], np.uint64)
-    ends = {
-        Kind.INGRESS_DEFAULT: acl.ingress_default,
-        Kind.EGRESS_DEFAULT: acl.egress_default,
-        Kind.INGRESS_RETURN: Action.PERMIT,
-        Kind.EGRESS_RETURN: Action.PERMIT,
-    }
-    rules: U64 = numbers | np.uint64(Cookie(tier, Kind.RULE).pack())
-    cookies = np.concatenate([rules, np.array([Cookie(tier, kind, tenant).pack() for kind in ends], np.uint64)])
-    actions = [*(rule.action for rule in acl.rules), *ends.values()]
-    return cookies, np.array([action is Action.PERMIT for action in actions], bool)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """The cookies of a list's rules in their order and of its ends, and which permit; the same by ascending cookie."""
 
+    cookies: U64
+    permits: npt.NDArray[np.bool_]
+    ascending: U64
+    ascending_permits: npt.NDArray[np.bool_]
 
-def _stretch(start: int, counts: Counts, cookies: U64, permits: npt.NDArray[np.bool_]) -> VerdictStretch:
-    packets = counts.at(cookies).packets
-    return VerdictStretch(from_micros(start), int(packets[permits].sum()), int(packets[~permits].sum()))
+    @classmethod
+    def of(cls, record: AclRecord, tenant: int, tier: Tier) -> _Columns:
+        acl, numbers = record.acl, record.numbers
+        if isinstance(numbers, RuleNumbers):
+            numbers = numbers.as_dict()
+        ends = {
+            Kind.INGRESS_DEFAULT: acl.ingress_default,
+            Kind.EGRESS_DEFAULT: acl.egress_default,
+            Kind.INGRESS_RETURN: Action.PERMIT,
+            Kind.EGRESS_RETURN: Action.PERMIT,
+        }
+        rules: U64 = np.array([numbers[rule.id] for rule in acl.rules], np.uint64) | np.uint64(
+            Cookie(tier, Kind.RULE).pack()
+        )
+        cookies = np.concatenate([rules, np.array([Cookie(tier, kind, tenant).pack() for kind in ends], np.uint64)])
+        actions = [*(rule.action for rule in acl.rules), *ends.values()]
+        permits = np.array([action is Action.PERMIT for action in actions], bool)
+        order = np.argsort(cookies)
+        return cls(cookies, permits, cookies[order], permits[order])
+
+    def stretch(self, start: int, counts: Counts) -> VerdictStretch:
+        """What the list decided in a stretch of a domain's counts: looked for by what moved, which is little."""
+        place = np.minimum(np.searchsorted(self.ascending, counts.cookie), len(self.ascending) - 1)
+        mine = self.ascending[place] == counts.cookie
+        packets, permits = counts.packets[mine], self.ascending_permits[place[mine]]
+        return VerdictStretch(from_micros(start), int(packets[permits].sum()), int(packets[~permits].sum()))
