@@ -122,7 +122,9 @@ def parse_address(text: str, *, whole: str | None = None) -> tuple[Family, int]:
 
 def format_address(family: Family, address: int) -> str:
     """The usual text of an address."""
-    return socket.inet_ntop(family.socket_family, address.to_bytes(family.bits // 8, "big"))
+    if family is Family.IPV4:
+        return socket.inet_ntop(socket.AF_INET, address.to_bytes(4, "big"))
+    return socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big"))
 
 
 _PLACE = attrgetter("family", "network", "length")

@@ -28,12 +28,13 @@ hit is counted for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from orchestrator.compile.nftables.space import Axis, Bits, Rows, Space
+from orchestrator.compile.nftables.space import AXES, Axis, Bits, Rows, Space
 from orchestrator.compile.nftables.waves import Wave, waves
 
 FEW_ROWS = 8
@@ -140,6 +141,17 @@ class _Division(NamedTuple):
     end: Rows
     sizes: Rows
 
+    def parts(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        """Every part that some rows are in, with these, in their order."""
+        counts = self.end - self.begin
+        starts = np.cumsum(counts) - counts
+        part = np.repeat(self.begin - starts, counts) + np.arange(counts.sum())
+        order = np.argsort(part, kind="stable")
+        inside = np.repeat(rows, counts)[order]
+        ends = np.cumsum(self.sizes)
+        for each in np.flatnonzero(self.sizes).tolist():
+            yield each, inside[ends[each] - self.sizes[each] : ends[each]]
+
     @property
     def largest(self) -> int:
         return int(self.sizes.max())
@@ -155,6 +167,7 @@ class _Planner:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._known: dict[tuple[bytes, frozenset[Axis]], Plan] = {}
+        self._certain: dict[frozenset[Axis], Bits] = {}
         self._left = FREE_COPIES + MOST_COPIES * len(space.lines)
 
     def plan(self, rows: Rows, cut: frozenset[Axis]) -> Plan:
@@ -175,12 +188,14 @@ class _Planner:
 
     def _up_to_certain(self, rows: Rows, cut: frozenset[Axis]) -> Rows:
         """Leave out what comes behind a row that every packet here matches."""
-        certain = self._space.flags[rows, 1] == 0
-        for axis in Axis:
-            if axis not in cut:
-                certain &= self._space.unbounded[axis, rows]
-        first = np.flatnonzero(certain)
-        return rows[: int(first[0]) + 1] if len(first) else rows
+        certain = self._certain.get(cut)
+        if certain is None:
+            looked_at = [axis for axis in AXES if axis not in cut]
+            every = self._space.unbounded[looked_at].all(axis=0)
+            certain = self._certain[cut] = every & (self._space.flags[:, 1] == 0)
+        here = certain[rows]
+        first = int(here.argmax()) if len(here) else 0
+        return rows[: first + 1] if len(here) and here[first] else rows
 
     def _tables(self, rows: Rows) -> Plan | None:
         """Maps for the shapes that many rows have, and the others in between and behind as their order asks."""
@@ -221,7 +236,7 @@ class _Planner:
         """A cut on the best axis, or the rows split so that one pays; None where asking row by row is better."""
         if len(rows) <= FEW_ROWS:
             return None
-        axes = [axis for axis in Axis if axis not in cut and not self._space.unbounded[axis, rows].all()]
+        axes = [axis for axis in AXES if axis not in cut and not self._space.unbounded[axis, rows].all()]
         divisions = [self._division(axis, rows) for axis in axes]
         if not divisions:
             return None
@@ -262,8 +277,7 @@ class _Planner:
         axis = division.axis
         spans: list[Span] = []
         ends = [*division.ranks[1:].tolist(), len(self._space.starts[axis]) - 1]
-        for part in np.flatnonzero(division.sizes).tolist():
-            inside = rows[(division.begin <= part) & (part < division.end)]
+        for part, inside in division.parts(rows):
             then = self.plan(inside, cut | {axis})
             low, high = self._space.values(axis, int(division.ranks[part]), ends[part] - 1)
             if spans and spans[-1].then is then and spans[-1].high + 1 == low:

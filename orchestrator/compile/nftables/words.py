@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.compile.filterlists import Line
 from orchestrator.compile.nftables.plan import Shape
 from orchestrator.compile.nftables.space import Axis
-from orchestrator.policy.addresses import Family, Prefix, format_address
+from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.ports import HIGHEST_PORT
 
 IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
@@ -30,7 +30,7 @@ def interval(axis: Axis, family: Family, low: int, high: int) -> str:
     if axis in (Axis.SOURCE, Axis.DESTINATION):
         size = high - low + 1
         if size > 1 and size & (size - 1) == 0 and low % size == 0:
-            return str(Prefix(family, low, family.bits - size.bit_length() + 1))
+            return f"{format_address(family, low)}/{family.bits - size.bit_length() + 1}"
         ends = format_address(family, low), format_address(family, high)
     else:
         ends = str(low), str(high)
@@ -44,24 +44,24 @@ def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | 
     return low, high
 
 
-def conditions(line: Line, family: Family, cut: frozenset[Axis]) -> list[str]:
-    """What a rule has to look at, axes that were cut left out."""
-    found = []
+def conditions(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
+    """What a rule has to look at, each with its axis; flags have none."""
+    found: list[tuple[Axis | None, str]] = []
     for axis, prefix in ((Axis.SOURCE, line.source), (Axis.DESTINATION, line.destination)):
-        if axis not in cut and prefix.length:
-            found.append(f"{field(axis, family)} {interval(axis, family, prefix.network, prefix.last)}")
-    if Axis.PROTOCOL not in cut and line.protocol >= 0:
-        found.append(f"meta l4proto {line.protocol}")
+        if prefix.length:
+            found.append((axis, f"{field(axis, family)} {interval(axis, family, prefix.network, prefix.last)}"))
+    if line.protocol >= 0:
+        found.append((Axis.PROTOCOL, f"meta l4proto {line.protocol}"))
     for axis, ports, number in (
         (Axis.SOURCE_PORTS, line.source_ports, line.icmp_type),
         (Axis.DESTINATION_PORTS, line.destination_ports, line.icmp_code),
     ):
-        if axis not in cut and number >= 0:
-            found.append(f"{field(axis, family, icmp=True)} {number}")
-        elif axis not in cut and ports != (0, HIGHEST_PORT):
-            found.append(f"{field(axis, family)} {interval(axis, family, *ports)}")
+        if number >= 0:
+            found.append((axis, f"{field(axis, family, icmp=True)} {number}"))
+        elif ports != (0, HIGHEST_PORT):
+            found.append((axis, f"{field(axis, family)} {interval(axis, family, *ports)}"))
     if line.flags_mask:
-        found.append(f"tcp flags & {line.flags_mask:#04x} == {line.flags_value:#04x}")
+        found.append((None, f"tcp flags & {line.flags_mask:#04x} == {line.flags_value:#04x}"))
     return found
 
 

@@ -86,6 +86,12 @@ class PlanWriter:
     tenant: int = 0
     counted: bool = True
     _chains: dict[int, str] = field(default_factory=dict)
+    _conditions: dict[int, list[tuple[Axis | None, str]]] = field(default_factory=dict)
+    _about_icmp: frozenset[int] = field(init=False)
+    """The rows that ask for an ICMP type."""
+
+    def __post_init__(self) -> None:
+        self._about_icmp = frozenset(row for row, line in enumerate(self.space.lines) if line.icmp_type >= 0)
 
     def rules(self, plan: Plan) -> list[str]:
         """The rules of a plan, to stand in a chain; what they lead to is declared on the way."""
@@ -101,9 +107,15 @@ class PlanWriter:
 
     def _rule(self, row: int, cut: frozenset[Axis]) -> str:
         line = self.space.lines[row]
-        start = words.conditions(line, self._family, cut)
+        start = self._looked_at(row, cut)
         counter, comment = (["counter"], [f'comment "{line.comment}"']) if self.counted else ([], [])
         return " ".join([*start, *counter, self._verdict(line), *comment])
+
+    def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
+        """What a rule has to look at, axes that were cut left out."""
+        if row not in self._conditions:
+            self._conditions[row] = words.conditions(self.space.lines[row], self._family)
+        return [text for axis, text in self._conditions[row] if axis not in cut]
 
     def _table(self, plan: Table) -> str:
         lines = [self.space.lines[row] for row in plan.rows]
@@ -117,7 +129,7 @@ class PlanWriter:
         return f"{key}{comment} : {self._verdict(line)}"
 
     def _cut(self, plan: Cut) -> str:
-        icmp = any(self._about_icmp(span.then) for span in plan.spans)
+        icmp = any(self._asks_icmp(span.then) for span in plan.spans)
         elements, single, verdicts = [], True, False
         for span in plan.spans:
             values = words.within(plan.axis, span.low, span.high, icmp=icmp)
@@ -134,20 +146,20 @@ class PlanWriter:
         looked_at = words.field(plan.axis, self._family, icmp=icmp)
         return f"{looked_at} vmap @{self._map([looked_at], elements, *flags)}"
 
-    def _about_icmp(self, plan: Plan) -> bool:
+    def _asks_icmp(self, plan: Plan) -> bool:
         """Whether a part asks for an ICMP type; parts behind a cut of the protocol are all about one protocol."""
         if isinstance(plan, Sequence):
-            return any(map(self._about_icmp, plan.parts))
+            return any(map(self._asks_icmp, plan.parts))
         if isinstance(plan, Cut):
-            return any(self._about_icmp(span.then) for span in plan.spans)
-        return any(self.space.lines[row].icmp_type >= 0 for row in plan.rows)
+            return any(self._asks_icmp(span.then) for span in plan.spans)
+        return not self._about_icmp.isdisjoint(plan.rows)
 
     def _certain(self, plan: Plan) -> Line | None:
         """The row that decides every packet that gets here; None if there is something left to look at."""
         if not isinstance(plan, Rules) or len(plan.rows) != 1:
             return None
-        line = self.space.lines[plan.rows[0]]
-        return None if words.conditions(line, self._family, plan.cut) else line
+        row = plan.rows[0]
+        return None if self._looked_at(row, plan.cut) else self.space.lines[row]
 
     def _chain(self, plan: Plan) -> str:
         if id(plan) not in self._chains:
