@@ -9,7 +9,6 @@ import datetime as dt
 import fcntl
 import gc
 import os
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -57,14 +56,12 @@ from orchestrator.store.clock import utc_now
 from orchestrator.store.records import NewToken, Role
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 from orchestrator.store.unit import Unit
+from orchestrator.turns import take_turns
 
 log = structlog.get_logger()
 
 _SQLITE_FILE = "sqlite:///"
 
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes, and
-what was published must not wait for the thread that published it."""
 COLLECT_EVERY = 10_000
 """How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
 run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
@@ -136,15 +133,14 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     timekeeper = Timekeeper(
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
     )
-    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store)))
+    is_shared = not settings.database_url.startswith(_SQLITE_FILE)
+    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store), vouches=not is_shared))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
     control = Control(store, Compiler(metrics), publisher, timekeeper, tiers)
     spreading = Spreading(store, Publisher())
     feed = Feed(store)
-    is_shared = not settings.database_url.startswith(_SQLITE_FILE)
     recheck_s = _SHARED_RECHECK_S if is_shared else None
-    vouched = (lambda _domain: ()) if is_shared else tiers.servers.vouched
-    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=vouched)
+    enforcement = Enforcement(store, metrics, recheck_s=recheck_s, told=control.reported, vouched=tiers.servers.vouched)
     authority = AuthorityDir(settings.authority_dir).load() if settings.tls else None
     cloud = None if settings.cloud is None else open_cloud(settings.cloud)
     desk = EnrolmentDesk(control, clock, authority, pinned=settings.tls_certificate is None, cloud_of=lambda _: cloud)
@@ -296,7 +292,7 @@ def serve(settings: Settings) -> None:
             place="listen_host",
         )
     configure_logging(settings)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    take_turns()
     gc.set_threshold(COLLECT_EVERY, COLLECT_OLDER_EVERY, COLLECT_ALL_EVERY)
     with alone(settings):
         _serve(settings)

@@ -89,7 +89,8 @@ class _Domain:
 class ServerManager:
     """Compiles servers' programs and publishes them in windows. Safe between threads.
 
-    `enforced(domain, generation)`: whether everybody in a domain was read back to hold a generation.
+    `enforced(domain, generation)`: whether everybody in a domain was read back to hold a generation. `vouches`: whether
+    servers are vouched for; where others send them programs, too, every server is asked for every generation instead.
     """
 
     def __init__(
@@ -97,10 +98,13 @@ class ServerManager:
         publisher: Publisher,
         enforced: Callable[[str, int], bool],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        vouches: bool = True,
     ) -> None:
         self.publisher = publisher
         self._enforced = enforced
         self._clock = clock
+        self._vouches = vouches
         self._windows = Windows()
         self._domains: dict[str, _Domain] = {}
         self._changed = threading.Condition()
@@ -133,6 +137,7 @@ class ServerManager:
             known.rates.take(goal.changed, goal.pop.settings.tenant_updates_s)
             _note_moves(known, goal)
             known.goal = goal
+            self._drop_who_left(domain, known, goal)
             servers = self._touched(domain, known, goal)
         self._note(goal, servers)
         self._serve_due(servers)  # here and now: a thread that had to be woken would be later
@@ -152,10 +157,13 @@ class ServerManager:
 
     def forget(self, domain: str) -> None:
         """Drop what is kept for a domain."""
-        known = self._domains.pop(domain, None)
-        if known is not None:
-            for server in known.compilers:
-                self.publisher.drop(key_of(domain, server))
+        with self._changed:
+            known = self._domains.pop(domain, None)
+            servers = [] if known is None else [key_of(domain, server) for server in tuple(known.compilers)]
+            for server in servers:
+                self._windows.forget(server)
+        for server in servers:
+            self.publisher.drop(server)
 
     def stop(self) -> None:
         """End the thread after the program it is at."""
@@ -171,12 +179,22 @@ class ServerManager:
         with self._changed:
             return self._domains.setdefault(domain, _Domain())
 
+    def _drop_who_left(self, domain: str, known: _Domain, goal: _Goal) -> None:
+        """Forget servers that are no more: one that comes under the name of one of them was never read back."""
+        for name in known.compilers.keys() - {each.name for each in goal.pop.servers}:
+            key = key_of(domain, name)
+            del known.compilers[name]
+            known.vouched.pop(name, None)
+            self.publisher.drop(key)
+            with self._changed:
+                self._windows.forget(key)
+
     def _touched(self, domain: str, known: _Domain, goal: _Goal) -> list[str]:
         """The servers that a goal asks something else of than what they hold; all, if it would be none, for somebody
         must say that it is enforced. The others are vouched for."""
         servers = {key_of(domain, each.name): each for each in goal.pop.servers}
         with self._changed:
-            idle = [key for key in servers if self._windows.is_idle(key)]
+            idle = [key for key in servers if self._vouches and self._windows.is_idle(key)]
         asks, policy = _asks(known, goal), goal.snapshot.policy
         still: dict[str, PointReport] = {}
         for key in idle:
@@ -215,8 +233,11 @@ class ServerManager:
                 if self._windows.next_at > self._clock():
                     self._changed.wait(self._patience())
                 due = self._windows.due
-            self._serve_due(due)
-            self._let_go()
+            try:
+                self._serve_due(due)
+                self._let_go()
+            except Exception:
+                log.exception("firewall servers' turn failed")  # nobody else would do the next
 
     def _serve_due(self, servers: Iterable[str]) -> None:
         """Give those of some servers that are due their programs."""
@@ -265,13 +286,9 @@ class ServerManager:
 
     def _compile(self, domain: str, known: _Domain, goal: _Goal, name: str) -> None:
         number = next((each.number for each in goal.pop.servers if each.name == name), None)
-        key = key_of(domain, name)
-        if number is None:
-            known.compilers.pop(name, None)
-            self.publisher.drop(key)
-            with self._changed:
-                self._windows.forget(key)
+        if number is None:  # it left after this was noted
             return
+        key = key_of(domain, name)
         if name not in known.compilers:
             known.compilers[name] = ServerCompiler(key, known.tenants)
         policy, generation = goal.snapshot.policy, goal.snapshot.generation

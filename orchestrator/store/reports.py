@@ -112,12 +112,16 @@ class Reports:
         self._seen(row, sequence)
         known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
         latest = {report.host: report for report in reports if report.host in known}
-        mine = {name: _at_latest(each, known[name]) for name, each in _unless_replaced(row, latest, known).items()}
+        named = {each.host: each for each in vouched}
+        mine = {
+            name: _at_latest(each, known[name], named.get(name))
+            for name, each in _unless_replaced(row, latest, known).items()
+        }
         if mine:
             self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
             self._tell_states(row.domain, mine.values(), known)
             others = {
-                each.host: each for each in vouched if each.host not in mine and _holds(known.get(each.host), each)
+                name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)
             }
             for each in others.values():
                 self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
@@ -271,12 +275,16 @@ def _holds(row: Row[Any] | None, later: PointReport) -> bool:
     return bool(row.digest == later.digest and row.generation < later.generation)
 
 
-def _at_latest(report: PointReport, row: Row[Any]) -> PointReport:
+def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) -> PointReport:
     """A report under the latest generation of which it is known that its program is the one that is held."""
-    is_same = report.state is PointState.ENFORCED and row.state == PointState.ENFORCED.value
-    if not is_same or row.digest != report.digest or row.generation <= report.generation:
+    if report.state is not PointState.ENFORCED:
         return report
-    return replace(report, generation=row.generation)
+    known = [report.generation]
+    if row.state == PointState.ENFORCED.value and row.digest == report.digest:
+        known.append(row.generation)
+    if vouched is not None and vouched.digest == report.digest:
+        known.append(vouched.generation)
+    return replace(report, generation=max(known))
 
 
 def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:

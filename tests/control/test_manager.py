@@ -55,11 +55,11 @@ class Site:
     """A service's writing side with a PoP of three servers. `enforced` are the generations that were read back; None:
     all of them."""
 
-    def __init__(self, url: str, window_s: float = 0.0) -> None:
+    def __init__(self, url: str, window_s: float = 0.0, *, vouches: bool = True) -> None:
         self.store = open_store(url)
         self.publisher = Counted()
         self.enforced: set[int] | None = None
-        manager = ServerManager(self.publisher, self._is_enforced)
+        manager = ServerManager(self.publisher, self._is_enforced, vouches=vouches)
         self.settings = replace(SETTINGS, window_ms=1000 * window_s)
         self.control = Control(self.store, Compiler(Metrics()), Publisher(), tiers=Tiers(servers=manager))
         self.control.start()
@@ -259,6 +259,19 @@ def test_who_holds_what_a_change_asks_of_it_is_not_asked_again(url: str) -> None
     site.close()
 
 
+def test_where_nobody_is_vouched_for_every_server_is_asked(url: str) -> None:
+    """As where several services share a database: a server that was not asked would never be known to hold it."""
+    site = Site(url, window_s=60.0, vouches=False)
+    site.begin()
+    site.hold_all()
+    before = {server: site.program(server) for server in SERVERS}
+    site.set_list(3, 1)
+    assert {site.program(server).generation for server in SERVERS} == {site.generation}
+    assert site.control._tiers.servers.vouched("d1") == ()
+    assert sum(site.program(server).digest != before[server].digest for server in SERVERS) == 1
+    site.close()
+
+
 def test_a_tenant_that_changes_its_list_too_often_waits_and_nobody_else(url: str) -> None:
     site = Site(url)
     site.settings = replace(site.settings, tenant_updates_s=3.0)
@@ -323,6 +336,37 @@ def test_a_lost_servers_tenants_are_served_by_the_others_at_once(site: Site) -> 
     until(lambda: not served_prefixes(site.program("fs1")))
     for server in ("fs2", "fs3"):
         assert all(row.match[2] != 1 for row in site.program(server).flows.rows() if row.table == 10)
+
+
+def test_who_comes_under_the_name_of_one_that_left_is_given_a_program(site: Site) -> None:
+    """Nobody has read anything back from it, whatever the one before it held."""
+    for number in range(1, TENANTS):
+        site.control.write(lambda unit, number=number: unit.tenants.delete(f"t{number}"))
+    site.hold_all()
+    second = [server for server in SERVERS if not served_prefixes(site.program(server))][1]
+    site.control.write(lambda unit: unit.pops.remove_server("p1", second))
+    assert site.publisher.program(key_of("d1", second)) is None
+    site.control.write(lambda unit: unit.pops.add_server("p1", NewServer(second, "to-new", 0x0AAC1F0400FF)))
+    assert site.program(second).generation == site.generation
+    assert {each.host for each in site.control._tiers.servers.vouched("d1")} <= {*SERVERS} - {second}
+
+
+def test_a_fault_in_one_turn_does_not_end_the_servers_only_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.set_list(4, 1, 2)
+    site.rest()
+    old = next(server for server in SERVERS if "10.4.0.0/24" in served_prefixes(site.program(server)))
+    new = next(server for server in SERVERS if server != old)
+    faults = iter([ValueError("a fault of ours")])
+
+    def enforced(_domain: str, _generation: int) -> bool:
+        for fault in faults:
+            raise fault
+        return True
+
+    monkeypatch.setattr(site.control._tiers.servers, "_enforced", enforced)
+    site.control.write(lambda unit: unit.pops.place("p1", {"t4": new}))
+    until(lambda: "10.4.0.0/24" not in served_prefixes(site.program(old)))
+    assert next(faults, None) is None
 
 
 def test_rows_for_classifiers_come_and_go_with_the_setting(site: Site) -> None:

@@ -180,7 +180,7 @@ def test_a_host_that_is_vouched_for_holds_what_it_was_read_back_with(store: Stor
     report(other, 3, enforced("host2", 3, theirs))
     report(enforcer, 4, enforced("host1", 4, mine), enforced("host2", 4, mine), enforced("host3", 4, theirs))
     assert at("host2") == 3  # with another digest; and who never reported holds nothing
-    report(enforcer, 5, enforced("host1", 5, mine), enforced("host2", 5, theirs), enforced("host1", 9, mine))
+    report(enforcer, 5, enforced("host1", 5, mine), enforced("host2", 5, theirs), enforced("host1", 9, theirs))
     assert (at("host1"), at("host2")) == (5, 5)
     report(other, 3, enforced("host2", 3, theirs))  # its own word is of before, and of the same program
     assert at("host2") == 5
@@ -195,6 +195,12 @@ def test_a_host_that_is_vouched_for_holds_what_it_was_read_back_with(store: Stor
         assert other in unit.enforcers.lose_silent(60)
     report(enforcer, 7, enforced("host1", 7, mine), enforced("host2", 7, theirs))
     assert at("host2") == 4  # nobody has heard of it for a while
+    report(other, 4, enforced("host2", 4, theirs), enforced("host2", 7, theirs))
+    assert at("host2") == 7  # here it is again: nobody else need say anything
+    report(other, 4, replace(enforced("host2", 4, theirs), state=PointState.DRIFTED), enforced("host2", 7, theirs))
+    assert at("host2") == 4
+    report(other, 4, enforced("host2", 4, theirs), enforced("host2", 7, theirs))
+    assert at("host2") == 7
 
 
 def test_reports_that_come_late_or_twice_change_nothing(store: Store, wall: FakeWall) -> None:
