@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import sys
 
-SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter while others wait. Python's 5 ms are as long as a whole change takes."""
+from orchestrator.turns import take_turns
 
 
 def prepare() -> None:
     """To be called when everything is imported, which the garbage collector then leaves alone: looking through it would
     hold a change up for tens of milliseconds."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    take_turns()
     gc.freeze()
