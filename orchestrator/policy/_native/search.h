@@ -243,7 +243,7 @@ static inline void mark(scale *s, uint32_t at)
     s->edges[at >> 6] |= (uint64_t)1 << (at & 63);
 }
 
-/* Of sorted spans those that reach into a range. */
+/* Of sorted spans, of a set that meets the range, those that reach into it: a single one does. */
 static inline spans spans_within(spans on, span range)
 {
     uint32_t from = on.count == 1 ? 0 : span_at(on, range.low), to = from;

@@ -28,7 +28,6 @@ typedef struct {
 typedef struct {
     uint32_t *row; /* which set lies at a place of the bottom layer */
     siblings *node[LAYERS];
-    uint32_t count[LAYERS]; /* of nodes in a layer */
     int layers;
 } tree;
 
@@ -124,9 +123,9 @@ static int tree_sort(tree *t, const set *sets, uint32_t count, const uint32_t *r
 }
 
 /* Room for a layer, of which no node is there yet. NULL without memory. */
-static siblings *layer_make(uint32_t count)
+static siblings *layer_make(size_t count)
 {
-    size_t fans = ((size_t)count + FAN - 1) / FAN + 1;
+    size_t fans = (count + FAN - 1) / FAN + 1;
     siblings *made = malloc(fans * sizeof *made);
     for (size_t i = 0; made && i < fans; i++)
         for (int part = 0; part < FAN / 4; part++) {
@@ -169,15 +168,14 @@ static int tree_build(tree *t, const set *sets, uint32_t count, const uint32_t *
     memset(t, 0, sizeof *t);
     if (tree_sort(t, sets, count, ranks))
         return -1;
-    for (uint32_t of = 1;; of *= FAN) { /* sets below each node */
+    for (size_t of = 1;; of *= FAN) { /* sets below each node */
         siblings *made = layer_make((count + of - 1) / of);
         if (!made)
             return -1;
-        t->node[t->layers] = made;
-        t->count[t->layers++] = (count + of - 1) / of;
+        t->node[t->layers++] = made;
         for (uint32_t i = 0; i < count; i++) {
             bounds b = bounds_of(&sets[t->row[i]]);
-            node_widen(made, i / of, &b, t->row[i]);
+            node_widen(made, (uint32_t)(i / of), &b, t->row[i]);
         }
         if (count <= of)
             return 0;
