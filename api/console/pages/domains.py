@@ -113,7 +113,7 @@ class _Domain:
         late = {each.host: each for each in seen.state.laggards}
         self._generation.text = f"generation {words.count(seen.domain.generation)}"
         done = "every host enforces it" if seen.hosts else "no host"
-        self._state.text = done if seen.state.done else f"{words.of(len(late), 'host')} behind"
+        self._state.text = done if seen.state.done else f"{words.of(len(late), 'enforcement point')} behind"
         self._state.classes(replace=f"chip {'none' if not seen.hosts else 'good' if seen.state.done else 'warn'}")
         brought = {each.name for each in seen.machines}
         rows = [_host_row(host, late.get(host.name), may_go=host.name not in brought) for host in seen.hosts]

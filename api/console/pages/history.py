@@ -48,7 +48,8 @@ class _History:
             if newest:
                 ui.label("now").classes("chip good")
             ui.label(words.moment(version.created, self._view.session.zone)).classes("quiet number")
-            ui.label(f"by {version.author}").classes("quiet")
+            if version.author:
+                ui.label(f"by {version.author}").classes("quiet")
             ui.label(words.of(version.rules, "rule")).classes("quiet")
             ui.space()
             if not oldest:

@@ -53,6 +53,7 @@ async def build(view: View) -> None:
 class _Hits:
     def __init__(self, view: View) -> None:
         self._view = view
+        self._total = 0
 
     def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-3"):
@@ -76,6 +77,7 @@ class _Hits:
             )
         )
         self._table.on("request", self._paged)
+        self._table.on_pagination_change(self._count)
         link = f"{path_of('acl', self._view.tenant)}?q="
         self._table.add_slot(
             "body-cell-rule",
@@ -127,14 +129,18 @@ class _Hits:
         self._put(rows, len(found.items))
 
     def _put(self, rows: Sequence[dict[str, object]], total: int) -> None:
-        if self._table.pagination.get("rowsNumber") != total:
-            self._table.pagination = {**self._table.pagination, "rowsNumber": total}
+        self._total = total
+        self._count()
         if self._table.rows != rows:
             self._table.rows = [*rows]
 
+    def _count(self) -> None:
+        """Say how many rules there are: a browser that just drew the table tells of the pages as they were."""
+        if self._table.pagination.get("rowsNumber") != self._total:
+            self._table.pagination = {**self._table.pagination, "rowsNumber": self._total}
+
     async def _paged(self, event: events.GenericEventArguments) -> None:
-        total = self._table.pagination["rowsNumber"]
-        self._table.pagination = {**event.args["pagination"], "rowsNumber": total}
+        self._table.pagination = {**event.args["pagination"], "rowsNumber": self._total}
         await self.refresh()
 
     async def _again(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from nicegui import ui
 
@@ -26,14 +27,32 @@ def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
             kind = "bad" if event.kind in _BAD else "good" if event.kind in _GOOD else "none"
             ui.label(event.kind).classes(f"chip {kind}")
             with ui.column().classes("gap-0 grow").style("min-width: 0"):
-                ui.label(event_text(event)).classes("small")
+                ui.label(event_text(event, zone)).classes("small")
                 ui.label(words.moment(event.time, zone)).classes("small quiet number")
 
 
-def event_text(event: Event) -> str:
+def event_text(event: Event, zone: dt.tzinfo) -> str:
     """What happened, to what, by whom."""
     known = KINDS.get(event.kind)
-    detail = [f"{name} {value}" for name, value in event.detail.items() if name not in _SKIPPED and value is not None]
+    told = ((name, _value_text(value, zone)) for name, value in event.detail.items() if name not in _SKIPPED)
+    detail = [f"{name.replace('_', ' ')} {text}" for name, text in told if text]
     said = f"{event.subject}: {known.says if known else event.kind}"
     by = f"; by {event.detail['by']}" if "by" in event.detail else ""
     return said + (f" ({', '.join(detail[:_MOST_WORDS])})" if detail else "") + by
+
+
+def _value_text(value: object, zone: dt.tzinfo) -> str:
+    """A detail in words; empty where there is nothing to say."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_value_text(each, zone)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_value_text(each, zone) for each in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        with suppress(ValueError):
+            time = dt.datetime.fromisoformat(value)
+            return words.moment(time, zone) if time.tzinfo is not None else value
+    return str(value)

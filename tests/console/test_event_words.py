@@ -1,0 +1,30 @@
+"""Events as people read them: details in words, times in the viewer's zone, nothing of how a program writes values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from api.console.parts.events import event_text
+from orchestrator.client import Event
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ({"pop": "berlin", "places": {"mail": "fs1", "video": "fs2"}}, "(pop berlin, places mail: fs1, video: fs2)"),
+        ({"expires": "2026-07-01T12:00:00.700048+00:00"}, "(expires 2026-07-01 14:00:00)"),
+        ({"rules": ["a", "b"], "was_serving": True}, "(rules a, b, was serving yes)"),
+        ({"version": 7, "reason": None, "note": ""}, "(version 7)"),
+        ({"day": "2026-07-01"}, "(day 2026-07-01)"),
+        ({}, ""),
+    ],
+)
+def test_details_are_told_in_words(detail: dict[str, Any], said: str) -> None:
+    event = Event(1, dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "somebody.did", "shop", {**detail, "by": "admin:1"})
+    assert event_text(event, BERLIN) == f"shop: somebody.did{' ' + said if said else ''}; by admin:1"
