@@ -7,6 +7,9 @@
                                             before anything was acknowledged            start): the loop compiles the
                                                                                         latest state, once
 
+What may be published next follows from what was published (`staging.py`), so nobody publishes between somebody's
+decision and what comes of it: `_deciding` is held from the one to the other.
+
 The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
 went meanwhile are never compiled. It also does what time brings (`timekeeper.py`).
 """
@@ -26,6 +29,7 @@ from orchestrator import stages
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.edges import EdgeReport
 from orchestrator.control.heavy import HeavyChooser
+from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.manager import key_of, require_server
 from orchestrator.control.promote import Promoter, settled
 from orchestrator.control.publisher import Answer, Held, Publisher
@@ -35,7 +39,7 @@ from orchestrator.control.tiers import Programs, Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
 from orchestrator.control.together import Jobs, NotCommitted, Together
 from orchestrator.errors import Busy, NotFound, TryAgain
-from orchestrator.program.program import Tier
+from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store
 from orchestrator.store.records import Committed, PolicySnapshot, Principal
 from orchestrator.store.unit import Unit
@@ -55,11 +59,12 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A program to be published on the way to generation `target`: that of the target, or of what must come first."""
+    """A program to be published on the way to generation `target`: that of the target, or of what must come first.
+    None where nobody has a use for it (`idlehosts.py`)."""
 
     target: int
     snapshot: PolicySnapshot
-    compiled: Compiled
+    compiled: Compiled | None
     others: Programs
     """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
 
@@ -107,7 +112,9 @@ class Control:
         self._chooser = HeavyChooser()
         self._usage = Usage()
         self._staging = Staging()
+        self._idle = IdleHosts()
         self._mine = threading.local()
+        self._deciding = threading.Lock()
         self._together = Together(self._carry, store.patience_s)
         self._wake = threading.Condition()
         self._behind: set[str] = set()
@@ -161,7 +168,7 @@ class Control:
         """Raises _TwoSteps, NotCommitted, and what a commit raises that failed."""
         self._mine.prepared = prepared = _Prepared(jobs)
         try:
-            with self._store.write(stride=stride) as unit:
+            with self._deciding, self._store.write(stride=stride) as unit:
                 prepared.has_begun = True
                 for job in jobs:
                     job.lap("turn")
@@ -190,16 +197,29 @@ class Control:
         """Compile a domain that moved, and tell of it. Raises what the compilers raise, and _TwoSteps."""
         snapshot = unit.domains.policy(domain)
         prepared.lap("database")
-        compiled = self._compiler.compile(domain, snapshot)
-        snapshot = settled(unit, domain, snapshot, compiled.lifts)
+        compiled, before = None, None
+        if not self._idle.is_idle(unit, domain, snapshot):
+            before = self._program_before(domain)
+            compiled = self._compiler.compile(domain, snapshot)
+        snapshot = settled(unit, domain, snapshot, () if compiled is None else compiled.lifts)
         others = self._tiers.compile(unit, domain, snapshot)
         prepared.lap("compile")
-        self._usage.hold(unit, compiled, self._publisher.program(domain))
-        step = self._first_step(unit, domain, snapshot, compiled, others, stride)
-        flows = len(compiled.program.blocks)
-        unit.events.append("generation.published", domain, {"generation": generation, "flows": flows})
+        told = {"generation": generation}
+        if compiled is None:
+            step = _Step(generation, snapshot, None, others)
+        else:
+            self._usage.hold(unit, compiled, before)
+            step = self._first_step(unit, domain, snapshot, compiled, others, stride)
+            told["flows"] = len(compiled.program.blocks)
+        unit.events.append("generation.published", domain, told)
         prepared.lap("database")
         return step
+
+    def _program_before(self, domain: str) -> Program | None:
+        """The hosts' program as it is without the transaction under way. Raises what the compiler raises."""
+        if not self._idle.is_behind(domain):
+            return self._publisher.program(domain)
+        return self._compiler.compile(domain, self.read(lambda unit: unit.domains.policy(domain))).program
 
     def _first_step(
         self,
@@ -221,13 +241,15 @@ class Control:
     def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> T:
         """A write that removes a domain."""
         answer = self.write(work)
-        self._forget(domain)
+        with self._deciding:
+            self._forget(domain)
         return answer
 
     def _forget(self, domain: str) -> None:
         self._publisher.drop(domain)
         self._compiler.forget(domain)
         self._staging.forget(domain)
+        self._idle.forget(domain)
         self._tiers.forget(domain)
 
     async def watch(
@@ -255,7 +277,7 @@ class Control:
             await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
             return await self._tiers.publisher(tier).watch(domain, held, wait_s, at_least=stored_generation)
         program, due = self._publisher.program(domain), self._staging.due(domain, stored_generation)
-        if program is None or program.generation < due:
+        if self._idle.follow(domain) or program is None or program.generation < due:
             self._catch_up(domain)
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 
@@ -292,8 +314,8 @@ class Control:
         return self._tiers.edges.report(domain)
 
     def flows_of(self, domain: str, tenant: int) -> int | None:
-        """How many flow entries of a domain's program a tenant has; None while there is no program."""
-        program = self._publisher.program(domain)
+        """How many flow entries of a domain's program a tenant has; None while there is no program of its policy."""
+        program = None if self._idle.is_behind(domain) else self._publisher.program(domain)
         return None if program is None else self._usage.of(program).get(tenant, 0)
 
     # ---------------------------------------------------------------------------------------------------- the loop
@@ -332,7 +354,7 @@ class Control:
             if step is None or step.target != generation:
                 self._catch_up(domain)
             else:
-                self._publish(step)
+                self._publish(domain, step)
         prepared.lap("publish")
 
     def reported(self, domain: str, host: str, generation: int) -> None:
@@ -389,7 +411,8 @@ class Control:
                     return
                 domain = self._behind.pop()
             try:
-                self._compile_latest(domain)
+                with self._deciding:
+                    self._compile_latest(domain)
             except TryAgain:
                 self._catch_up(domain)
                 raise
@@ -408,17 +431,25 @@ class Control:
         now = self.read(lambda unit: self._staging.next(unit, domain, snapshot))
         if program is None or program.generation < now.generation:
             others = self.read(lambda unit: self._tiers.compile(unit, domain, snapshot))
-            self._publish(_Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
+            self._publish(domain, _Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
 
-    def _publish(self, step: _Step) -> None:
-        started, program = time.perf_counter(), step.compiled.program
+    def _publish(self, domain: str, step: _Step) -> None:
+        started = time.perf_counter()
+        if step.compiled is None:
+            self._tiers.publish(domain, step.target, step.others)
+            if self._idle.left(domain):
+                self._catch_up(domain)
+            time.sleep(_GIVES_WAY_S)
+            return
+        program = step.compiled.program
         self._staging.published(step.target, step.snapshot, program)
-        self._tiers.publish(program.domain, step.target, step.others)
+        self._tiers.publish(domain, step.target, step.others)
+        self._idle.made(domain)
         if self._publisher.publish(program, step.compiled.change):
             time.sleep(_GIVES_WAY_S)
             log.info(
                 "published",
-                domain=program.domain,
+                domain=domain,
                 generation=program.generation,
                 digest=program.digest.hex(),
                 flows=len(program.blocks),

@@ -12,7 +12,6 @@ edges and hosts lets nothing through that the hosts do not: it needs no intersec
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +20,7 @@ import structlog
 from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_rows
 from orchestrator.compile.edgeheavy import Heavy, HeavyTable
 from orchestrator.compile.equivalence.edge import EdgeProof
-from orchestrator.control.publisher import Publisher
+from orchestrator.control.onetier import PublishedTier
 from orchestrator.edge.chunks import Allocation, Chunking, allocate
 from orchestrator.edge.lines import Lines
 from orchestrator.edge.places import Places, servers_of, settled
@@ -94,13 +93,8 @@ class _Known:
     said: EdgeReport | None = None
 
 
-class EdgeTier:
+class EdgeTier(PublishedTier[_Known]):
     """Compiles and publishes. Safe between threads; one compilation at a time."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self.publisher = publisher
-        self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
         """The program of a domain's edge; None where it has no PoP. Keeps places and lines if the unit may write.
@@ -125,19 +119,6 @@ class EdgeTier:
     def reports(self) -> Mapping[str, EdgeReport]:
         """The same for every domain that has a PoP."""
         return {domain: known.said for domain, known in tuple(self._known.items()) if known.said is not None}
-
-    def publish(self, domain: str, program: Program | None) -> None:
-        """Make a program current. None: the domain has no PoP (any more)."""
-        if program is not None:
-            self.publisher.publish(program)
-        elif self.publisher.program(domain) is not None:
-            self.forget(domain)
-
-    def forget(self, domain: str) -> None:
-        """Drop what is kept for a domain."""
-        with self._lock:
-            self._known.pop(domain, None)
-        self.publisher.drop(domain)
 
 
 def _compiled(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Program:

@@ -7,11 +7,10 @@ neither policy permits: where a packet passes several, each must permit it by it
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 from orchestrator.compile.filterrows import Plane, filter_program
-from orchestrator.control.publisher import Publisher
+from orchestrator.control.onetier import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 from orchestrator.program.program import Program, Tier
@@ -33,13 +32,8 @@ class _Last:
         return self.policy is snapshot.policy and (self.planes, self.lifted) == (planes, snapshot.lifted)
 
 
-class FirewallTier:
+class FirewallTier(PublishedTier[_Last]):
     """Compiles and publishes. Safe between threads."""
-
-    def __init__(self, publisher: Publisher) -> None:
-        self.publisher = publisher
-        self._lock = threading.Lock()
-        self._last: dict[str, _Last] = {}
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
         """The program of a domain's firewalls; None where it has none.
@@ -50,27 +44,14 @@ class FirewallTier:
         if not planes:
             return None
         with self._lock:
-            last = self._last.get(domain)
+            last = self._known.get(domain)
         if last is not None and last.is_of(snapshot, planes):
             return Program.of(domain, Tier.SERVER, snapshot.generation, last.program.blocks, ())
         policy, lifted = snapshot.policy, snapshot.lifted
         program = filter_program(policy, planes, domain=domain, generation=snapshot.generation, lifted=lifted)
         with self._lock:
-            self._last[domain] = _Last(policy, planes, lifted, program)
+            self._known[domain] = _Last(policy, planes, lifted, program)
         return program
-
-    def publish(self, domain: str, program: Program | None) -> None:
-        """Make a program current. None: the domain has no firewalls (any more)."""
-        if program is not None:
-            self.publisher.publish(program)
-        elif self.publisher.program(domain) is not None:
-            self.forget(domain)
-
-    def forget(self, domain: str) -> None:
-        """Drop what is kept for a domain."""
-        with self._lock:
-            self._last.pop(domain, None)
-        self.publisher.drop(domain)
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:

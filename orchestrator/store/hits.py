@@ -8,7 +8,7 @@ they are replaced. Tiers are never added up, for a packet passes through several
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -21,7 +21,7 @@ from orchestrator.store.hithistory import MINUTE, SECOND, HitHistory, Resolution
 from orchestrator.store.hitrecords import HitStretch, Lapse, Listed, RuleCounts, RuleHits, RuleWatch, TenantHits, Watch
 from orchestrator.store.hitsums import HitSum, sums_of
 from orchestrator.store.keys import from_micros, to_micros
-from orchestrator.store.schema import operator_rules, tenants
+from orchestrator.store.schema import tenants
 from orchestrator.store.schema_acls import acl_rules, acl_versions
 from orchestrator.store.schema_hits import hit_feeds, hit_losses
 from orchestrator.store.transaction import Transaction
@@ -54,14 +54,6 @@ class Hits:
         """What all rules of a domain decided together, by tier and by who decided."""
         self._tx.domain(domain)
         return sums_of(self._tx, domain)
-
-    def operator_totals(self, domain: str, tier: Tier = Tier.HOST) -> Mapping[str, RuleHits]:
-        """What the operator's rules decided on a tier, by rule id."""
-        self._tx.domain(domain)
-        query = select(operator_rules.c.rule_id, operator_rules.c.number).where(operator_rules.c.domain == domain)
-        numbers = {row.rule_id: row.number for row in self._tx.read(query)}
-        found = self._hits(domain, _cookies(tier, Kind.OPERATOR_RULE, numbers.values()))
-        return MappingProxyType(dict(zip(numbers, found, strict=True)))
 
     def listed(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
         """Every rule of every tenant of a domain."""

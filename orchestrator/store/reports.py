@@ -120,9 +120,7 @@ class Reports:
         if mine:
             self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
             self._tell_states(row.domain, mine.values(), known)
-            others = {
-                name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)
-            }
+            others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
             for each in others.values():
                 self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
             self._tell_enforced(row.domain, {**others, **mine}, known)

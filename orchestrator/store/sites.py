@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, insert, select
+from sqlalchemy import Row, Select, bindparam, delete, func, insert, select
 
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
+from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
 from orchestrator.store.schema import endpoint_prefixes, endpoints, hosts, tenants
+from orchestrator.store.schema_pops import pop_servers, pops
 from orchestrator.store.transaction import Transaction, expect
+
+_FIRST_HOST = Prepared(
+    select(func.min(hosts.c.name).label("name")).where(
+        hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None)
+    )
+)
 
 
 class Sites:
@@ -34,8 +42,17 @@ class Sites:
         rows = self._tx.read(select(hosts).where(switches).order_by(hosts.c.name))
         return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
 
+    def has_hosts(self, domain: str) -> bool:
+        """Whether there is a host with a switch in a domain."""
+        first = self._tx.row(_FIRST_HOST, of_domain=domain)
+        return first is not None and first.name is not None
+
     def add_host(self, domain: str, host: HostRecord) -> int:
-        """Onboard a host; returns the generation it must reach. Raises NotFound, Conflict (name, datapath id)."""
+        """Onboard a host; returns the generation it must reach. Raises NotFound, Conflict (name, datapath id).
+
+        The first one moves the generation of a domain with firewall servers: until then the domain's lists need not
+        have been compiled for hosts.
+        """
         row = self._tx.domain(domain)
         datapath = f"{host.datapath_id:016x}"
         same_name = (hosts.c.domain == domain) & (hosts.c.name == host.name)
@@ -44,8 +61,9 @@ class Sites:
             raise Conflict(f"a host with datapath id {datapath} is onboarded already", place="datapath_id")
         if taken is not None:
             raise Conflict(f"the domain already has a host '{host.name}'", place="name")
+        is_first = not self.has_hosts(domain)
         self._tx.write(insert(hosts).values(domain=domain, name=host.name, datapath_id=datapath, uplink=host.uplink))
-        return int(row.generation)
+        return self._tx.bump(domain) if is_first and self._has_servers(domain) else int(row.generation)
 
     def remove_host(self, domain: str, name: str) -> None:
         """Raises NotFound."""
@@ -54,6 +72,11 @@ class Sites:
         gone = self._tx.write(delete(hosts).where(switch))
         if not gone.rowcount:
             raise NotFound(f"the domain has no host '{name}'")
+
+    def _has_servers(self, domain: str) -> bool:
+        """Whether a domain's PoP has firewall servers."""
+        of_domain = select(pop_servers.c.number).join(pops, pops.c.name == pop_servers.c.pop)
+        return self._tx.read(of_domain.where(pops.c.domain == domain).limit(1)).first() is not None
 
     # ------------------------------------------------------------------------------------------------ endpoints
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import until
+from patience import PATIENCE_S, until
 
-from orchestrator.control.compiler import Compiler
+from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enforcement import Enforcement, Report
 from orchestrator.control.metrics import Metrics
@@ -22,9 +23,10 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Tenant
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
+from orchestrator.store.notices import Notices
 from orchestrator.store.pointrecords import PointReport, PointState
 from orchestrator.store.poprecords import PopSettings
-from orchestrator.store.records import HostRecord
+from orchestrator.store.records import Committed, HostRecord, PolicySnapshot
 from orchestrator.store.unit import Unit
 
 HOSTS = ("h1", "h2")
@@ -196,6 +198,41 @@ def test_a_host_that_is_taken_out_is_not_waited_for(plant: Plant) -> None:
     plant.read_back("h1")
     plant.control.write(lambda unit: unit.domains.remove_host("pop", "h2"))
     until(lambda: plant.program.generation >= target)
+
+
+def test_what_may_follow_is_decided_by_what_was_published_last(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on to a target while somebody commits what must not follow on that: not between his decision and
+    its publication, for one host would deny at one end and another at the other."""
+    everywhere(plant, deny_web("egress"))
+    target = plant.put(deny_web("ingress"))
+    at_it, go_on, committed = threading.Event(), threading.Event(), threading.Event()
+    compiler, compile_latest = plant.control._compiler, plant.control._compiler.compile
+
+    def compile_in_turn(domain: str, snapshot: PolicySnapshot) -> Compiled:
+        if snapshot.generation == target and threading.current_thread().name == "control":
+            at_it.set()
+            assert go_on.wait(PATIENCE_S)
+        return compile_latest(domain, snapshot)
+
+    def wait_for_the_loop(_: Committed) -> None:
+        committed.set()
+        until(lambda: plant.program.generation >= target)
+
+    monkeypatch.setattr(compiler, "compile", compile_in_turn)
+    plant.read_back(*HOSTS)
+    assert at_it.wait(PATIENCE_S)
+    heard = plant.control._heard
+    monkeypatch.setattr(plant.store, "_notices", Notices(plant.store.engine))
+    plant.store.subscribe(wait_for_the_loop)  # before the control hears of it
+    plant.store.subscribe(heard)
+    written: list[int] = []
+    writer = threading.Thread(target=lambda: written.append(plant.put(deny_web("egress"))))
+    writer.start()
+    committed.wait(0.5)
+    go_on.set()
+    writer.join(PATIENCE_S)
+    assert written == [target + 2]
+    assert plant.program.generation == target + 1, "hosts may hold the target by now"
 
 
 @pytest.mark.parametrize("reached", [(), ("h1",), HOSTS])

@@ -180,16 +180,16 @@ class ListProof:
 
     def _between(self, chain: Chain, start: int, end: int, placed: Mapping[int, Known]) -> list[int] | None:
         """Keys for the rules `start` up to `end`, between those of their neighbours, which stayed."""
-        ends: list[int | None] = []
+        keys: list[int | None] = []
         came_lately = []
         for rules in (chain.rules[max(start - 1, 0) : start], chain.rules[end : end + 1]):
             cookies = chain.cookies(rules)
             known = self.place(cookies[0]) if cookies else None
             if cookies and (known is None or cookies[0] in placed):
                 raise NotEquivalent("a neighbour of a changed rule was never proven", place=chain.place)
-            ends.append(known.key if known is not None else None)
+            keys.append(known.key if known is not None else None)
             came_lately.append(bool(cookies) and cookies[0] in self.since)
-        return _keys_between(*ends, end - start, came_lately)
+        return _keys_between(keys[0], keys[1], end - start, came_lately)
 
     def _partly(
         self,
