@@ -92,7 +92,7 @@ def test_what_was_begun_is_handed_over_where_something_fails() -> None:
     for begin in (lambda: convoy.advance(members()), lambda: convoy.advance([next(members())], full)):
         log: list[str] = []
         handed: list[Work] = []
-        with pytest.raises(ValueError, match="the (next member|disk)"):
+        with pytest.raises(ValueError, match=r"the (next member|disk)"):
             begin()
         (left,) = handed
         assert all(waiting.wait() for waiting in left)
