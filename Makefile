@@ -36,7 +36,7 @@ test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contrac
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 
-test-long: DEBIAN += $(IMAGING) $(BOOTING)
+test-long: DEBIAN += $(IMAGING) $(BOOTING) $(TRAFFIC)
 test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
 	$(BIN)/pytest -m long
 

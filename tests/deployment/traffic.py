@@ -18,6 +18,8 @@ from patience import until
 from orchestrator.lab import namespaces
 
 PERIOD_S = 0.02
+STILL_S = 1.0
+"""When so long nothing has arrived any more, nothing will."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Traffic:
         self._stopping.set()
         for thread in self._senders:
             thread.join()
-        time.sleep(1)  # what is on its way arrives
+        self._settle()
         self._quiet.set()
         for thread in self._receivers:
             thread.join()
@@ -81,6 +83,13 @@ class Traffic:
     def carry(self, packets: int) -> None:
         """Wait until so many have been sent on every stream."""
         until(lambda: all(count.sent >= packets for count in self.counts.values()))
+
+    def _settle(self) -> None:
+        """What is on its way arrives: on a loaded machine a switch may lag behind."""
+        before = -1
+        while (arrived := sum(len(count.arrived) for count in self.counts.values())) != before:
+            before = arrived
+            time.sleep(STILL_S)
 
     @property
     def wrong(self) -> dict[Stream, int]:
