@@ -149,7 +149,8 @@ class Pops:
         return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
 
     def add_edge(self, name: str, edge: HostRecord) -> int:
-        """Onboard an edge switch; the generation that it must reach. Raises NotFound, Conflict (name, datapath id)."""
+        """Onboard an edge switch; the generation that it must reach, a new one, which tells its controller at once that
+        there is one. Raises NotFound, Conflict (name, datapath id)."""
         row = self._row(name)
         datapath = f"{edge.datapath_id:016x}"
         same_name = (hosts.c.domain == row.domain) & (hosts.c.name == edge.name)
@@ -160,7 +161,7 @@ class Pops:
             raise Conflict(f"the domain already has a host '{edge.name}'", place="name")
         values = {"domain": row.domain, "name": edge.name, "datapath_id": datapath, "uplink": edge.uplink}
         self._tx.write(insert(hosts).values(plane=EDGE, **values))
-        return int(self._tx.domain(row.domain).generation)
+        return self._tx.bump(row.domain)
 
     def remove_edge(self, name: str, edge: str) -> None:
         """Take an edge switch out: nobody waits for it any more. Raises NotFound."""

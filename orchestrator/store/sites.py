@@ -17,7 +17,6 @@ from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_pr
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
 from orchestrator.store.schema import endpoint_prefixes, endpoints, hosts, tenants
-from orchestrator.store.schema_pops import pop_servers, pops
 from orchestrator.store.transaction import Transaction, expect
 
 _FIRST_HOST = Prepared(
@@ -50,10 +49,10 @@ class Sites:
     def add_host(self, domain: str, host: HostRecord) -> int:
         """Onboard a host; returns the generation it must reach. Raises NotFound, Conflict (name, datapath id).
 
-        The first one moves the generation of a domain with firewall servers: until then the domain's lists need not
-        have been compiled for hosts.
+        The generation is a new one: it tells controllers at once that there is a host, also one of a name that they
+        knew before, and the domain's lists need not have been compiled for hosts until then.
         """
-        row = self._tx.domain(domain)
+        self._tx.domain(domain)
         datapath = f"{host.datapath_id:016x}"
         same_name = (hosts.c.domain == domain) & (hosts.c.name == host.name)
         taken = self._tx.read(select(hosts).where(same_name | (hosts.c.datapath_id == datapath)).limit(1)).one_or_none()
@@ -61,9 +60,8 @@ class Sites:
             raise Conflict(f"a host with datapath id {datapath} is onboarded already", place="datapath_id")
         if taken is not None:
             raise Conflict(f"the domain already has a host '{host.name}'", place="name")
-        is_first = not self.has_hosts(domain)
         self._tx.write(insert(hosts).values(domain=domain, name=host.name, datapath_id=datapath, uplink=host.uplink))
-        return self._tx.bump(domain) if is_first and self._has_servers(domain) else int(row.generation)
+        return self._tx.bump(domain)
 
     def remove_host(self, domain: str, name: str) -> None:
         """Raises NotFound."""
@@ -72,11 +70,6 @@ class Sites:
         gone = self._tx.write(delete(hosts).where(switch))
         if not gone.rowcount:
             raise NotFound(f"the domain has no host '{name}'")
-
-    def _has_servers(self, domain: str) -> bool:
-        """Whether a domain's PoP has firewall servers."""
-        of_domain = select(pop_servers.c.number).join(pops, pops.c.name == pop_servers.c.pop)
-        return self._tx.read(of_domain.where(pops.c.domain == domain).limit(1)).first() is not None
 
     # ------------------------------------------------------------------------------------------------ endpoints
 

@@ -54,7 +54,7 @@ def test_the_generation_moves_once_a_unit_and_with_every_change(store: Store) ->
         (lambda unit: unit.domains.set_operator_rules("pop", [DNS]), 0),
         (lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT), 1),
         (lambda unit: unit.domains.set_return_traffic("pop", ReturnTraffic.EXPLICIT), 0),
-        (lambda unit: unit.domains.add_host("pop", host), 0),
+        (lambda unit: unit.domains.add_host("pop", host), 1),
         (lambda unit: unit.domains.bump_generation("pop"), 1),
         (lambda unit: (unit.domains.bump_generation("pop"), unit.domains.bump_generation("pop")), 1),
         (lambda unit: unit.domains.remove_endpoint("pop", "web"), 1),
@@ -127,7 +127,7 @@ def test_hosts_are_onboarded_once(store: Store) -> None:
     populate(store)
     one = HostRecord("host1", (1 << 64) - 1, "eth0")
     with store.write() as unit:
-        assert unit.domains.add_host("pop", one) == 2
+        assert unit.domains.add_host("pop", one) == 3
         unit.domains.create("other")
         with pytest.raises(Conflict, match="ffffffffffffffff") as taken:
             unit.domains.add_host("other", HostRecord("hostX", one.datapath_id, "eth0"))
