@@ -29,6 +29,10 @@ class Choosing:
     lower: Annotated[int | None, typer.Option("--lower", help="Packets an interval to stay up (LT).")] = None
     most: Annotated[int | None, typer.Option("--most", help="How many rules may be lifted.")] = None
     hysteresis: Annotated[float | None, typer.Option("--hysteresis", help="How much better another must be.")] = None
+    as_printed: Annotated[
+        bool | None,
+        typer.Option("--as-printed/--repaired", help="The paper's algorithm with its slips, or without (as at first)."),
+    ] = None
 
     def settings(self) -> Mapping[str, object]:
         """The settings that were named."""
@@ -39,6 +43,7 @@ class Choosing:
             "lower": self.lower,
             "most_lifted": self.most,
             "hysteresis": self.hysteresis,
+            "as_printed": self.as_printed,
         }
         return {name: value for name, value in every.items() if value is not None}
 
@@ -99,6 +104,8 @@ def try_out(
         found = client.try_placement(domain, settings)
     if as_json:
         say_json([*map(asdict, found)])
+    elif not found:
+        say("no rule is lifted, and a round would lift none")
     else:
         say_table(
             ("move", "tenant", "rule", "because"), ((each.move, each.tenant, each.rule, each.because) for each in found)

@@ -141,7 +141,12 @@ def test_the_command_line(service: Served) -> None:
     assert run("set", "lifts", "--interval", "60", "--most", "4").code == 0
     shown = run("show", "lifts", "--json").json()["settings"]
     assert (shown["interval_s"], shown["most_lifted"], shown["upper"]) == (60.0, 4, 2000)
+    assert run("set", "lifts", "--as-printed").code == 0
+    assert run("show", "lifts", "--json").json()["settings"]["as_printed"] is True
+    assert run("set", "lifts", "--repaired").code == 0
+    assert run("show", "lifts", "--json").json()["settings"]["as_printed"] is False
     assert run("try", "lifts", "--json").json() == []
+    assert "a round would lift none" in run("try", "lifts").out
     wrong = run("set", "lifts", "--interval", "0")
     assert wrong.code != 0
     assert "interval_s" in wrong.err
