@@ -1,21 +1,28 @@
-"""`aclflow host configure | release`: the switch of this machine, as a host of a domain."""
+"""`aclflow host configure | enrol | release`: the switch of this machine, as a host of a domain."""
 
 from __future__ import annotations
 
+import datetime as dt
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName, HostName
-from orchestrator.cli.options import AsJson, taking
+from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json
+from orchestrator.client import Client
 from orchestrator.errors import BadInput
+from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import RUN_DIR, Change, LocalSwitch
-from orchestrator.hosts.switch import Datapath, Tls, Wanted
+from orchestrator.hosts.switch import HOST_TLS, Datapath, Tls, Wanted
+from orchestrator.settings import load
 
 BRIDGE = "br-aclflow"
+FILES = Path(HOST_TLS.key).parent
 
 Bridge = Annotated[str, typer.Option("--bridge", help="The bridge that endpoints are ports of.")]
 Check = Annotated[bool, typer.Option("--check", help="Change nothing; only say what would be done.")]
@@ -79,6 +86,27 @@ def configure(
 
 
 @taking
+def enrol(
+    domain: DomainName,
+    host: HostName,
+    folder: Annotated[Path, typer.Option("--folder", help="Where its files are kept.")] = FILES,
+    enrol_file: EnrolFile = None,
+    url: Url = None,
+) -> None:
+    """Get the switch of this machine a certificate for a one-time token (`aclflow domain invite --kind switch`).
+
+    A token with a fingerprint says whom to believe, so nothing else is needed. Key and certificate are then in
+    FOLDER/switch.pem, whom to believe in FOLDER/authority.pem: name them to `configure` as --tls-key, --tls-certificate
+    and --tls-authority, before or after. Safe to repeat: nothing is done while two thirds of its time are not over.
+    """
+    settings = load()
+    wanted = SwitchCertificate(domain, host, folder)
+    token = enrolment_token(settings, enrol_file)
+    made = wanted.obtain(url or settings.url, token, settings.authority, _connect, dt.datetime.now(dt.UTC))
+    say(f"{wanted.file}: {'a new certificate' if made else 'holds'}, for the host {host} of {domain}")
+
+
+@taking
 def release(
     domain: DomainName,
     bridge: Bridge = BRIDGE,
@@ -88,6 +116,10 @@ def release(
 ) -> None:
     """Give the Open vSwitch of this machine back: it forwards nothing any more. Safe to repeat."""
     _tell(LocalSwitch(run_dir).release(bridge, domain, check=check), check=check, as_json=as_json)
+
+
+def _connect(url: str, trust: ssl.SSLContext | None) -> Client:
+    return Client(url, trust=trust)
 
 
 def _tell(done: Change, *, check: bool, as_json: bool, **more: str) -> None:

@@ -213,6 +213,7 @@ HOST = Branch(
         Leaf("list", "List the machines that were onboarded.", f"{_CLI}.hosts:list_all"),
         Leaf("remove", "Give a machine back, closed, and forget the host.", f"{_CLI}.hosts:remove"),
         Leaf("configure", "Make the switch of this machine that of a host.", f"{_CLI}.hostsetup:configure"),
+        Leaf("enrol", "Get the switch of this machine a certificate, for a one-time token.", f"{_CLI}.hostsetup:enrol"),
         Leaf("release", "Give the switch of this machine back, closed.", f"{_CLI}.hostsetup:release"),
     ),
 )

@@ -19,18 +19,17 @@ from pathlib import Path
 from typing import Protocol
 
 import structlog
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from orchestrator.client import Client, Enrolment
+from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.identity import LOOK_EVERY_S, Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
-from orchestrator.errors import BadInput, Missing, NotFound, TryAgain, Unauthenticated
-from orchestrator.identity.authority import fingerprint_of
-from orchestrator.identity.files import parsed_certificate, write_file
+from orchestrator.errors import BadInput, Missing, NotFound, TryAgain
+from orchestrator.identity.files import write_file
 from orchestrator.identity.tokens import EnrolmentToken
-from orchestrator.identity.trust import bare_context, client_context
+from orchestrator.identity.trust import client_context
 
 log = structlog.get_logger()
 
@@ -178,7 +177,8 @@ class _Applicant:
                     "the token says whose certificate to believe: give the service's https:// address", place="url"
                 )
             return self._credentials(self._ask(None, None))
-        authority = self._pinned() if self.token.pin is not None else None
+        pin, url = self.token.pin, self.membership.url
+        authority = pinned_authority(url, pin, self.connect) if pin is not None else None
         believed = client_context(authority) if authority else self.identity.trust(self.membership.authority)
         if authority is None and not self._has_authority(believed):
             return self._credentials(self._ask(believed, None))
@@ -203,23 +203,6 @@ class _Applicant:
     def _credentials(self, found: Enrolment, *, pinned: bool = False) -> Credentials:
         name = found.name or self.membership.name
         return Credentials(found.domain, found.enforcer, found.token, found.epoch, name, pinned)
-
-    def _pinned(self) -> str:
-        """The certificate of the authority that the token pins. Whoever answers is not believed, only looked at."""
-        office = self.connect(self.membership.url, bare_context())
-        try:
-            said = office.authority()
-        except NotFound:
-            raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
-        finally:
-            office.close()
-        certificate = parsed_certificate(said.encode(), "authority")
-        if fingerprint_of(certificate) != self.token.pin:
-            raise Unauthenticated(
-                f"whoever answers at {self.membership.url} has not the authority that the token says: it is not the "
-                "service that made the token, or its authority is a new one since; nothing was sent"
-            )
-        return certificate.public_bytes(Encoding.PEM).decode()
 
     def _has_authority(self, believed: ssl.SSLContext) -> bool:
         office = self.connect(self.membership.url, believed)

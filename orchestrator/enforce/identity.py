@@ -25,7 +25,7 @@ from cryptography import x509
 from orchestrator.client.records import Certificate
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import BadInput, Missing
-from orchestrator.identity.authority import BACKDATED
+from orchestrator.identity.authority import is_due
 from orchestrator.identity.files import (
     encoded_key,
     parsed_certificate,
@@ -65,9 +65,7 @@ class Identity:
 
     def is_due(self, now: dt.datetime) -> bool:
         """Whether two thirds of the certificate's time are over."""
-        held = self.certificate()
-        lasts = held.not_valid_after_utc - held.not_valid_before_utc - BACKDATED
-        return now >= held.not_valid_after_utc - lasts / 3
+        return is_due(self.certificate(), now)
 
     def request(self, name: str) -> str:
         """A certificate request (PEM) for the key that is pending; for a new one where there is none, or where it has

@@ -131,6 +131,12 @@ def fingerprint_of(certificate: x509.Certificate) -> bytes:
     return hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).digest()
 
 
+def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """Whether two thirds of a certificate's time are over: it is renewed then."""
+    lasts = certificate.not_valid_after_utc - certificate.not_valid_before_utc - BACKDATED
+    return now >= certificate.not_valid_after_utc - lasts / 3
+
+
 def serial_text(certificate: x509.Certificate) -> str:
     """A certificate's number as it is written: hexadecimal digits."""
     return f"{certificate.serial_number:040x}"

@@ -86,6 +86,31 @@ def test_a_switch_gets_its_certificate_for_a_one_time_token(run: Run, tmp_path: 
     assert run(*words, "--csr", "-", stdin=other, ACLFLOW_TOKEN="").code == 1
 
 
+def test_a_machine_with_nothing_but_a_token_gets_its_switch_a_certificate(
+    run: Run, service: Served, tmp_path: Path
+) -> None:
+    """As a machine that a cloud made: it believes nobody yet, and its folder is not there."""
+    assert service.authority is not None
+    files, nothing = tmp_path / "etc/tls", {"ACLFLOW_AUTHORITY": ""}
+    token = run("domain", "invite", "pop1", "--name", "host2", "--kind", "switch").out.strip()
+    words = ("host", "enrol", "pop1", "host2", "--folder", str(files))
+    lacking = run(*words, **nothing, ACLFLOW_TOKEN="")
+    assert (lacking.code, "one-time token" in lacking.err) == (3, True)
+    wrong = run(*words, **nothing, ACLFLOW_TOKEN=token[:-43] + "A" * 43)
+    assert (wrong.code, files.exists()) == (1, False), wrong.err
+    away = run(*words, **nothing, ACLFLOW_TOKEN=token, ACLFLOW_URL="https://127.0.0.1:9")
+    assert away.code == 3, "what the unit tries again"
+    made = run(*words, **nothing, ACLFLOW_TOKEN=token)
+    assert made.code == 0, made.err
+    held = read_certificate(files / "switch.pem")
+    assert held.public_key() == read_key(files / "switch.pem").public_key()
+    assert (files / "authority.pem").read_text() == service.authority.read_text()
+    again = run(*words, **nothing, ACLFLOW_TOKEN=token)
+    assert (again.code, "holds" in again.out) == (0, True), again.err
+    stolen = run(*words[:-1], str(tmp_path / "other"), **nothing, ACLFLOW_TOKEN=token)
+    assert stolen.code == 1, stolen.out
+
+
 def test_a_console_gets_a_certificate_from_the_authority_of_this_machine(tmp_path: Path) -> None:
     here = {"ACLFLOW_STATE_DIR": str(tmp_path)}
     aclflow("certificates", "init", environment=here)

@@ -58,7 +58,7 @@ def test_what_is_in_it_is_what_its_list_says(image: str, folder: Path, root: Pat
 
 def test_it_has_what_the_units_ask_for_and_runs_it(root: Path, inside: Path) -> None:
     assert run("chroot", str(inside), "/opt/aclflow/bin/aclflow", "--version").startswith("aclflow ")
-    for unit in ("aclflow-agent", "aclflow-controller"):
+    for unit in ("aclflow-agent", "aclflow-controller", "aclflow-switch"):
         assert (root / f"etc/systemd/system/{unit}.service").is_file()
         assert not list((root / "etc/systemd/system").glob(f"*.wants/{unit}.service"))
     kernels = [*root.glob("opt/aclflow-*/lib/python3.11/site-packages/orchestrator/enforce/drivers/bpf/*.bpf.o")]

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -80,8 +81,9 @@ def test_settings_that_elements_bring_can_be_read() -> None:
 
 def test_units_that_are_put_into_images_are_those_that_the_wheel_brings() -> None:
     text = (ELEMENTS / "aclflow-machine/install.d/60-aclflow").read_text()
-    for unit in ("aclflow-agent", "aclflow-controller"):
-        assert f"/systemd/{unit}.service" in text
+    [units] = re.findall(r"for unit in (.*); do\n.*/systemd/\$unit\.service", text)
+    assert {"aclflow-agent", "aclflow-controller", "aclflow-switch"} == set(units.split())
+    for unit in units.split():
         assert (ROOT / f"packaging/systemd/{unit}.service").is_file()
 
 

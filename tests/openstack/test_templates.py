@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +24,7 @@ OURS = {
     "image": "firewall",
     "flavor": "firewall",
     "management_network": "management",
-    "service_url": "http://192.0.2.1:8420",
+    "service_url": "https://192.0.2.1:8420",
     "management_prefix": "10.91.0.0/24",
     "controller_token": "one-time",
     "domain": "pop1",
@@ -58,12 +60,12 @@ def test_heat_says_what_is_wrong_with_one(bench: RealBench, tmp_path: Path) -> N
         (
             "security-domain.yaml",
             {
-                "switch_count": 1,
+                "switch_tokens": "one-time-0,one-time-1",
                 "controller_flavor": "firewall",
                 "uplink_network": "left",
                 "tenant_network": "right",
             },
-            2,
+            3,
         ),
         (
             "edge-pop.yaml",
@@ -97,9 +99,21 @@ def test_heat_creates_what_it_describes_and_takes_it_away(
     assert bench.machines() == before + machines
     outputs = {each["output_key"]: each["output_value"] for each in heat.stacks.get(stack["id"]).outputs}
     assert all(outputs.values()), outputs
+    if "switches" in outputs:
+        given = {index: _user_data(bench, server) for index, server in outputs["switches"].items()}
+        assert {index: re.findall(r"ACLFLOW_TOKEN=([\w-]+)", text) for index, text in given.items()} == {
+            "0": ["one-time-0"],
+            "1": ["one-time-1"],
+        }, "each switch is given its own token, and no other"
     heat.stacks.delete(stack["id"])
     until("the stack's end", lambda: bench.openstack.stack(Path(name).stem) is None)
     assert bench.machines() == before
+
+
+def _user_data(bench: RealBench, server: str) -> str:
+    """What cloud-init is given, as Nova keeps it; it tells administrators."""
+    answer = bench.admin.compute.get(f"/servers/{server}", microversion="2.3")
+    return base64.b64decode(answer.json()["server"]["OS-EXT-SRV-ATTR:user_data"]).decode()
 
 
 def test_the_command_line_shows_what_there_is(bench: RealBench, tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "heat-templates"
 TEMPLATES = sorted(path.name for path in FOLDER.glob("*.yaml") if "environment" not in path.name)
 ENVIRONMENTS = {
     "environment.yaml": ("firewall-fleet.yaml", {"service_url", "enrol_token"}),
-    "security-domain.environment.yaml": ("security-domain.yaml", {"controller_token"}),
+    "security-domain.environment.yaml": ("security-domain.yaml", {"controller_token", "switch_tokens"}),
     "edge-pop.environment.yaml": ("edge-pop.yaml", {"controller_token", "enrol_token"}),
 }
+STARTED = {"firewall-vnf": "agent", "controller": "controller", "edge-pop": "controller", "acl-switch": "host enrol"}
+"""What the unit that a machine starts does with ACLFLOW_ARGUMENTS."""
 PSEUDO = {"OS::stack_name", "OS::stack_id", "OS::project_id"}
 FORWARDING = re.compile(r"left_port|right_port|uplink_port|tenant_port|outside_port|service_port")
 
@@ -65,7 +67,7 @@ def test_everything_says_what_it_is_for(name: str) -> None:
     for parameter, each in template["parameters"].items():
         assert each["description"].strip().endswith((".", ")")), parameter
         assert "default" in each or each.get("constraints"), f"{parameter} takes anything"
-        assert each.get("hidden", False) == parameter.endswith("token"), parameter
+        assert each.get("hidden", False) == parameter.endswith(("token", "tokens")), parameter
     assert template["outputs"]
     for output, each in template["outputs"].items():
         assert each["description"].strip(), output
@@ -158,12 +160,25 @@ def _text(template: dict[str, Any]) -> str:
     return between.join(_text(part) for part in parts)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("name", ["firewall-vnf", "controller", "edge-pop", "acl-switch"])
-def test_machines_start_what_the_command_line_has(name: str) -> None:
+def test_openflow_leaves_no_machine_in_clear() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.cloud-config")}
+    listens = {name: re.findall(r"(--tls )?--listen (\S+):6653", text) for name, text in texts.items()}
+    dials = {name: re.findall(r"\b(tcp|ssl):(\S+):6653", text) for name, text in texts.items()}
+    assert {name: found for name, found in listens.items() if found} == {
+        "controller.cloud-config": [("--tls ", "0.0.0.0")],
+        "edge-pop.cloud-config": [("", "127.0.0.1")],
+    }
+    assert {name: found for name, found in dials.items() if found} == {
+        "acl-switch.cloud-config": [("ssl", "@controller@")],
+        "edge-pop.cloud-config": [("tcp", "127.0.0.1")],
+    }
+
+
+@pytest.mark.parametrize(("name", "command"), sorted(STARTED.items()))
+def test_machines_start_what_the_command_line_has(name: str, command: str) -> None:
     """The options exist: `--help` comes after them, and would not be reached otherwise."""
     text = (FOLDER / f"{name}.cloud-config").read_text(encoding="utf-8")
-    command = "agent" if name == "firewall-vnf" else "controller"
-    asked = [[command, *words.split()] for words in re.findall(r"ACLFLOW_ARGUMENTS=(.*)", text)]
+    asked = [[*command.split(), *words.split()] for words in re.findall(r"ACLFLOW_ARGUMENTS=(.*)", text)]
     asked += [found.split(", ") for found in re.findall(r"/opt/aclflow/bin/aclflow, (.*)\]", text)]
     assert asked
     for words in asked:

@@ -5,18 +5,30 @@ left ══ br ══ right      two namespaces, and a bridge that learns addres
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import json
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosts.certifying import Service
+from identity.handshake import written
+from patience import PATIENCE_S, until
 
 from orchestrator.errors import Refused, Unreachable
+from orchestrator.hosts.certificate import SwitchCertificate
 from orchestrator.hosts.ovs import LocalSwitch
-from orchestrator.hosts.switch import Datapath, Wanted
+from orchestrator.hosts.switch import Datapath, Tls, Wanted
+from orchestrator.identity.authority import MACHINE_LASTS, Authority
+from orchestrator.identity.names import Subject, Usage
+from orchestrator.identity.requests import new_key
+from orchestrator.identity.trust import load_chain
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.ovs import OpenVSwitch
@@ -101,6 +113,40 @@ def test_a_bridge_of_ours_is_default_off_from_its_first_moment_and_goes(layout: 
         here.configure(Wanted("pop1", "host1", "p-left", CONTROLLERS, bridge="other"))
     assert here.release("br", "pop1").changed
     assert ovs.vsctl("list-br") == ""
+
+
+def test_a_switch_that_gets_its_certificate_later_dials_then(layout: Layout, ovs: OpenVSwitch, tmp_path: Path) -> None:
+    """As a machine that a cloud made: configured at once, its files come when the service has given a certificate."""
+    files = SwitchCertificate("pop1", "host1", tmp_path / "tls")
+    tls = Tls(str(files.file), str(files.file), str(files.authority))
+    with namespaces.inside(layout.ovs_namespace, lambda: socket.create_server(("127.0.0.1", 0))) as listening:
+        target = f"ssl:127.0.0.1:{listening.getsockname()[1]}"
+        LocalSwitch(ovs.run_dir).configure(
+            Wanted("pop1", "host1", "p-left", (target,), bridge="br", datapath=Datapath.NETDEV, tls=tls)
+        )
+        listening.settimeout(PATIENCE_S)
+        ip("-n", layout.ovs_namespace, "link", "set", "lo", "up")
+        until(lambda: "Private key must be configured" in (ovs.logs / "ovs-vswitchd.log").read_text())
+        now = dt.datetime.now(dt.UTC)
+        service = Service(Authority.create("test", now), name="host1", now=now)
+        assert files.obtain("https://192.0.2.1:8420", service.token("one"), None, service.connect, now)
+        shown = _shown(listening, service.authority_, tmp_path)
+    assert ("URI", "aclflow://pop1/switch/host1") in shown
+
+
+def _shown(listening: socket.socket, authority: Authority, folder: Path) -> tuple[tuple[str, str], ...]:
+    """The names in the certificate that whoever dials shows, once somebody does."""
+    key, now = new_key(), dt.datetime.now(dt.UTC)
+    issued = authority.issue(Subject(Usage.CONTROLLER, "pop1", "c1"), key.public_key(), now, MACHINE_LASTS)
+    shown = written(folder, "controller.pem", key, issued)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_chain(context, shown, shown)
+    context.load_verify_locations(cadata=authority.pem)
+    context.verify_mode = ssl.CERT_REQUIRED
+    while True:
+        dialled, _ = listening.accept()
+        with contextlib.suppress(OSError), context.wrap_socket(dialled, server_side=True) as spoken:
+            return (spoken.getpeercert() or {})["subjectAltName"]
 
 
 def test_what_is_wrong_is_said(layout: Layout, ovs: OpenVSwitch, tmp_path: Path) -> None:

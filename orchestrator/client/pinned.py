@@ -1,0 +1,47 @@
+"""Whom to believe of a service that was never met: the authority whose fingerprint an enrolment token carries."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from orchestrator.errors import NotFound, Unauthenticated
+from orchestrator.identity.authority import fingerprint_of
+from orchestrator.identity.files import parsed_certificate
+from orchestrator.identity.trust import bare_context
+
+
+class Stranger(Protocol):
+    """Whoever answers at an address: a client of it."""
+
+    def authority(self) -> str:
+        """The certificate of the service's authority. Raises NotFound where it has none."""
+        ...
+
+    def close(self) -> None:
+        """Give the connections back."""
+        ...
+
+
+def pinned_authority(url: str, pin: bytes, connect: Callable[[str, ssl.SSLContext | None], Stranger]) -> str:
+    """The certificate (PEM) of the authority with a fingerprint. Whoever answers is not believed, only looked at.
+
+    Raises Unauthenticated where it has another one or none, BadInput, and what else a request does.
+    """
+    office = connect(url, bare_context())
+    try:
+        said = office.authority()
+    except NotFound:
+        raise Unauthenticated("the token is of a service with an authority, and this one has none") from None
+    finally:
+        office.close()
+    certificate = parsed_certificate(said.encode(), "authority")
+    if fingerprint_of(certificate) != pin:
+        raise Unauthenticated(
+            f"whoever answers at {url} has not the authority that the token says: it is not the "
+            "service that made the token, or its authority is a new one since; nothing was sent"
+        )
+    return certificate.public_bytes(Encoding.PEM).decode()
