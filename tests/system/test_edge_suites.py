@@ -30,15 +30,17 @@ def median(results: Results, name: str) -> float:
 def test_the_edge_counts_as_the_model_says_and_leaks_nothing(layout: Layout) -> None:
     sizes = EdgeSizes((_NARROW,), (1,), rounds=1, seconds=0.2, draws=64_000, build=1_000, hosts=400, every=20)
     results = edge.measured(sizes, quiet, layout)
-    assert median(results, "lines_off_model") == 0
-    assert median(results, "lines_compared") == 16
-    assert median(results, "upcalls_per_chunk") == 1
-    assert median(results, "leaked_rehome") == median(results, "leaked_drop") == 0
-    assert results.figures["leaked_wan_vs_theory"].low == results.figures["leaked_wan_vs_theory"].high == 1
-    for mode in ("wan", "rehome"):
-        assert median(results, f"permitted_arrive_{mode}_unrepaired") == 1
-    assert median(results, "permitted_arrive_drop_unrepaired") < 1
-    assert 0.9 < median(results, "bypass_share") < 1
+    for of in ("", "ipv6_"):
+        assert median(results, f"{of}lines_off_model") == 0
+        assert median(results, f"{of}lines_compared") == 16
+        assert median(results, f"{of}upcalls_per_chunk") == 1
+        assert median(results, f"{of}leaked_rehome") == median(results, f"{of}leaked_drop") == 0
+        leaked = results.figures[f"{of}leaked_wan_vs_theory"]
+        assert leaked.low == leaked.high == 1
+        for mode in ("wan", "rehome"):
+            assert median(results, f"{of}permitted_arrive_{mode}_unrepaired") == 1
+        assert median(results, f"{of}permitted_arrive_drop_unrepaired") < 1
+        assert 0.9 < median(results, f"{of}bypass_share") < 1
     assert median(results, "packets_s_system_ports") > 0
     assert ("packets_s_af_xdp" in results.figures) is not ("packets_s_af_xdp" in results.absent)
     assert not leftovers(layout)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 from orchestrator.bench.pop.edge import EdgeSwitch
+from orchestrator.bench.pop.grid import figure_prefix
 from orchestrator.bench.pop.links import Links
-from orchestrator.bench.pop.shots import datagram, fire
-from orchestrator.bench.pop.world import CLIENT, PERMITTED_PORT, World, machine
+from orchestrator.bench.pop.shots import fire, permitted
 from orchestrator.bench.pop.world import Sizes as WorldSizes
+from orchestrator.bench.pop.world import World, machine
 from orchestrator.bench.results import Figure, Results
 from orchestrator.compile.edgeheavy import HeavyTable
 from orchestrator.compile.edgepipeline import EdgeTable
@@ -34,16 +35,14 @@ def measured(results: Results, world: World, links: Links, switch: EdgeSwitch) -
         raise Drifted(f"{stay[0].rule} cannot be a heavy hitter: {stay[0].because}")
     switch.load(world, links, heavy.rows)
     draw = random.Random(1)  # noqa: S311  (no secret)
-    frames = [
-        datagram(Prefix.parse(machine(tenant)).network, source=CLIENT.network, port=PERMITTED_PORT)
-        for tenant in world.tenants
-    ]
+    frames = [permitted(world.grid, Prefix.parse(machine(tenant)).network) for tenant in world.tenants]
     fire(links, switch, draw.choices(frames, weights, k=_PACKETS))
     share = switch.packets_of(EdgeTable.HEAVY) / _PACKETS
     expected = sum(weights[:_HEAVY]) / sum(weights)
-    results.figures["bypass_share"] = Figure.of([share], "1")
-    results.figures["bypass_share_vs_curve"] = Figure.of([share / expected], "ratio")
+    of = figure_prefix(world.grid)
+    results.figures[f"{of}bypass_share"] = Figure.of([share], "1")
+    results.figures[f"{of}bypass_share_vs_curve"] = Figure.of([share / expected], "ratio")
     results.notes.append(
-        f"bypass: {_PACKETS:,} packets over {len(weights)} rules, the {_HEAVY} heaviest in {len(heavy.rows)} entries "
-        f"at the edge; the curve expects {expected:.4f}"
+        f"IPv{world.grid.family.value} bypass: {_PACKETS:,} packets over {len(weights)} rules, the {_HEAVY} heaviest "
+        f"in {len(heavy.rows)} entries at the edge; the curve expects {expected:.4f}"
     )

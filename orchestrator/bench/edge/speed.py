@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.bench.pop import flood
 from orchestrator.bench.pop.edge import edge_switch
 from orchestrator.bench.pop.links import SERVICE, Links, server
-from orchestrator.bench.pop.world import World, addresses
+from orchestrator.bench.pop.world import World
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.iperf import received
 from orchestrator.bench.traffic.vnf import Ports
@@ -23,7 +23,7 @@ def measured(
     """One sender as fast as it goes, to every block of one server's; counted at that server's interface."""
     name = f"packets_s_{_NAMES[ports]}"
     mine = world.allocation.key[world.servers == 1]
-    destinations = addresses(mine)
+    destinations = world.grid.addresses(mine)
     try:
         with edge_switch(links, ports, name=name) as switch:
             switch.load(world, links)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
 from orchestrator.bench.edge import bypass, counters, leaks, model, speed
 from orchestrator.bench.edge.counters import Counters
+from orchestrator.bench.edge.leaks import Place
 from orchestrator.bench.edge.sizes import Sizes
 from orchestrator.bench.pop.edge import edge_switch
+from orchestrator.bench.pop.grid import IPV4, IPV6, Grid
 from orchestrator.bench.pop.links import Links
+from orchestrator.bench.pop.servers import FirewallServers
+from orchestrator.bench.pop.wan import Wan
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.progress import Progress, Steps
@@ -19,7 +26,29 @@ from orchestrator.policy.prefilter import Misdirect
 
 _SEED = 1
 _DENSE = WorldSizes(chunks=128, per_line=32)
+_GRIDS = (IPV4, IPV6)
 _MODELS, _WORLDS = 4, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Worlds:
+    """Of one IP version: worlds whose counters are compared, those that are swept for leaks, and that with heavy
+    hitters."""
+
+    grid: Grid
+    compared: tuple[World, ...]
+    leaking: dict[str, World]
+    popular: World
+
+    @classmethod
+    def of(cls, grid: Grid, sizes: Sizes) -> _Worlds:
+        compared = tuple(World(each, seed, grid=grid) for each in sizes.worlds for seed in sizes.seeds)
+        unrepaired = World(_DENSE, _SEED, grid=grid, repaired=False)
+        leaking = {"repaired": World(WorldSizes(), _SEED, grid=grid), "unrepaired": unrepaired}
+        return cls(grid, compared, leaking, World(bypass.WORLD, _SEED, grid=grid))
+
+    def all(self) -> tuple[World, ...]:
+        return (*self.compared, *self.leaking.values(), self.popular)
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
@@ -36,41 +65,51 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     model.sampled(results, sizes.draws, steps.next)
     steps.next(f"lines for {sizes.build:,} chunks")
     model.built(results, sizes.build)
-    compared = [World(each, seed) for each in sizes.worlds for seed in sizes.seeds]
-    leaking = {"repaired": World(WorldSizes(), _SEED), "unrepaired": World(_DENSE, _SEED, repaired=False)}
-    popular = World(bypass.WORLD, _SEED)
-    owned = _owned(*compared, *leaking.values(), popular)
-    with site(layout) as place, Links(place, "pop", max(each.sizes.servers for each in compared), owned) as links:
+    versions = [_Worlds.of(grid, sizes) for grid in _GRIDS]
+    worlds = [world for version in versions for world in version.all()]
+    servers = max(world.sizes.servers for world in worlds)
+    with site(layout) as where, Links(where, "pop", servers, _owned(worlds)) as links:
         with edge_switch(links) as switch:
-            found = Counters()
-            for number, world in enumerate(compared, 1):
-                steps.next(f"a packet to every block, world {number} of {len(compared)}")
-                counters.compare(found, world, links, switch)
-            steps.next("many hosts a block")
-            counters.conclude(results, found, counters.upcalls_a_chunk(compared[0], links, switch, sizes.hosts))
-            steps.next("heavy hitters")
-            bypass.measured(results, popular, links, switch)
-            leaks.conclude(results, leaks.measured(leaking, links, switch, sizes.every, steps.next))
+            place = Place(links, switch, Wan(links), FirewallServers(links))
+            for version in versions:
+                _with_packets(results, version, place, sizes, steps.next)
         links.close_servers()
         for ports in Ports:
-            speed.measured(results, leaking["repaired"], links, ports, sizes.rounds, sizes.seconds, steps.next)
+            world = versions[0].leaking["repaired"]
+            speed.measured(results, world, links, ports, sizes.rounds, sizes.seconds, steps.next)
     results.notes += _NOTES
     return results
 
 
+def _with_packets(results: Results, worlds: _Worlds, place: Place, sizes: Sizes, step: Callable[[str], None]) -> None:
+    """All that single packets of an IP version show."""
+    links, switch, found, version = place.links, place.switch, Counters(), worlds.grid.family.value
+    for number, world in enumerate(worlds.compared, 1):
+        step(f"a packet to every block of IPv{version}, world {number} of {len(worlds.compared)}")
+        counters.compare(found, world, links, switch)
+    step(f"many hosts a block, IPv{version}")
+    upcalls = counters.upcalls_a_chunk(worlds.compared[0], links, switch, sizes.hosts)
+    counters.conclude(results, worlds.grid, found, upcalls)
+    step(f"heavy hitters, IPv{version}")
+    bypass.measured(results, worlds.popular, links, switch)
+    leaks.conclude(results, worlds.grid, leaks.measured(worlds.leaking, place, sizes.every, step))
+
+
 def _steps(sizes: Sizes) -> int:
-    worlds = len(sizes.worlds) * len(sizes.seeds)
-    return _MODELS + worlds + 2 + _WORLDS * len(Misdirect) + len(Ports) * sizes.rounds
+    a_version = len(sizes.worlds) * len(sizes.seeds) + 2 + _WORLDS * len(Misdirect)
+    return _MODELS + a_version * len(_GRIDS) + len(Ports) * sizes.rounds
 
 
-def _owned(*worlds: World) -> list[Prefix]:
+def _owned(worlds: Iterable[World]) -> list[Prefix]:
     """Every prefix of every world, each once."""
     return list(dict.fromkeys(prefix for world in worlds for tenant in world.tenants for prefix in tenant.prefixes))
 
 
 _NOTES = (
     "packets to blocks are sent as fast as the switch takes them from its queue, so none is lost and counters can be "
-    "exact",
-    "packets/s: one sender, 208-octet packets to one server's blocks, all of which the switch's cache knows; sender, "
-    "switch and server share this machine's cores, and AF_XDP ports are served by a thread that polls one of them",
+    "exact. Blocks of IPv4 are all /16s, of IPv6 (`ipv6_...`) all /48s of 2001:db8::/32; lines of the two are asked "
+    "apart",
+    "packets/s: one sender, 208-octet packets of IPv4 to one server's blocks, all of which the switch's cache knows; "
+    "sender, switch and server share this machine's cores, and AF_XDP ports are served by a thread that polls one of "
+    "them",
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.bench.ground import connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
-from orchestrator.bench.pop.world import CHUNKING, World
+from orchestrator.bench.pop.world import World
 from orchestrator.bench.traffic.vnf import Ports, megaflows, missed
 from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.edgepipeline import EdgeTable
@@ -22,7 +22,6 @@ from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.errors import Drifted, Refused, Unreachable
 from orchestrator.lab import processes
 from orchestrator.lab.ovs import OpenVSwitch
-from orchestrator.policy.addresses import Family
 from orchestrator.program.flows import U64, FlowTable
 from orchestrator.program.program import Program, Tier
 
@@ -42,12 +41,12 @@ class EdgeSwitch:
         self._switch = switch
         self._device = device
         self._program: Program | None = None
-        self._lines = 0
+        self._world: World | None = None
 
     def load(self, world: World, links: Links, heavy: FlowTable = _NONE) -> None:
         """Have the program of a world and nothing else, with counters at nought and an empty cache. Raises Drifted."""
         owned = tuple(prefix for tenant in world.tenants for prefix in tenant.prefixes)
-        families = (FamilyLines(CHUNKING, world.lines),)
+        families = (FamilyLines(world.grid.chunking, world.lines),)
         program = edge_program(Edge((OUT,), links.ways(), owned, families, heavy), domain="bench", generation=1)
         self._switch.ofctl("del-flows", _BRIDGE)
         self._device.apply(gap.correction(self._device.observe(), program, self._device.resolve), gap.stamp_of(program))
@@ -55,7 +54,7 @@ class EdgeSwitch:
         wrong = gap.mismatch(self._device.observe(), held, gap.stamp_of(program))
         if wrong is not None:
             raise Drifted(wrong.text)
-        self._program, self._lines = program, len(world.lines)
+        self._program, self._world = program, world
         self.forget()
 
     def forget(self) -> None:
@@ -65,7 +64,8 @@ class EdgeSwitch:
     def packets_of_lines(self) -> I64:
         """What each line counted, in the lines' order."""
         flows, packets = self._counted()
-        return packets_of_lines(flows, packets, Family.IPV4, self._lines)
+        assert self._world is not None
+        return packets_of_lines(flows, packets, self._world.grid.family, len(self._world.lines))
 
     def packets_of(self, table: EdgeTable) -> int:
         """What all rows of a table counted together, but its end."""

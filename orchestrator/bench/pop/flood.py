@@ -1,7 +1,8 @@
 """Many packets from outside at a steady rate: `python -m orchestrator.bench.pop.flood SECONDS PER_S ADDRESSES`.
 
-The file ADDRESSES holds destinations, four octets each, which are sent to in turn, over and over. When it begins to
-send it says so in a line. It ends by itself after SECONDS, and prints how many packets it sent and how long it took.
+The file ADDRESSES holds destinations of IPv4, four octets each, which are sent to in turn, over and over. When it
+begins to send it says so in a line. It ends by itself after SECONDS, and prints how many packets it sent and how long
+it took.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.pop.links import OUTSIDE, Links
 from orchestrator.bench.pop.shots import datagram, raw_socket
 from orchestrator.errors import Refused
@@ -79,7 +81,7 @@ def begin(links: Links, addresses: Sequence[int], *, seconds: float, per_s: int)
 
 def frames_to(addresses: npt.NDArray[np.uint32]) -> list[bytes]:
     """A frame to each address: one is made, and the others from it. UDP's checksum is left out, as IPv4 allows."""
-    first = bytearray(datagram(0, octets=PAYLOAD_OCTETS))
+    first = bytearray(datagram(IPV4, 0, octets=PAYLOAD_OCTETS))
     first[_UDP_CHECKSUM : _UDP_CHECKSUM + 2] = bytes(2)
     made = np.tile(np.frombuffer(bytes(first), np.uint8), (len(addresses), 1))
     made[:, _DESTINATION : _DESTINATION + 4] = addresses.astype(">u4").view(np.uint8).reshape(-1, 4)

@@ -6,8 +6,9 @@
        │                                  rehome ══ r1, r2 on a bridge in edge   │   addresses
        └ back ══════════════════════════════════════════════════════════ back ──┘
 
-Servers' kernels route what their filter lets pass. Answers go from the WAN straight back. Segments are not joined or
-split by any interface, and neighbours are fixed.
+Servers' kernels route what their filter lets pass. Answers go from the WAN straight back, in IPv4 only: of IPv6 it is
+counted what arrives. Segments are not joined or split by any interface, and neighbours are fixed, except where servers
+meet. No interface says anything by itself: a server has IPv6 addresses on `rehome` alone.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import TypeVar
 
 from pyroute2 import IPRoute
 
-from orchestrator.bench.pop.world import CLIENT
+from orchestrator.bench.pop.grid import IPV4
 from orchestrator.compile.edge import Way
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE, descriptor, without_offloads
+from orchestrator.lab.popswitch import rehome_addresses
 from orchestrator.lab.processes import Process
 from orchestrator.lab.spec import format_mac
 from orchestrator.policy.addresses import Prefix
@@ -35,19 +37,20 @@ Result = TypeVar("Result")
 OUTSIDE, EDGE, WAN = "outside", "edge", "wan"
 OUT, UPLINK, BACK, SERVICE, INSIDE, REHOME = "out", "uplink", "back", "service", "inside", "rehome"
 SENDER_MAC, EDGE_MAC = 0x0AAC1F010001, 0x0AAC1F010002
-MEETING = "169.254.66.{number}"
-"""A server's address where servers meet."""
-
 _WAN_MAC, _SERVICE_MAC, _REHOME_MAC = 0x0AAC1F020000, 0x0AAC1F030000, 0x0AAC1F040000
-_NEXT_HOP = "169.254.1.1"
+_NEXT_HOPS = {socket.AF_INET: ("0.0.0.0/0", "169.254.1.1"), socket.AF_INET6: ("::/0", "fe80::1")}
+"""Where everything goes, by IP version: a gateway that has no address but a neighbour's entry."""
+_NO_DETECTION = 2
+"""An address that is used at once (IFA_F_NODAD)."""
 _LOCAL_TABLE = 255
 _SETTLE_S = 0.3
-_QUIET = {"net/ipv6/conf/all/disable_ipv6": "1", "net/ipv6/conf/default/disable_ipv6": "1"}
+_NO_IPV6 = {"net/ipv6/conf/all/disable_ipv6": "1", "net/ipv6/conf/default/disable_ipv6": "1"}
+_QUIET_IPV6 = {"net/ipv6/conf/default/addr_gen_mode": "1", "net/ipv6/conf/default/accept_ra": "0"}
 _ROUTING = {
     "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/send_redirects": "0", "net/ipv4/icmp_ratelimit": "0",
 }  # fmt: skip
-_FORWARDING = {"net/ipv4/ip_forward": "1"}
+_FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 """Of servers only: the WAN's end takes what arrives, and nothing goes round."""
 
 
@@ -65,9 +68,10 @@ class Links:
 
     def __enter__(self) -> Links:
         try:
-            for name in self._names.values():
+            for role, name in self._names.items():
                 namespaces.create(name)
-                namespaces.inside(name, _ready)
+                ipv6 = _NO_IPV6 if role in (OUTSIDE, EDGE) else _QUIET_IPV6
+                namespaces.inside(name, partial(_ready, {**_ROUTING, **ipv6}))
             self.inside(EDGE, self._link)
             self.inside(OUTSIDE, _configure_outside)
             self.inside(WAN, self._configure_wan)
@@ -150,7 +154,7 @@ class Links:
             lo, back = _index(wan, "lo"), _index(wan, BACK)
             for prefix in self._owned:
                 wan.route("add", dst=str(prefix), oif=lo, type="local", table=_LOCAL_TABLE, scope="host")
-            _default(wan, back, _WAN_MAC + 513)
+            _default(wan, socket.AF_INET, back, _WAN_MAC + 513)
 
 
 def server(number: int) -> str:
@@ -158,9 +162,9 @@ def server(number: int) -> str:
     return f"server{number}"
 
 
-def _ready() -> None:
-    """No namespace says anything by itself. Called inside."""
-    namespaces.set_kernel({**_QUIET, **_ROUTING})
+def _ready(settings: Mapping[str, str]) -> None:
+    """A namespace with its kernel's settings, before there are links. Called inside."""
+    namespaces.set_kernel(dict(settings))
     with IPRoute() as here:
         here.link("set", index=_index(here, "lo"), state="up")
 
@@ -169,22 +173,25 @@ def _configure_outside() -> None:
     """The permitted client, whose datagrams go to the edge. Called inside."""
     with IPRoute() as outside:
         index = _index(outside, INTERFACE)
-        outside.addr("add", index=index, address=str(CLIENT).partition("/")[0], prefixlen=32)
-        _default(outside, index, EDGE_MAC)
+        outside.addr("add", index=index, address=str(IPV4.client).partition("/")[0], prefixlen=32)
+        _default(outside, socket.AF_INET, index, EDGE_MAC)
 
 
 def _configure_server(number: int) -> None:
-    """Everything onwards to the WAN, and an address where servers meet. Called inside."""
+    """Everything onwards to the WAN, and addresses where servers meet. Called inside."""
     namespaces.set_kernel(_FORWARDING)
     with IPRoute() as here:
         rehome = _index(here, REHOME)
-        here.addr("add", index=rehome, address=MEETING.format(number=number), prefixlen=24)
-        _default(here, _index(here, INSIDE), _WAN_MAC + number)
+        for address, length in (*rehome_addresses(number), (f"fe80::{number:x}", 64)):
+            here.addr("add", index=rehome, address=address, prefixlen=length, flags=_NO_DETECTION)
+        for family in _NEXT_HOPS:
+            _default(here, family, _index(here, INSIDE), _WAN_MAC + number)
 
 
-def _default(here: IPRoute, index: int, mac: int) -> None:
-    here.neigh("add", dst=_NEXT_HOP, lladdr=format_mac(mac), ifindex=index, state="permanent", family=socket.AF_INET)
-    here.route("add", dst="0.0.0.0/0", gateway=_NEXT_HOP, oif=index, flags=["onlink"])
+def _default(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) -> None:
+    everywhere, hop = _NEXT_HOPS[family]
+    here.neigh("add", dst=hop, lladdr=format_mac(mac), ifindex=index, state="permanent", family=family)
+    here.route("add", dst=everywhere, gateway=hop, oif=index, flags=["onlink"], family=family)
 
 
 def _up(name: str) -> None:

@@ -11,10 +11,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
+from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.pop.links import OUTSIDE, WAN, Links
-from orchestrator.bench.pop.world import CLIENT, PERMITTED_PORT
+from orchestrator.bench.pop.world import PERMITTED_PORT
 from orchestrator.errors import Unreachable
-from orchestrator.policy.addresses import Family, format_address
+from orchestrator.policy.addresses import format_address
 
 _PATIENCE_S = 10.0
 _LAST_S = 0.5
@@ -71,7 +72,7 @@ def probe(links: Links, machines: Sequence[str], *, seconds: float, gap_s: float
 def _socket(machine: str) -> socket.socket:
     """The permitted client's, towards one machine. Called outside."""
     talk = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    talk.bind((format_address(Family.IPV4, CLIENT.network), 0))
+    talk.bind((format_address(IPV4.family, IPV4.client.network), 0))
     talk.connect((machine, PERMITTED_PORT))
     talk.setblocking(False)
     return talk

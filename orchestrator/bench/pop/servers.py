@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 from functools import partial
 
-from orchestrator.bench.pop.links import MEETING, Links, server
+from orchestrator.bench.pop.links import Links, server
 from orchestrator.bench.pop.world import World
 from orchestrator.compile.servedtenants import TenantCompiler
 from orchestrator.compile.servers import Ask, Peer, ServerCompiler
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.nftables.served import ServedDriver, served_driver
 from orchestrator.errors import Drifted
+from orchestrator.lab.popswitch import rehome_addresses
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.program.program import Program
 
@@ -29,7 +30,7 @@ class FirewallServers:
     def load(self, world: World, misdirect: Misdirect) -> None:
         """Have every server hold its share of the world. Raises Drifted where one does not in the end."""
         self._generation += 1
-        peers = [Peer(number, (ipaddress.ip_address(MEETING.format(number=number)),)) for number in self._links.numbers]
+        peers = list(map(_peer, self._links.numbers))
         for number, driver in self._drivers.items():
             others = tuple(peer for peer in peers if peer.number != number)
             asked = Ask(world.share(number, misdirect), others)
@@ -37,6 +38,11 @@ class FirewallServers:
             wrong = self._links.inside(server(number), partial(_put, driver, program))
             if wrong is not None:
                 raise Drifted(f"server {number}: {wrong}")
+
+
+def _peer(number: int) -> Peer:
+    """A server where servers meet, in both IP versions."""
+    return Peer(number, tuple(ipaddress.ip_address(address) for address, _ in rehome_addresses(number)))
 
 
 def _put(driver: ServedDriver, program: Program) -> str | None:

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import TextIO
 
 from orchestrator.bench.pop.edge import EdgeSwitch
+from orchestrator.bench.pop.grid import Grid
 from orchestrator.bench.pop.links import EDGE, EDGE_MAC, OUTSIDE, SENDER_MAC, Links
-from orchestrator.bench.pop.world import ATTACKED_PORT
+from orchestrator.bench.pop.world import ATTACKED_PORT, PERMITTED_PORT
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import Unreachable
 from orchestrator.lab.network import INTERFACE
-from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import UDP
 
-STRANGER = 10 << 24 | 9
-"""An address outside that nobody permits."""
 _BATCH = 64
 _POLL_S = 0.0005
 _PATIENCE_S = 30.0
@@ -32,9 +30,18 @@ _QUEUED = 6
 """The column of /proc/net/packet that says how many octets wait in a socket."""
 
 
-def datagram(destination: int, *, source: int = STRANGER, port: int = ATTACKED_PORT, octets: int = 18) -> bytes:
-    """A frame from outside to the edge."""
-    packet = Packet(Family.IPV4, source, destination, UDP, 40_000, port)
+def datagram(grid: Grid, destination: int, *, octets: int = 18) -> bytes:
+    """A frame from outside to the edge that nobody permits."""
+    return _datagram(grid, grid.stranger, destination, ATTACKED_PORT, octets)
+
+
+def permitted(grid: Grid, destination: int) -> bytes:
+    """A frame of the one client's: the machine of that address permits it."""
+    return _datagram(grid, grid.client.network, destination, PERMITTED_PORT, 18)
+
+
+def _datagram(grid: Grid, source: int, destination: int, port: int, octets: int) -> bytes:
+    packet = Packet(grid.family, source, destination, UDP, 40_000, port)
     return frames.frame(packet, src_mac=SENDER_MAC, dst_mac=EDGE_MAC, payload=bytes(octets))
 
 

@@ -1,6 +1,6 @@
-"""Who owns what: tenants with chunks all over the IPv4 address space, their servers, lines that lead there. Pure.
+"""Who owns what: tenants with chunks all over a grid of addresses, their servers, lines that lead there. Pure.
 
-Every tenant owns so many /16 blocks, drawn from a seed among those that a kernel routes. In its first block it has one
+Every tenant owns so many blocks, drawn from a seed among those that a kernel routes. In its first block it has one
 machine, which permits datagrams of one client to one port, and nothing else.
 """
 
@@ -14,25 +14,18 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.edge.chunks import Allocation, Chunking, allocate
+from orchestrator.bench.pop.grid import BLOCKS, HOST, IPV4, Grid
+from orchestrator.edge.chunks import Allocation, allocate
 from orchestrator.edge.hashing import U64
 from orchestrator.edge.lines import I64, Shape, build
-from orchestrator.policy.addresses import Addresses, Family, Prefix, format_address
+from orchestrator.policy.addresses import Addresses, Prefix, format_address
 from orchestrator.policy.model import Acl, Action, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.policy.protocols import UDP
 
-CLIENT = Prefix.parse("10.0.0.170")
-"""The one client whom tenants permit; senders of everything else are in 10/8 too, which nobody owns."""
 PERMITTED_PORT, ATTACKED_PORT = 7, 666
-
-LENGTH = 16
-CHUNKING = Chunking(Family.IPV4, LENGTH)
-EVERY_CHUNK = np.arange(1 << LENGTH, dtype=np.uint64)
-_HOST = 29 << 8 | 40
 _MACHINE_MAC = 0x0AAC1F050000
-_PRIVATE, _LOOPBACK, _LINK_LOCAL, _FIRST, _LAST = 10, 127, 169 << 8 | 254, 1, 223
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +44,13 @@ class World:
     """Tenants, servers (numbered from 1) and lines. With `repaired`, no chunk reaches a wrong server; without, lines
     stand as they come and have no exceptions, so that some do."""
 
-    def __init__(self, sizes: Sizes, seed: int, *, repaired: bool = True) -> None:
+    def __init__(self, sizes: Sizes, seed: int, *, grid: Grid = IPV4, repaired: bool = True) -> None:
         self.sizes = sizes
+        self.grid = grid
         draw = random.Random(seed)  # noqa: S311  (no secret: the same world every time)
-        drawn = draw.sample(ROUTABLE.tolist(), sizes.tenants * sizes.chunks)
+        drawn = draw.sample(grid.routable.tolist(), sizes.tenants * sizes.chunks)
         blocks = [drawn[index :: sizes.tenants] for index in range(sizes.tenants)]
-        self.tenants = tuple(_tenant(number, keys) for number, keys in enumerate(blocks, 1))
+        self.tenants = tuple(_tenant(number, keys, grid) for number, keys in enumerate(blocks, 1))
         self.policy = Policy(self.tenants, endpoints=tuple(map(_endpoint, self.tenants)))
         self.server_of_tenant = {tenant.number: 1 + index % sizes.servers for index, tenant in enumerate(self.tenants)}
         bases = tuple(draw.sample(range(1 << 16), sizes.functions))
@@ -71,7 +65,7 @@ class World:
     @cached_property
     def allocation(self) -> Allocation:
         """Who has which chunks."""
-        return allocate(CHUNKING, {tenant.number: tenant.prefixes for tenant in self.tenants})
+        return allocate(self.grid.chunking, {tenant.number: tenant.prefixes for tenant in self.tenants})
 
     @cached_property
     def servers(self) -> I64:
@@ -82,9 +76,11 @@ class World:
 
     def right_server(self, keys: U64) -> I64:
         """The server that has the tenant of each chunk, 0 for nobody's."""
-        found = np.zeros(1 << LENGTH, np.int64)
-        found[self.allocation.key] = self.servers
-        return found[keys]
+        first = np.uint64(self.grid.first)
+        found = np.zeros(BLOCKS, np.int64)
+        found[self.allocation.key - first] = self.servers
+        right: I64 = found[keys - first]
+        return right
 
     def share(self, server: int, misdirect: Misdirect) -> Share:
         """What one server holds."""
@@ -100,27 +96,9 @@ class World:
         return np.asarray((sent > 0) & (sent != self.right_server(keys)))
 
 
-def _routable() -> U64:
-    """The /16 blocks that a kernel forwards to."""
-    first = EVERY_CHUNK >> np.uint64(8)
-    good = (first >= _FIRST) & (first <= _LAST) & (first != _PRIVATE) & (first != _LOOPBACK)
-    routed: U64 = EVERY_CHUNK[good & (EVERY_CHUNK != _LINK_LOCAL)]
-    return routed
-
-
-ROUTABLE = _routable()
-
-
 def machine(tenant: Tenant) -> str:
     """The address of a tenant's one machine."""
-    return format_address(Family.IPV4, tenant.prefixes[0].network + _HOST)
-
-
-def addresses(keys: U64, hosts: Sequence[int] | None = None) -> list[int]:
-    """An address in each chunk: by default that with the machines' host part."""
-    return [
-        (key << (32 - LENGTH)) + host for key, host in zip(keys.tolist(), hosts or [_HOST] * len(keys), strict=True)
-    ]
+    return format_address(tenant.prefixes[0].family, tenant.prefixes[0].network + HOST)
 
 
 def _endpoint(tenant: Tenant) -> Endpoint:
@@ -129,14 +107,14 @@ def _endpoint(tenant: Tenant) -> Endpoint:
     return Endpoint(name, tenant.id, name, _MACHINE_MAC + tenant.number, (Prefix.parse(machine(tenant)),))
 
 
-def _tenant(number: int, keys: Sequence[int]) -> Tenant:
-    prefixes = tuple(CHUNKING.prefix(key) for key in keys)
-    host = Prefix(Family.IPV4, prefixes[0].network + _HOST, 32)
+def _tenant(number: int, keys: Sequence[int], grid: Grid) -> Tenant:
+    prefixes = tuple(grid.chunking.prefix(key) for key in keys)
+    host = Prefix(grid.family, prefixes[0].network + HOST, grid.family.bits)
     rule = Rule(
         RuleId("client"),
         Action.PERMIT,
         protocol=UDP,
-        source=Addresses((CLIENT,)),
+        source=Addresses((grid.client,)),
         destination=Addresses((host,)),
         destination_ports=(PortRange(PERMITTED_PORT, PERMITTED_PORT),),
     )
