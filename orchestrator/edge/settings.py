@@ -7,10 +7,11 @@ A part that needs more than its budget is refused before anything is published, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from orchestrator.edge.chunks import Chunking
-from orchestrator.edge.occupancy import exact, union
+from orchestrator.edge.occupancy import best_k, exact, union
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
 
@@ -51,8 +52,12 @@ class EdgeSettings:
     def __post_init__(self) -> None:
         _between(1, self.width, WIDEST_LINE, "width", "bits a line")
         if self.functions > self.width:
-            reason = f"{self.functions} functions in a line of {self.width} bits: every chunk would set them all"
-            raise BadInput(reason, place="functions")
+            suits = min(best_k(self.width, max(self.per_line, 1)), MOST_FUNCTIONS)
+            raise BadInput(
+                f"{self.functions} functions in a line of {self.width} bits: every chunk would set them all; for "
+                f"{self.per_line} chunks a line take {suits}",
+                place="functions",
+            )
         _between(1, self.functions, MOST_FUNCTIONS, "functions", "hash functions")
         _between(1, self.per_line, self.width, "per_line", "chunks a line")
         _between(1, self.tries, MOST_TRIES, "tries", "draws")
@@ -76,11 +81,16 @@ class EdgeSettings:
         if lines <= self.most_lines:
             return
         fits = -(-chunks // self.most_lines) + 1
-        rate = union(exact(self.width, self.functions, fits), self.most_lines)
+        denser = f"a line of {self.width} bits holds no {fits} chunks, as they would take"
+        if fits <= self.width:
+            rate = union(exact(self.width, self.functions, fits), self.most_lines)
+            denser = (
+                f"with {fits} chunks a line they would fit, and a share of {rate:.2g} of nobody's addresses would pass"
+            )
+        larger = 1 << math.ceil(math.log2(lines / self.most_lines))
         raise TooLarge(
-            f"{chunks} chunks take {lines} lines of {self.per_line}, and there are entries for {self.most_lines}: with "
-            f"{fits} chunks a line they would fit, and a share of {rate:.2g} of nobody's addresses would pass; or take "
-            "larger chunks",
+            f"{chunks} chunks take {lines} lines of {self.per_line}, and there are entries for {self.most_lines}: "
+            f"{denser}; or take larger chunks, {larger} times as large where they are neighbours",
             place="most_lines",
         )
 

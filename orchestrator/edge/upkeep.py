@@ -38,6 +38,7 @@ _HEAD = struct.Struct("<BHHHIQ")
 _VERSION = 1
 _SHARE_FOR_NEW = 2
 """Exact entries are folded into lines when they take more than one part in so many of their budget."""
+_NO_LINES = "there was no room for more lines"
 
 Flags = npt.NDArray[np.bool_]
 
@@ -138,9 +139,12 @@ def keep(before: Standing | None, keys: U64, servers: I64, settings: EdgeSetting
     because = _unfit(before, keys, settings)
     if not because:
         after = _followed(before, keys, servers)
-        if int(after.exact.sum()) * _SHARE_FOR_NEW > settings.most_exceptions:
-            after = _folded(after, servers)
-        because = _outgrown(after, settings)
+        is_crowded = int(after.exact.sum()) * _SHARE_FOR_NEW > settings.most_exceptions
+        if is_crowded and _lines_folded(after, servers) > settings.most_lines:  # known before any is looked at
+            because = _NO_LINES
+        else:
+            after = _folded(after, servers) if is_crowded else after
+            because = _outgrown(after, settings)
         if not because:
             return Kept(after)
     return _rebuilt(before.draw + 1, keys, servers, settings, seed, because)
@@ -160,7 +164,7 @@ def _outgrown(after: Standing, settings: EdgeSettings) -> str:
         return f"{len(after.gone)} of the chunks that they held are nobody's any more"
     if int(after.exact.sum()) > settings.most_exceptions:
         return "there was no room for more exceptions"
-    return "there was no room for more lines" if len(after.server) > settings.most_lines else ""
+    return _NO_LINES if len(after.server) > settings.most_lines else ""
 
 
 def rebuild(before: Standing, keys: U64, servers: I64, settings: EdgeSettings, seed: str, because: str) -> Kept:
@@ -226,6 +230,12 @@ def _places(among: U64, keys: U64) -> I64:
 def _server_of(standing: Standing, line: I64) -> I64:
     """The servers of lines; -1 for NO_LINE."""
     return np.append(standing.server, -1)[line]
+
+
+def _lines_folded(standing: Standing, servers: I64) -> int:
+    """How many lines there would be with those that chunks with an exact entry alone would fill."""
+    counts = np.unique(servers[standing.line == NO_LINE], return_counts=True)[1]
+    return len(standing.server) + int((counts // standing.shape.per_line).sum())
 
 
 def _folded(standing: Standing, servers: I64) -> Standing:

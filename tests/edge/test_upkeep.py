@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.edge import upkeep
 from orchestrator.edge.hashing import positions
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.edge.upkeep import NO_LINE, Kept, Standing, drawn, keep, rebuild, standing_of
@@ -210,3 +211,23 @@ def test_settings_that_cannot_be_are_refused_by_name(field: str, value: float, w
     with pytest.raises(BadInput, match=words) as caught:
         EdgeSettings(**{field: value})
     assert caught.value.place == field
+
+
+def test_far_more_chunks_than_there_is_room_for_are_refused_before_lines_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenant with a very large prefix comes to an edge with ordinary chunks: nobody waits for the refusal."""
+    given = EdgeSettings(functions=4)
+    before = keep(None, *columns({7: 1}), given, SEED).standing
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("lines are asked")
+
+    monkeypatch.setattr(upkeep, "matches", never)
+    keys = np.arange(1 << 20, dtype=np.uint64)
+    with pytest.raises(TooLarge, match="holds no 257 chunks, as they") as caught:
+        keep(before, keys, np.ones(len(keys), np.int64), replace(given, width=256), SEED)
+    assert "32 times as large where they are neighbours" in str(caught.value)
+    assert caught.value.place == "most_lines"
+    fits = EdgeSettings(ipv4_chunk=24 - 5, functions=4)
+    fits.check_lines(len(keys) // 32 // fits.per_line, len(keys) // 32)
