@@ -80,7 +80,7 @@ class MachineOptions:
     """Firewall servers, and the gateways they stand for."""
 
     memory: Annotated[float, typer.Option(help="Memory a server, in GB.")] = 1_024.0
-    octets: Annotated[float, typer.Option(help="Octets of a server's memory a permitted pair takes.")] = 88.0
+    octets: Annotated[float, typer.Option(help="Octets of a server's memory a permitted pair takes.")] = 96.0
     server_gbps: Annotated[float, typer.Option(help="What a server carries, in Gb/s.")] = 5.0
     server_cores: Annotated[float, typer.Option(help="Cores that a server keeps busy with that.")] = 0.25
     gateway_cores: Annotated[float, typer.Option(help="Cores that a tenant's VPN gateway keeps busy today.")] = 0.5

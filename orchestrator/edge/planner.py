@@ -117,7 +117,7 @@ class Machines:
     """Firewall servers and the gateways that they stand for. Memory: ours as measured; processors: the paper's."""
 
     memory_gb: float = 1_024.0
-    octets_a_pair: float = 88.0
+    octets_a_pair: float = 96.0
     octets_a_tenant: float = 4_800.0
     server_gbps: float = 5.0
     server_cores: float = 0.25

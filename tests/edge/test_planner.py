@@ -108,9 +108,9 @@ def test_servers_are_as_many_as_memory_or_traffic_asks_for() -> None:
     assert by_traffic.count == pytest.approx(by_traffic.load_gbps / 0.001, abs=1)
     by_memory = plan(cloud, 65_536, tcam, load, Machines(memory_gb=1)).servers
     assert by_memory.because == "memory"
-    assert by_memory.memory_gb == pytest.approx(88.0 + 4.8)
-    assert by_memory.count == 93
-    assert by_memory.cores == pytest.approx(93 / 4)
+    assert by_memory.memory_gb == pytest.approx(96.0 + 4.8)
+    assert by_memory.count == 101
+    assert by_memory.cores == pytest.approx(101 / 4)
     assert by_memory.gateway_cores == 500_000
 
 
