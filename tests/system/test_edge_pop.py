@@ -11,6 +11,7 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
+from patience import until
 
 from orchestrator.client.records import Json
 from orchestrator.lab import pop, scenes
@@ -21,9 +22,10 @@ from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
 from orchestrator.lab.ways import STRAYS, settled, strays
 from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Acl, Action, Packet, Policy, PortRange, Rule, RuleId, TcpFlag
+from orchestrator.policy.model import Acl, Action, Packet, Policy, PortRange, Rule, RuleId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.tcpflags import TcpFlag
 
 PATIENCE_S = 60.0
 FS1_AGENT = "agent-fs1"
@@ -144,6 +146,21 @@ def test_the_edge_goes_on_while_its_controller_is_dead_and_follows_when_it_is_ba
         assert EDGE_CONTROLLER in site.plane.supervise()
         site.plane.wait_enforced(client, generation, PATIENCE_S)
         assert client.pop(POP)["lines"]["ipv4"]["stale"] == 0
+    assert check(site) > 0
+
+
+def test_who_moves_is_reached_although_the_new_server_does_not_know_yet(site: Site) -> None:
+    """The edge follows at once, the server does not: its agent is dead. It hands the packets over to the old one."""
+    with site.plane.client() as client:
+        places = client.pop(POP)["places"]
+        moving = {tenant: "fs1" for tenant, server in places.items() if server == "fs2"}
+        assert moving
+        site.lab.kill(FS1_AGENT)
+        generation, domain = client.place_tenants(POP, moving), client.pop(POP)["domain"]
+        until(lambda: [each.host for each in client.generation(domain, generation).laggards] == ["fs1"], PATIENCE_S)
+        assert check(site) > 0
+        assert FS1_AGENT in site.plane.supervise()
+        site.plane.wait_enforced(client, generation, PATIENCE_S)
     assert check(site) > 0
 
 

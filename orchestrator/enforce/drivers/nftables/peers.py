@@ -1,6 +1,6 @@
 """Ways to the other servers: what a packet's mark says is routed over the interface where all servers meet.
 
-    mark 0xacf00003 ── rule ──▶ table 11337731 ── default ──▶ 169.254.66.3 by `rehome`
+    mark 0xacf00003 ── rule 1 ──▶ table 11337731 ── default ──▶ 169.254.66.3 by `rehome`
 
 Rules and tables of these numbers are ours alone. A program's rows of table `PEERS` are what there should be.
 """
@@ -11,6 +11,7 @@ import ipaddress
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyroute2 import IPRoute, NetlinkError
 
@@ -20,8 +21,8 @@ from orchestrator.errors import Missing, Refused
 from orchestrator.program.flows import Flow, FlowTable
 
 _TABLES = 0xAD0000
-_PRIORITY = 0xAD
-"""Of our rules: before all tables that a machine has of itself."""
+_PRIORITY = 1
+"""Of our rules: before all that a machine has of itself, but for the table of its own addresses."""
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _MARKS = 0xFFFFFFFF
 _MOST = 0xFFFF
@@ -52,7 +53,7 @@ class Peers:
         with _kernel() as route:
             places = route.link_lookup(ifname=REHOME)
             for version, family in _FAMILIES.items():
-                marks = {rule.get_attr("FRA_FWMARK") for rule in route.get_rules(family=family)}
+                marks = {rule.get_attr("FRA_FWMARK") for rule in _ours(route, family)}
                 for each in route.get_routes(family=family):
                     number = (each.get_attr("RTA_TABLE") or 0) - _TABLES
                     if 0 < number <= _MOST and MISDIRECTED | number in marks and each.get_attr("RTA_OIF") in places:
@@ -83,10 +84,15 @@ def _kernel() -> Iterator[IPRoute]:
 def _take_away(route: IPRoute, number: int, version: int) -> None:
     """Rule and route; none there is fine."""
     family, table = _FAMILIES[version], _TABLES + number
-    mine = [rule for rule in route.get_rules(family=family) if rule.get_attr("FRA_FWMARK") == MISDIRECTED | number]
-    if mine:
-        route.rule("del", fwmark=MISDIRECTED | number, fwmask=_MARKS, table=table, priority=_PRIORITY, family=family)
+    mark = MISDIRECTED | number
+    if any(rule.get_attr("FRA_FWMARK") == mark for rule in _ours(route, family)):
+        route.rule("del", fwmark=mark, fwmask=_MARKS, table=table, priority=_PRIORITY, family=family)
     route.flush_routes(table=table, family=family)
+
+
+def _ours(route: IPRoute, family: int) -> Iterator[Any]:
+    """The rules at our priority: others, of whatever mark, do not come before a machine's own."""
+    return (rule for rule in route.get_rules(family=family) if rule.get_attr("FRA_PRIORITY") == _PRIORITY)
 
 
 def _ways(rows: Iterable[Flow]) -> dict[tuple[int, int], Address]:
