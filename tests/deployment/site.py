@@ -18,6 +18,8 @@ ANSIBLE = ROOT / ".venv-ansible"
 DOMAIN = "pop1"
 PIP = "--no-index --find-links /srv/wheels"
 SERVICE, HOSTS, FIREWALLS, EDGE = "service", ("host1", "host2"), ("fw1", "fw2"), "edge1"
+PATIENCE_S = 600
+"""How long something may take on a machine that does much else; only who has found a defect ever waits so long."""
 _CALM = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "ANSIBLE_DEPRECATION_WARNINGS": "0"}
 
 
@@ -59,6 +61,8 @@ class Ops:
             "aclflow_pip_arguments": PIP,
             "aclflow_ssh_key": str(self._machines.key_file),
             "aclflow_domain": DOMAIN,
+            "aclflow_enforced_timeout_s": PATIENCE_S,
+            "aclflow_started_timeout_s": PATIENCE_S,
             **everywhere,
         }
         children = {

@@ -93,6 +93,15 @@ def test_units_run_commands_that_there_are() -> None:
         assert isinstance(node, Leaf), line
 
 
+def test_systemd_never_gives_a_unit_up() -> None:
+    """One that ends at once while its database is away is started every second, and comes back when that does."""
+    units = {unit.name: unit.read_text() for unit in (PACKAGING / "systemd").glob("*.service")}
+    again = {name: text for name, text in units.items() if "\nRestart=" in text}
+    assert units.keys() - again.keys() == {"aclflow-backup.service"}
+    for name, text in again.items():
+        assert "StartLimitIntervalSec=0" in text.partition("[Service]")[0].splitlines(), name
+
+
 def test_systemd_makes_the_user_and_the_directories(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("systemd-sysusers") is None or shutil.which("systemd-tmpfiles") is None:
         pytest.skip("needs root, and systemd's programs")

@@ -19,7 +19,7 @@ from deployment.fabric import ALICE, DB1, ENDPOINTS, SHOP, WEB1, Fabric
 from deployment.guest import RULE, Guest
 from deployment.image import KEPT, wheel
 from deployment.machines import Machines
-from deployment.site import ANSIBLE, DOMAIN, EDGE, FIREWALLS, HOSTS, SERVICE, Ops, changes
+from deployment.site import ANSIBLE, DOMAIN, EDGE, FIREWALLS, HOSTS, PATIENCE_S, SERVICE, Ops, changes
 from deployment.traffic import STREAMS, Traffic
 from patience import until
 
@@ -31,6 +31,10 @@ CUT_EVERY = int(os.environ.get("ACLFLOW_CUT_EVERY", "20"))
 ROLES = ("database", "service", "controller", "console", "ovs_host", "firewall_vnf", "edge")
 OLD, NEW = "0.1.0", "0.1.1"
 MACHINES = (SERVICE, *HOSTS, *FIREWALLS, EDGE)
+AS_WORDS = (
+    "aclflow_tls=yes aclflow_apt=true aclflow_backups=on aclflow_wait_enforced=True aclflow_adopt=no "
+    "aclflow_firewall_flow_cache=false"
+)
 RULES = [{"id": "web", "action": "permit", "protocol": "udp", "source": ALICE.address, "destination_ports": "80",
           "destination": WEB1.address}]  # fmt: skip
 
@@ -170,7 +174,8 @@ def test_from_nothing_to_a_running_domain_by_runs_that_are_cut_off(site: Site) -
 
 
 def test_a_second_run_changes_nothing_and_would_change_nothing(site: Site) -> None:
-    for words in ((), ("--check", "--diff")):
+    """Also where what is a yes or no by default is said with `-e`, as a word."""
+    for words in ((), ("--check", "--diff", "-e", AS_WORDS)):
         said = site.ops.play("site", *words)
         assert changes(said) == dict.fromkeys(MACHINES, 0), said[-8000:]
 
@@ -192,8 +197,8 @@ def test_a_tenants_list_is_a_task(site: Site) -> None:
             f"{endpoint.address}/32",
         )
         site.aclflow("domain", "add-endpoint", DOMAIN, endpoint.name, *words)
-    assert site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=60)["changed"]
-    assert not site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=60)["changed"]
+    assert site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=PATIENCE_S)["changed"]
+    assert not site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=PATIENCE_S)["changed"]
 
 
 def _enough(traffic: Traffic) -> None:
@@ -204,7 +209,7 @@ def _enough(traffic: Traffic) -> None:
 
 
 def test_packets_are_filtered(site: Site) -> None:
-    site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
+    site.aclflow("domain", "wait", DOMAIN, "--timeout", str(PATIENCE_S))
     with Traffic(site.fabric) as traffic:
         traffic.carry(200)
     _enough(traffic)
@@ -216,7 +221,7 @@ def test_upgraded_while_packets_flow(site: Site) -> None:
     before = _switches(site)
     with Traffic(site.fabric) as traffic:
         said = site.ops.play("upgrade", "-e", "aclflow_certificates_renew_days=830")
-        site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
+        site.aclflow("domain", "wait", DOMAIN, "--timeout", str(PATIENCE_S))
     _enough(traffic)
     after = _switches(site)
     assert after.keys() == before.keys()
@@ -249,7 +254,7 @@ def test_a_host_is_lost_and_replaced_by_runs_that_are_cut_off(site: Site) -> Non
         machine.run("umount", "/opt")
         _cut_off_everywhere(site, "site", "--limit", "host2")
         site.fabric.plug_endpoint(DB1)
-        site.aclflow("domain", "wait", DOMAIN, "--timeout", "60")
+        site.aclflow("domain", "wait", DOMAIN, "--timeout", str(PATIENCE_S))
     _enough(traffic)
     said = site.ops.play("site", "--limit", "host2")
     assert changes(said)["host2"] == 0
@@ -261,12 +266,12 @@ def test_a_machine_is_onboarded_over_rest_and_given_back(site: Site) -> None:
     guest.is_refused_until_all_is_right()
     guest.is_added()
     with Traffic(site.fabric, guest.streams) as traffic:
-        site.module("aclflow_acl", tenant="shop", rules=[*RULES, RULE], wait_s=60)
+        site.module("aclflow_acl", tenant="shop", rules=[*RULES, RULE], wait_s=PATIENCE_S)
         guest.is_given_back()
     refused, permitted = (traffic.counts[stream].arrived for stream in guest.streams)
     assert permitted, "it was a host before"
     assert not refused
-    site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=60)
+    site.module("aclflow_acl", tenant="shop", rules=RULES, wait_s=PATIENCE_S)
 
 
 def test_taken_apart_without_a_moment_in_which_packets_pass_unfiltered(site: Site) -> None:

@@ -18,8 +18,8 @@ from patience import until
 from orchestrator.lab import namespaces
 
 PERIOD_S = 0.02
-STILL_S = 1.0
-"""When so long nothing has arrived any more, nothing will."""
+STILL_S, LOST_S = 1.0, 20.0
+"""When so long nothing has arrived any more, nothing will; the longer one where a permitted packet is missing."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,15 @@ class Traffic:
 
     def _settle(self) -> None:
         """What is on its way arrives: on a loaded machine a switch may lag behind."""
-        before = -1
-        while (arrived := sum(len(count.arrived) for count in self.counts.values())) != before:
-            before = arrived
-            time.sleep(STILL_S)
+        before, since = -1, time.monotonic()
+        while time.monotonic() - since < (LOST_S if self._missing() else STILL_S):
+            arrived = sum(len(count.arrived) for count in self.counts.values())
+            if arrived != before:
+                before, since = arrived, time.monotonic()
+            time.sleep(STILL_S / 10)
+
+    def _missing(self) -> bool:
+        return any(self.wrong[stream] for stream in self.counts if stream.permitted)
 
     @property
     def wrong(self) -> dict[Stream, int]:

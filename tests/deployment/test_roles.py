@@ -1,0 +1,54 @@
+"""What roles do with variables, read from their files: a yes or no that is given with `-e` comes as a word."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from deployment.image import ROOT
+
+COLLECTION = ROOT / "ansible"
+SPECS = sorted(COLLECTION.glob("roles/*/meta/argument_specs.yml"))
+FILES = sorted(path for path in COLLECTION.rglob("*.yml") if path not in SPECS)
+WITHIN = {"aclflow_bench_quick", "aclflow_release", "aclflow_removing"}
+"""Those that playbooks and the service give."""
+
+
+def _answers() -> set[str]:
+    """The variables whose value is yes or no, as roles declare them."""
+    declared = (entry for path in SPECS for entry in yaml.safe_load(path.read_text())["argument_specs"].values())
+    options = [option for entry in declared for option in entry.get("options", {}).items()]
+    return WITHIN | {name for name, option in options if option["type"] == "bool"}
+
+
+def _taken_at_their_word(text: str) -> list[str]:
+    """The lines in which such a variable is used and not read as yes or no: `false`, as a word, would be a yes."""
+    answer = re.compile(rf"\b(?:{'|'.join(_answers())})\b(?!:)(?!(?: \| default\([^)]*\))? \| bool\b)")
+    return [line.strip() for line in text.splitlines() if not line.lstrip().startswith("#") and answer.search(line)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(COLLECTION)))
+def test_a_yes_or_no_is_read_as_one_wherever_it_is_used(path: Path) -> None:
+    assert _taken_at_their_word(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", sorted(COLLECTION.glob("roles/*/defaults/main.yml")), ids=lambda path: path.parts[-3])
+def test_what_is_a_yes_or_no_by_default_is_declared_as_one(path: Path) -> None:
+    values = yaml.safe_load(path.read_text())
+    assert {name for name, value in values.items() if isinstance(value, bool)} <= _answers()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "when: aclflow_apt",
+        "when: aclflow_tls and aclflow_token | length > 0",
+        "--tls: {{ aclflow_tls | ternary('yes', '') }}",
+        "+ ([] if aclflow_unit_keeps else ['/var/lib/' ~ aclflow_unit])",
+        "when: not (aclflow_removing | default(false))",
+    ],
+)
+def test_a_word_that_is_believed_is_found(line: str) -> None:
+    assert _taken_at_their_word(line) == [line]
