@@ -25,10 +25,10 @@ from orchestrator.program.flows import U16, FlowTable
 Counts = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int64]
 
-MOST_ROWS = 1024
+MOST_ROWS = 512
 """How many flow entries a piece has at most, unless one atom is more."""
 
-_ROWS = 768
+_ROWS = 384
 """How many a new piece has at most."""
 
 NO_ROWS = FlowTable.of(())

@@ -1,11 +1,11 @@
 """A long sequence in pieces: with a few items gone or come, it shares all pieces but those that these touch.
 
     ┌─────────┬─────────┬─────────┬─────────┐
-    │ 512     │ 511     │ 700     │ 512     │      each piece a tuple of at most 1024 items
+    │ 256     │ 255     │ 300     │ 256     │      each piece a tuple of at most 512 items
     └─────────┴─────────┴─────────┴─────────┘
          │         │         + one       │
     ┌─────────┬─────────┬─────────┬─────────┐
-    │ the same│ the same│ 701     │ the same│
+    │ the same│ the same│ 301     │ the same│
     └─────────┴─────────┴─────────┴─────────┘
 
 Copying a tuple of 100,000 rules touches every one of them, for each is counted who holds it: that takes longer than all
@@ -22,7 +22,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 
-_PIECE: Final = 512
+_PIECE: Final = 256
 _LONGEST: Final = 2 * _PIECE
 
 

@@ -108,26 +108,24 @@ class FlowTable:
     @classmethod
     def joined(cls, tables: Sequence[FlowTable]) -> FlowTable:
         """The rows of several tables, one after the other, with one shared instruction set."""
+        if not tables:
+            return cls.of(())
         known: dict[bytes, int] = {}
-        width = max((part.match.shape[1] for part in tables), default=0)
+        width = max([part.match.shape[1] for part in tables])
         match = np.zeros((sum(map(len, tables)), width), np.uint8)
-        indices = [np.empty(0, np.uint32)]
+        indices = []
         start = 0
         for part in tables:
             renumbered = np.array([known.setdefault(each, len(known)) for each in part.instruction_set], np.uint32)
             indices.append(renumbered[part.instructions] if len(part) else part.instructions)
             match[start : start + len(part), : part.match.shape[1]] = part.match
             start += len(part)
-
-        def column(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-            return np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in tables)], dtype=dtype)
-
         return cls(
-            table=column("table", np.uint8),
-            priority=column("priority", np.uint16),
-            cookie=column("cookie", np.uint64),
-            tenant=column("tenant", np.uint32),
-            match_length=column("match_length", np.uint8),
+            table=np.concatenate([part.table for part in tables]),
+            priority=np.concatenate([part.priority for part in tables]),
+            cookie=np.concatenate([part.cookie for part in tables]),
+            tenant=np.concatenate([part.tenant for part in tables]),
+            match_length=np.concatenate([part.match_length for part in tables]),
             match=match,
             instructions=np.concatenate(indices),
             instruction_set=tuple(known),

@@ -38,7 +38,7 @@ from orchestrator.compile.equivalence.conjunctions import (
 from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, content, replaced
+from orchestrator.compile.equivalence.known import NO_ITEMS, content, joined, replaced
 from orchestrator.compile.equivalence.memberproof import prefixes_of
 from orchestrator.compile.equivalence.membersets import Regrouped, outermost
 from orchestrator.compile.equivalence.order import index_of
@@ -248,7 +248,7 @@ def _check_clause(clause: int, was: Unit | None, now: Unit | None, moved: _Moved
         left = replaced(left, moved.gone, NO_ITEMS, change.old.place)
     elif was is not None:
         _check_exact(was.factors(change.old)[clause], was, moved.gone, change.old)
-    items = np.concatenate((left, moved.come))
+    items = joined((left, moved.come))
     if now is None:
         if len(items):
             raise NotEquivalent(f"a clause is left of no conjunction, {clause}", place=change.new.place)

@@ -27,7 +27,7 @@ from orchestrator.compile.equivalence.chain import Chain
 from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
 from orchestrator.compile.equivalence.edits import edits_of
 from orchestrator.compile.equivalence.items import Items
-from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, Users, alike, replaced
+from orchestrator.compile.equivalence.known import NO_ITEMS, Base, Known, Place, Users, alike, joined, replaced
 from orchestrator.compile.equivalence.memberproof import check_members
 from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
 from orchestrator.compile.equivalence.order import Pair, clash, clash_among, index_of, overlapping
@@ -156,7 +156,7 @@ class ListProof:
             return since
         mine = slice(self.base.first[place], self.base.first[place + 1])
         base: Items = self.base.items[mine][~self.gone[mine]]
-        return np.concatenate((base, since)) if len(since) else base
+        return joined((base, since)) if len(since) else base
 
     def _placed(self, chain: Chain) -> dict[int, Known] | None:
         """The rules that came or went, by cookie, with their keys and the items that they had; None if too many."""
@@ -266,7 +266,7 @@ class ListProof:
             self._take_out(cookie, items, gone, stays)
         others = self.since_items[stays]
         fresh = {**changed, **partly}
-        items = np.concatenate([NO_ITEMS, *(each.items for each in fresh.values())])
+        items = joined([NO_ITEMS, *(each.items for each in fresh.values())])
         _check_order(clash_among(items), items, items, chain.place)
         _check_order(clash(items, others), items, others, chain.place)
         _check_order(self.base.index.conflict_of(items, gone), items, self.base.items, chain.place)
@@ -278,7 +278,7 @@ class ListProof:
             gone=gone,
             since={**self.since, **{cookie: Place(each.rule, each.key) for cookie, each in changed.items()}},
             since_cookies=np.concatenate((self.since_cookies[stays], np.array(cookies, np.uint64))),
-            since_items=np.concatenate((others, items)),
+            since_items=joined((others, items)),
         )
 
     def _take_out(self, cookie: int, items: Items, gone: npt.NDArray[np.bool_], stays: npt.NDArray[np.bool_]) -> None:
@@ -363,7 +363,7 @@ def _check_few(chain: Chain, changed: Mapping[int, Known]) -> None:
         each.items["rule"] = len(rules)
         rules.append(each.rule)
         items.append(each.items)
-    _check_cover(chain, tuple(rules), np.concatenate(items))
+    _check_cover(chain, tuple(rules), joined(items))
 
 
 def _check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ _ALL_32 = np.uint32(0xFFFFFFFF)
 _FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _VERDICTS = {(action, log): 2 * log + (action is Action.PERMIT) for action in Action for log in (False, True)}
 _NEITHER = 4
+_LIFTED = np.uint8(Table.LIFTED)
 _OF_RULES = np.isin(np.arange(16), [int(kind) for kind in _FROM_RULES])
 _DECIDES = np.isin(np.arange(256), list(DECIDING))
 
@@ -43,12 +45,13 @@ def deciding(flows: FlowTable) -> FlowTable:
 
 def lifted(flows: FlowTable) -> FlowTable:
     """The rows that decide ahead of the lists."""
-    return flows.take(_is_lifted(flows))
+    of_rules = _is_lifted(flows)
+    return flows.take(of_rules) if of_rules.any() else flows.part(0, 0)
 
 
 def _is_lifted(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = (flows.table == Table.LIFTED) & (kinds(flows) != Kind.STRUCTURE)
-    return found
+    found: npt.NDArray[np.bool_] = flows.table == _LIFTED
+    return found & (kinds(flows) != Kind.STRUCTURE) if found.any() else found
 
 
 def kinds(flows: FlowTable) -> U64:
@@ -84,12 +87,20 @@ def checked_rows(flows: FlowTable, chain: Chain) -> Items:
 def check_verdicts(flows: FlowTable, verdicts: Verdicts, chain: Chain) -> None:
     """Hold the rows' instructions to what their rules say. Raises NotEquivalent."""
     known = np.full((256, len(flows.instruction_set) + 1), _NEITHER, np.uint8)
-    for table, stage in STAGES.items():
-        doings = {stage.does(action, chain.tenant, log=log): verdict for (action, log), verdict in _VERDICTS.items()}
+    for table, doings in _doings(chain.tenant).items():
         for number, instructions in enumerate(flows.instruction_set):
             known[table, number] = doings.get(instructions, _NEITHER)
     done = known[flows.table, flows.instructions]
     _require(flows, done == verdicts, "does not do what its rule says", chain)
+
+
+@lru_cache(maxsize=1024)
+def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
+    """By table, which verdict each list of instructions comes to in a tenant's rows."""
+    return {
+        table: {stage.does(action, tenant, log=log): verdict for (action, log), verdict in _VERDICTS.items()}
+        for table, stage in STAGES.items()
+    }
 
 
 def verdicts(rules: Iterable[Rule]) -> Verdicts:
