@@ -9,6 +9,7 @@ import pytest
 from orchestrator.bench import report
 from orchestrator.bench.edge.counters import Counters, conclude
 from orchestrator.bench.edge.curves import LARGER_CHUNK, PAPERS_CHUNK, by_share, by_size, bypass, papers_figures, wan
+from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.results import Results
 from orchestrator.edge.planner import Cloud, Load, Tcam, plan
 
@@ -50,6 +51,6 @@ def test_all_four_are_drawn(tmp_path: Path) -> None:
 
 def test_counters_become_figures() -> None:
     results = Results("edge", {})
-    conclude(results, Counters(lines=128, off=0, counted=[0.02], exact=[0.025]), 1.0)
+    conclude(results, IPV4, Counters(lines=128, off=0, counted=[0.02], exact=[0.025]), 1.0)
     assert results.figures["lines_off_model"].median == 0
     assert results.figures["false_matches_vs_theory"].median == pytest.approx(0.8)
