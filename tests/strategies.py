@@ -21,13 +21,11 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.corners import corner_packets, policy_packets
 from orchestrator.policy.model import (
-    ESTABLISHED,
     Acl,
     Action,
     AddressGroup,
     Direction,
     Endpoint,
-    FlagMatch,
     GroupName,
     Packet,
     Policy,
@@ -41,6 +39,7 @@ from orchestrator.policy.model import (
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import possible
+from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 
 FAR_POOL = tuple(
     map(

@@ -10,9 +10,10 @@ import typer
 
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import parse_address
-from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP, WITH_PORTS, parse_protocol
 from orchestrator.policy.space import possible
+from orchestrator.policy.tcpflags import TcpFlag
 
 T = TypeVar("T")
 

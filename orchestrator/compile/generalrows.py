@@ -20,9 +20,10 @@ from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filterlists import FilterList, Line, World
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import ESTABLISHED, Action
+from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.spans import Span
+from orchestrator.policy.tcpflags import ESTABLISHED
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Tier
 

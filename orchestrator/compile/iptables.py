@@ -22,9 +22,10 @@ from orchestrator.errors import NotExpressible
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
 from orchestrator.policy.loglimit import LogLimit
-from orchestrator.policy.model import Action, Policy, TcpFlag
+from orchestrator.policy.model import Action, Policy
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
+from orchestrator.policy.tcpflags import TcpFlag
 
 _NAMES = {ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPV6: "icmpv6", SCTP: "sctp"}
 _SIX_FLAGS = 0x3F

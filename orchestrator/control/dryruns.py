@@ -1,7 +1,8 @@
-"""What a list would do that somebody tries: the questions of a dry run, answered in the workbench's process.
+"""What a list would do that somebody tries: the questions of a dry run, answered in the workbench's processes.
 
-The list comes as it was sent, as text in the native form, and is read there: once for all questions that are asked
-about it. Each raises BadInput, and BadPolicy where the list names what is not the tenant's (`checks.own`).
+The list comes as it was sent, as text in the native form, and is read there: once in a process for all questions
+that are asked about it. Each raises BadInput, and BadPolicy where the list names what is not the tenant's
+(`checks.own`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import Difference, difference
 from orchestrator.policy.findings import Checks
-from orchestrator.policy.model import Acl, Rule, check_ownership
+from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.ownership import check_ownership
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from orchestrator.errors import BadInput
 from orchestrator.lab.pop import Lab
 from orchestrator.policy.addresses import Family, format_address
-from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
+from orchestrator.policy.tcpflags import TcpFlag
 
 _GREETING = b"aclflow lab"
 _ECHO_REQUEST = {Family.IPV4: 8, Family.IPV6: 128}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from orchestrator.lab.counters import Line
 from orchestrator.policy.addresses import Addresses
-from orchestrator.policy.model import RETURN_RULE_ID, Packet, Policy, Rule, TcpFlag
+from orchestrator.policy.model import RETURN_RULE_ID, Packet, Policy, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.tcpflags import TcpFlag
 
 
 def of_packet(packet: Packet) -> str:

@@ -13,11 +13,12 @@ from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.difference import Change
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
-from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
 from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Span, Spans, union
+from orchestrator.policy.tcpflags import TcpFlag
 
 K = TypeVar("K")
 

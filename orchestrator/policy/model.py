@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NewType
@@ -25,6 +25,7 @@ from orchestrator.policy.listed import Listed
 from orchestrator.policy.loglimit import USUAL, LogLimit
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, only_family
+from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 
 TenantId = NewType("TenantId", str)
 RuleId = NewType("RuleId", str)
@@ -56,33 +57,6 @@ class ReturnTraffic(enum.Enum):
 
     ESTABLISHED = "established"
     EXPLICIT = "explicit"
-
-
-class TcpFlag(enum.IntFlag):
-    """The flags of a TCP header as bits, RFC 9293."""
-
-    FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << bit for bit in range(8))
-
-
-@dataclass(frozen=True, slots=True)
-class FlagMatch:
-    """TCP flags that must be set (`value`) among those looked at (`mask`), both 8 bits."""
-
-    value: int
-    mask: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.mask <= 0xFF:
-            raise BadInput(f"a TCP flag mask of {self.mask:#x} looks at no flag that TCP has", place="tcp_flags")
-        if self.value & ~self.mask:
-            raise BadInput("a TCP flag is required that the mask does not look at", place="tcp_flags")
-
-    def holds(self, flags: int) -> bool:
-        return flags & self.mask == self.value
-
-
-ESTABLISHED = (FlagMatch(TcpFlag.ACK, TcpFlag.ACK), FlagMatch(TcpFlag.RST, TcpFlag.RST | TcpFlag.ACK))
-"""`established` as two disjoint matches: ACK set; or RST set without ACK."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,26 +357,3 @@ def check_name(name: str, what: str, *, place: str) -> None:
         raise BadInput(
             f"{shown!r} cannot be {what}: use 1 to 64 letters, digits and _ . : -, not starting with . : -", place=place
         )
-
-
-def check_ownership(acl: Acl, prefixes: tuple[Prefix, ...]) -> None:
-    """Refuse an explicit prefix on the tenant's own side that it does not own wholly. Raises BadPolicy."""
-    for index, rule in enumerate(acl.rules):
-        for prefix in _explicit(acl, rule.own_side()):
-            for owned in prefixes:
-                if owned.contains(prefix):
-                    break
-            else:
-                side = "destination" if rule.direction is Direction.INGRESS else "source"
-                raise BadPolicy(
-                    f"{prefix} is not among the tenant's own prefixes; on its own side a rule may only name those "
-                    f"or `any`",
-                    place=f"rules[{index}].{side}",
-                )
-
-
-def _explicit(acl: Acl, addresses: Addresses) -> Sequence[Prefix]:
-    """The prefixes that a side of a rule names, itself and by its groups."""
-    if not addresses.groups:
-        return addresses.prefixes
-    return [*addresses.prefixes, *(prefix for name in addresses.groups for prefix in acl.groups[name].prefixes)]

@@ -47,10 +47,11 @@ from typing import NamedTuple
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import AddressGroup, FlagMatch, Packet, Rule, families, resolve
+from orchestrator.policy.model import AddressGroup, Packet, Rule, families, resolve
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, TCP, UDP, WITH_PORTS
 from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import FlagMatch
 
 WHOLE, LATER = 1, 2
 """Fragment classes as bits: a whole packet or first fragment, which shows its transport header; a later fragment."""

@@ -19,7 +19,8 @@ from sqlalchemy import Row, delete, func, insert, select
 
 from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
 from orchestrator.policy.formats.native import rule_from_json
-from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId, check_ownership
+from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
+from orchestrator.policy.ownership import check_ownership
 from orchestrator.store import aclreplace, aclrows
 from orchestrator.store.aclcache import CachedAcl
 from orchestrator.store.aclsteps import AclSteps, defaults_of
@@ -85,6 +86,20 @@ class Acls(AclSteps):
         oldest = self._tx.read(select(*columns).where(mine).order_by(columns[0]).limit(1)).first()
         is_first = oldest is None or (oldest.version == UNWRITTEN + 1 and oldest.generation is not None)
         return UNWRITTEN if is_first else None
+
+    def changed_between(self, domain: str, after: int, before: int, *, most: int) -> tuple[int, ...] | None:
+        """The generations between two in which a list of a domain changed; None where there are more than `most`."""
+        generation = _versions.generation
+        found = (
+            select(generation)
+            .distinct()
+            .join(tenants, tenants.c.number == _versions.tenant)
+            .where(tenants.c.domain == domain, generation > after, generation < before)
+            .order_by(generation)
+            .limit(most + 1)
+        )
+        rows = tuple(self._tx.read(found).scalars())
+        return rows if len(rows) <= most else None
 
     def rule(self, tenant: str, rule_id: str) -> RuleRecord:
         """One rule of the current list, without reading the others. Raises NotFound."""

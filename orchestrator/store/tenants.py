@@ -9,7 +9,8 @@ from sqlalchemy import Row, delete, insert, select, update
 
 from orchestrator.errors import BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Action, TenantId, check_name, check_ownership
+from orchestrator.policy.model import Action, TenantId, check_name
+from orchestrator.policy.ownership import check_ownership
 from orchestrator.store import aclrows
 from orchestrator.store.hits import forget_tenant
 from orchestrator.store.keys import first_bytes, from_micros, last_bytes

@@ -14,8 +14,9 @@ from orchestrator.client.records import Held, PointReport
 from orchestrator.compile.filterrows import Filter, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Acl, Action, FlagMatch, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.protocols import TCP
+from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program, Tier
 

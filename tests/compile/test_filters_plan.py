@@ -30,20 +30,11 @@ from orchestrator.lab.aims import aims
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Addresses, Family, Prefix
 from orchestrator.policy.formats.registry import read
 from orchestrator.policy.formats.results import Options
-from orchestrator.policy.model import (
-    Acl,
-    Action,
-    FlagMatch,
-    Policy,
-    ReturnTraffic,
-    Rule,
-    RuleId,
-    Tenant,
-    TenantId,
-)
+from orchestrator.policy.model import Acl, Action, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, TCP
+from orchestrator.policy.tcpflags import FlagMatch
 
 CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
 COUNTED = [kind for kind in Kind if Kind.RULE <= kind <= Kind.EGRESS_RETURN]

@@ -20,9 +20,10 @@ from orchestrator.compile.pipeline import Table
 from orchestrator.compile.structure import default_rows
 from orchestrator.compile.tcam import TcamCost
 from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, FlagMatch, ReturnTraffic, Rule, RuleId, Tenant, TenantId
+from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS
+from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.flows import FlowTable
 
 CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"

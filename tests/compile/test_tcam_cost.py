@@ -7,8 +7,9 @@ from strategies import acls
 
 from orchestrator.compile.cost import cost
 from orchestrator.policy.addresses import Family, aggregate
-from orchestrator.policy.model import ESTABLISHED, Acl, ReturnTraffic, Rule, families
+from orchestrator.policy.model import Acl, ReturnTraffic, Rule, families
 from orchestrator.policy.ports import masks
+from orchestrator.policy.tcpflags import ESTABLISHED
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

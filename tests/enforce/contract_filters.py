@@ -29,22 +29,11 @@ from orchestrator.enforce.drivers.nftables.scripts import NAMES
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
-from orchestrator.policy.model import (
-    Acl,
-    Action,
-    Direction,
-    FlagMatch,
-    Packet,
-    Policy,
-    Rule,
-    RuleId,
-    TcpFlag,
-    Tenant,
-    TenantId,
-)
+from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 from orchestrator.program.delta import Delta, between
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier

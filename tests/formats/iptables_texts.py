@@ -12,10 +12,11 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import corner_packets
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.formats.results import Imported
-from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, TcpFlag
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic
 from orchestrator.policy.oracle import ask
 from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import possible
+from orchestrator.policy.tcpflags import TcpFlag
 
 CHAINS = ("FORWARD", "A", "B", "C")
 ADDRESSES = {

@@ -9,7 +9,8 @@ import pytest
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.registry import guess, read, read_all, write
 from orchestrator.policy.formats.results import Effect, Imported, Options
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
+from orchestrator.policy.tcpflags import FlagMatch
 
 FIXTURE = (Path(__file__).parent / "fixtures" / "web.asa").read_text()
 BOTH = Options(lists=("outside_in", "inside_out=egress"))

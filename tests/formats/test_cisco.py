@@ -10,7 +10,8 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import guess, read, read_all, write
 from orchestrator.policy.formats.results import Effect, Imported, Options
-from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId, check_ownership
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
+from orchestrator.policy.ownership import check_ownership
 
 FIXTURES = Path(__file__).parent / "fixtures"
 POLICIES = Path(__file__).parents[2] / "orchestrator" / "lab" / "policies"

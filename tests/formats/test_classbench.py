@@ -8,8 +8,9 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.formats.classbench import read_trace
 from orchestrator.policy.formats.registry import read
 from orchestrator.policy.formats.results import Effect, Options
-from orchestrator.policy.model import Action, Direction, FlagMatch, ReturnTraffic
+from orchestrator.policy.model import Action, Direction, ReturnTraffic
 from orchestrator.policy.oracle import ask
+from orchestrator.policy.tcpflags import FlagMatch
 
 SET = """@192.0.2.0/24\t198.51.100.7/32\t0 : 65535\t80 : 90\t0x06/0xFF\t0x1000/0x1200\t
 @0.0.0.0/0\t198.51.100.0/24\t0 : 65535\t0 : 65535\t0x06/0xFF\t0x0000/0x0200\t

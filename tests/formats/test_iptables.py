@@ -12,7 +12,9 @@ from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.registry import read, write
 from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Options
-from orchestrator.policy.model import Acl, Action, Addresses, Direction, FlagMatch, Rule, RuleId, check_ownership
+from orchestrator.policy.model import Acl, Action, Addresses, Direction, Rule, RuleId
+from orchestrator.policy.ownership import check_ownership
+from orchestrator.policy.tcpflags import FlagMatch
 
 FIXTURES = Path(__file__).parent / "fixtures"
 POLICIES = Path(__file__).parents[2] / "orchestrator" / "lab" / "policies"

@@ -14,7 +14,8 @@ from strategies import acls
 from orchestrator.errors import AclflowError, BadInput, BadPolicy
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, rule_from_json, rule_to_json
 from orchestrator.policy.formats.registry import read, write
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch
+from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.tcpflags import FlagMatch
 
 MINIMAL = {"id": "a", "action": "permit"}
 

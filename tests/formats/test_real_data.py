@@ -16,9 +16,10 @@ from orchestrator.policy.formats.classbench import read_trace
 from orchestrator.policy.formats.express import NO_PACKETS
 from orchestrator.policy.formats.registry import read, read_all, write
 from orchestrator.policy.formats.results import Options
-from orchestrator.policy.model import Action, Direction, ReturnTraffic, TcpFlag
+from orchestrator.policy.model import Action, Direction, ReturnTraffic
 from orchestrator.policy.oracle import ask, first_match, matches
 from orchestrator.policy.protocols import TCP
+from orchestrator.policy.tcpflags import TcpFlag
 
 needs_data = pytest.mark.skipif(
     not real_data.DATA.is_dir(), reason="ACLFLOW_DATA names no folder of real configurations"

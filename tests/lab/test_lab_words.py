@@ -7,33 +7,23 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.lab import spec, words
+from orchestrator.lab import specfile, words
 from orchestrator.lab.counters import Line, lines_of
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.screen import Screen
 from orchestrator.lab.trials import Report, Trial
 from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.model import (
-    RETURN_RULE_ID,
-    Acl,
-    Action,
-    Direction,
-    FlagMatch,
-    Packet,
-    Rule,
-    RuleId,
-    TcpFlag,
-    TenantId,
-)
+from orchestrator.policy.model import RETURN_RULE_ID, Acl, Action, Direction, Packet, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, SCTP, TCP, UDP
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 GRE = 47
 
 F4 = Family.IPV4
 SHOP = TenantId("shop")
 WEB = Rule(RuleId("web"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(80, 80),))
-POLICY = policy_of(spec.load(), {SHOP: Acl((WEB,))})
+POLICY = policy_of(specfile.load(), {SHOP: Acl((WEB,))})
 IN = Direction.INGRESS
 
 
@@ -95,7 +85,7 @@ def test_lines_in_words() -> None:
 
 
 def test_where_a_packet_ought_to_land() -> None:
-    pop = spec.load()
+    pop = specfile.load()
     alice, web, bank = (pop.node(name).addresses[0].network for name in ("alice", "web1", "bank1"))
     syn = TcpFlag.SYN
     assert landing(pop, POLICY, Packet(F4, alice, web, TCP, 5, 80, tcp_flags=syn)) == ("web1",)

@@ -14,7 +14,8 @@ from orchestrator.lab import counters, scenes
 from orchestrator.lab.aims import OUTSIDE, TENANT
 from orchestrator.lab.counters import Line
 from orchestrator.lab.expect import policy_of
-from orchestrator.policy.model import RETURN_RULE_ID, Direction, RuleId, TenantId, check_ownership
+from orchestrator.policy.model import RETURN_RULE_ID, Direction, RuleId, TenantId
+from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
 
 TWO_LISTS = """

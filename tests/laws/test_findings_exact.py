@@ -28,7 +28,6 @@ from orchestrator.policy.model import (
     Action,
     AddressGroup,
     Direction,
-    FlagMatch,
     GroupName,
     Packet,
     ReturnTraffic,
@@ -39,6 +38,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.suspects import Wide
+from orchestrator.policy.tcpflags import FlagMatch
 
 MOST_KINDS = 8_000
 STRUCTURAL = (Kind.NEVER, Kind.DUPLICATE, Kind.SHADOWED, Kind.REDUNDANT)

@@ -12,7 +12,7 @@ from strategies import FLAG_POOL, acls, packet_kinds, packets, rules
 from orchestrator.policy import oracle, spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.corners import around, corner_packets, corners
-from orchestrator.policy.model import Acl, Action, FlagMatch, Packet, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, TCP
 from orchestrator.policy.space import (
@@ -26,6 +26,7 @@ from orchestrator.policy.space import (
     uncovered,
 )
 from orchestrator.policy.spans import Span
+from orchestrator.policy.tcpflags import FlagMatch
 
 MOST_KINDS = 12_000
 

@@ -12,10 +12,11 @@ from api.schemas.inspection import FindingBody, PacketBody
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.describe import box_json, box_text, finding_json, packet_json, packet_text
 from orchestrator.policy.findings import check
-from orchestrator.policy.model import Acl, Packet, Rule, TcpFlag
+from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.policy.protocols import ICMP, TCP, parse_protocol
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, Box, boxes_of, everything
 from orchestrator.policy.spans import Span, Spans, union
+from orchestrator.policy.tcpflags import TcpFlag
 
 
 @given(packets())

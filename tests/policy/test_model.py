@@ -8,18 +8,10 @@ import pytest
 
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import (
-    Acl,
-    Action,
-    AddressGroup,
-    Direction,
-    FlagMatch,
-    GroupName,
-    Rule,
-    RuleId,
-    check_ownership,
-)
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Rule, RuleId
+from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.ports import PortRange
+from orchestrator.policy.tcpflags import FlagMatch
 
 
 def rule(name: str = "r1", **fields: object) -> Rule:

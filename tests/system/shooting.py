@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.compile.pipeline import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
-from orchestrator.lab import spec
+from orchestrator.lab import specfile
 from orchestrator.lab.expect import landing
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.wire import Shot, Wire, shot
 from orchestrator.policy.addresses import ANY, Addresses, Family
-from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId, TcpFlag
+from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.tcpflags import TcpFlag
 
 F4, F6 = Family.IPV4, Family.IPV6
 SYN, ACK, RST, FIN, PSH, URG = TcpFlag.SYN, TcpFlag.ACK, TcpFlag.RST, TcpFlag.FIN, TcpFlag.PSH, TcpFlag.URG
@@ -25,7 +26,7 @@ EVERYBODY_MAC = 0xFFFFFFFFFFFF
 MANY_MAC = 0x333300000001
 BRIDGES_MAC = 0x0180C200000E
 EVERYBODY = ("alice", "mallory", "web1", "db1", "bank1", "bank2")
-POP = spec.load()
+POP = specfile.load()
 MAC = {node.name: node.mac for node in POP.nodes}
 ADDRESS = {(node.name, prefix.family): prefix.network for node in POP.nodes for prefix in node.addresses}
 

@@ -16,7 +16,7 @@ from system.planes import FILTERS, PLANES, Filter, Plane, plane
 from orchestrator.compile.conjunctive import is_conjunctive
 from orchestrator.compile.sides import Sides
 from orchestrator.enforce.drivers.openflow import frames
-from orchestrator.lab import spec
+from orchestrator.lab import specfile
 from orchestrator.lab.aims import OUTSIDE, TENANT, aims
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
@@ -32,22 +32,21 @@ from orchestrator.policy.model import (
     Action,
     AddressGroup,
     Direction,
-    FlagMatch,
     GroupName,
     Packet,
     Policy,
     ReturnTraffic,
     Rule,
     RuleId,
-    TcpFlag,
 )
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
 SAMPLE = 500
-MIXED_POP = spec.parse(
+MIXED_POP = specfile.parse(
     f"""
     hosts: [{{name: host1}}]
     clients: [{{name: {OUTSIDE}, addresses: [0.0.0.0/0, "::/0"], silent: true}}]
@@ -56,7 +55,7 @@ MIXED_POP = spec.parse(
                   silent: true}}]
     """
 )
-CLASSBENCH_POP = spec.parse(
+CLASSBENCH_POP = specfile.parse(
     f"""
     hosts: [{{name: host1}}]
     clients: [{{name: {OUTSIDE}, addresses: [192.0.2.1, "2001:db8:ffff::1"], silent: true}}]

@@ -21,8 +21,9 @@ from api.console.pictures.path import rule_words, tier_words, way, who_decides
 from orchestrator.client import Step, Trace
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import format_address, parse_address
-from orchestrator.policy.model import Packet, TcpFlag
+from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol, parse_protocol
+from orchestrator.policy.tcpflags import TcpFlag
 
 _SEGMENTS = {
     "opens a connection (SYN)": int(TcpFlag.SYN),

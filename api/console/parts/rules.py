@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
-from orchestrator.policy.model import Rule, TcpFlag
+from orchestrator.policy.model import Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
+from orchestrator.policy.tcpflags import TcpFlag
 
 _MOST_WORDS = 3
 INLINE = ("protocol", "source", "destination", "description")

@@ -21,10 +21,11 @@ import numpy.typing as npt
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Addresses, Family, Prefix
-from orchestrator.policy.model import AddressGroup, FlagMatch, Rule, resolve
+from orchestrator.policy.model import AddressGroup, Rule, resolve
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import only_family
 from orchestrator.policy.spans import Span
+from orchestrator.policy.tcpflags import FlagMatch
 
 WANT = np.dtype(
     [

@@ -25,9 +25,9 @@ from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.loglimit import USUAL, LogLimit
-from orchestrator.policy.model import ESTABLISHED
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.policy.protocols import TCP
+from orchestrator.policy.tcpflags import ESTABLISHED
 
 PAIRED = 0xAC000000
 """The mark of packets whose pair is permitted."""

@@ -18,11 +18,12 @@ from types import MappingProxyType
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
-from orchestrator.policy.model import ESTABLISHED, Direction, FlagMatch
+from orchestrator.policy.model import Direction
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Spans
+from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 
 MOST_RULES = 1024
 """A box that takes more rules than this is refused."""

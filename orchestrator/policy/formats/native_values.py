@@ -14,9 +14,10 @@ from typing import TypeVar
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.formats.json_text import LONGEST_QUOTED, quoted
-from orchestrator.policy.model import Action, Direction, FlagMatch, RuleId, TcpFlag
+from orchestrator.policy.model import Action, Direction, RuleId
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import parse_protocol
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 CACHED_TEXTS = 1 << 16
 """So many different texts of a kind are remembered."""

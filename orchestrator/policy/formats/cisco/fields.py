@@ -13,11 +13,11 @@ from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.names import CISCO_ICMP, PORTS, PortNames, icmp_kind, masked, port_number, prefix_spans
-from orchestrator.policy.model import TcpFlag
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_PORTS, WHOLE
 from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import TcpFlag
 
 PROTOCOLS: Mapping[str, int] = MappingProxyType(
     {

@@ -36,8 +36,9 @@ from orchestrator.policy.formats.tailor import (
     versions,
     without_flags,
 )
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, TcpFlag
+from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 FRAGMENTS_MARKER = "later-fragments"
 

@@ -18,11 +18,11 @@ from orchestrator.policy.formats.assemble import plain
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.draft import Draft
 from orchestrator.policy.formats.names import IPTABLES_ICMP, icmp_kind, port_number, prefix_spans
-from orchestrator.policy.model import TcpFlag
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, parse_protocol
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE
 from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import TcpFlag
 
 STATES = frozenset({"INVALID", "NEW", "ESTABLISHED", "RELATED", "UNTRACKED"})
 

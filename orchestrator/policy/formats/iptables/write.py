@@ -25,9 +25,10 @@ from orchestrator.policy.formats.tailor import (
     without_flags,
     without_icmp_type,
 )
-from orchestrator.policy.model import Acl, Action, Direction, FlagMatch, Rule, TcpFlag
+from orchestrator.policy.model import Acl, Action, Direction, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP, WITH_PORTS
+from orchestrator.policy.tcpflags import FlagMatch, TcpFlag
 
 CHAINS = {Direction.INGRESS: "FORWARD", Direction.EGRESS: "OUTPUT"}
 
