@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.lab import pop, scenes, spec
+from orchestrator.lab import pop, scenes, specfile
 from orchestrator.lab.demo import run
 from orchestrator.lab.interrupts import Interrupts
 from orchestrator.lab.layout import DEFAULT_PREFIX, Layout
@@ -39,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def up(
     pop_file: Annotated[
         Path, typer.Option("--pop", help="Description of the point of presence, in YAML.")
-    ] = spec.DEFAULT_FILE,
+    ] = specfile.DEFAULT_FILE,
     prefix: Prefix = DEFAULT_PREFIX,
     tls: Annotated[bool, typer.Option("--tls", help="TLS everywhere: service, agents, OpenFlow.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="Network and switches only: no service, no controller.")] = False,
@@ -47,7 +47,7 @@ def up(
     """Bring a point of presence up, and leave it running. Tenants have empty lists: nothing is permitted yet."""
     need_root()
     console = Console()
-    layout, description = Layout(prefix), spec.load(pop_file)
+    layout, description = Layout(prefix), specfile.load(pop_file)
     with Interrupts() as interrupts:
         lab = pop.up(layout, description, console.print)
         if bare:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.errors import BadInput, Missing
-from orchestrator.lab import spec, trials
+from orchestrator.lab import specfile, trials
 from orchestrator.lab.aims import TENANT, aims, description
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.sockets import Conversation
@@ -70,7 +70,7 @@ def shipped() -> Scene:
     """The lists that ship, tried with conversations."""
     read = {TenantId(tenant): read_file(POLICIES / file, None, lists) for tenant, (file, lists) in SHIPPED.items()}
     return Scene(
-        replace(spec.load(), servers=tuple(FirewallSpec(name, number=n) for n, name in enumerate(SERVERS, 1))),
+        replace(specfile.load(), servers=tuple(FirewallSpec(name, number=n) for n, name in enumerate(SERVERS, 1))),
         {tenant: imported.acl for tenant, imported in read.items()},
         lambda lab, policy: trials.talk(lab, policy, CONVERSATIONS),
         tuple(f"{tenant}: {note}" for tenant, imported in read.items() for note in imported.notes),

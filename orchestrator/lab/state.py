@@ -17,7 +17,8 @@ from orchestrator.errors import NotFound
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import Management
 from orchestrator.lab.processes import Process
-from orchestrator.lab.spec import PopSpec, dump, parse
+from orchestrator.lab.spec import PopSpec
+from orchestrator.lab.specfile import dump, parse
 
 
 @dataclass(frozen=True, slots=True)

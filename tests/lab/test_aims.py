@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from strategies import acls
 
-from orchestrator.lab import spec
+from orchestrator.lab import specfile
 from orchestrator.lab.aims import OUTSIDE, Aim, aims, description
 from orchestrator.policy.addresses import Addresses, Family, Prefix, format_address
 from orchestrator.policy.model import Acl, Action, Direction, Packet, PortRange, ReturnTraffic, Rule, RuleId
@@ -63,7 +63,7 @@ def test_every_aim_is_as_the_oracle_says_and_can_be_sent_in_its_point_of_presenc
     found = aims(acl, ReturnTraffic.ESTABLISHED, most=16)
     assert 0 < len(found) <= 16
     pop = description(found)
-    assert spec.parse(spec.dump(pop)) == pop
+    assert specfile.parse(specfile.dump(pop)) == pop
     inside = {(p.family, p.network) for endpoint in pop.endpoints for p in endpoint.addresses}
     for aim in found:
         step = ask(acl, aim.packet, aim.direction, ReturnTraffic.ESTABLISHED)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.lab import edge, spec
+from orchestrator.lab import edge, spec, specfile
 
 
 def test_every_address_is_sent_to_where_it_lives() -> None:
-    pop = spec.load()
+    pop = specfile.load()
     table = edge.flows(pop)
     for endpoint in pop.endpoints:
         for prefix in endpoint.addresses:
@@ -24,7 +24,7 @@ def test_every_address_is_sent_to_where_it_lives() -> None:
 
 def test_longer_prefixes_come_first_and_the_rest_is_dropped() -> None:
     table = edge.flows(
-        spec.parse(
+        specfile.parse(
             """
             hosts: [{name: h}]
             clients: [{name: world, addresses: [0.0.0.0/0, "::/0"]}]
@@ -41,7 +41,7 @@ def test_longer_prefixes_come_first_and_the_rest_is_dropped() -> None:
 
 
 def test_only_clients_are_answered_and_only_frames_for_the_gateway_are_forwarded() -> None:
-    lines = edge.flows(spec.load()).splitlines()
+    lines = edge.flows(specfile.load()).splitlines()
     asked = [line for line in lines if ",arp," in line or "icmp_type=135" in line]
     assert len(asked) == 4
     assert all('in_port="cl-' in line for line in asked)

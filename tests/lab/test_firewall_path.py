@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.lab import edge, spec
+from orchestrator.lab import edge, specfile
 from orchestrator.lab.spec import FirewallSpec
 
 POP = """
@@ -18,10 +18,10 @@ WITH = POP + "firewalls: [{name: fw1}]\n"
 
 
 def test_a_description_with_a_firewall_is_written_as_it_was_read() -> None:
-    read = spec.parse(WITH)
+    read = specfile.parse(WITH)
     assert read.firewalls == (FirewallSpec("fw1"),)
-    assert spec.parse(spec.dump(read)) == read
-    assert spec.parse(POP).firewalls == ()
+    assert specfile.parse(specfile.dump(read)) == read
+    assert specfile.parse(POP).firewalls == ()
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def test_a_description_with_a_firewall_is_written_as_it_was_read() -> None:
 )
 def test_what_is_wrong_about_it_is_told_with_its_place(text: str, place: str) -> None:
     with pytest.raises(BadInput, match=place):
-        spec.parse(POP + text)
+        specfile.parse(POP + text)
 
 
 def test_all_that_meets_a_tenant_goes_through_it_once() -> None:
-    plain, steered = (edge.flows(spec.parse(text)).splitlines() for text in (POP, WITH))
+    plain, steered = (edge.flows(specfile.parse(text)).splitlines() for text in (POP, WITH))
     more = [flow for flow in steered if flow not in plain]
     assert [flow for flow in plain if flow not in steered] == []
     assert len(more) == 2 + 2 * 2  # each of the endpoint's addresses, and whatever comes from each host

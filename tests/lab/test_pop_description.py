@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.errors import AclflowError, BadInput, BadPolicy, Missing, NotFound
-from orchestrator.lab import spec
+from orchestrator.lab import spec, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, HostSpec, PopSpec, TenantSpec
 from orchestrator.policy.addresses import Family, Prefix
@@ -41,7 +41,7 @@ def changed(path: str, value: object) -> str:
 
 
 def test_the_shipped_description_is_right_and_as_the_documents_say() -> None:
-    pop = spec.load()
+    pop = specfile.load()
     assert [(tenant.id, [str(prefix) for prefix in tenant.prefixes]) for tenant in pop.tenants] == [
         ("shop", ["198.51.100.0/25", "2001:db8:100::/48"]),
         ("bank", ["203.0.113.0/25", "2001:db8:200::/48"]),
@@ -54,7 +54,7 @@ def test_the_shipped_description_is_right_and_as_the_documents_say() -> None:
 
 
 def test_what_is_left_out_is_numbered_and_named() -> None:
-    pop = spec.parse(SMALL)
+    pop = specfile.parse(SMALL)
     web = pop.endpoint("web")
     assert (web.port, spec.format_mac(web.mac)) == ("web", "0a:ac:1f:01:00:01")
     assert pop.host("host1") == HostSpec("host1", "0000ac1f00000101")
@@ -96,7 +96,7 @@ def test_a_wrong_description_is_refused_at_its_place(
     path: str, value: object, place: str, kind: type[AclflowError]
 ) -> None:
     with pytest.raises(kind) as refused:
-        spec.parse(changed(path, value))
+        specfile.parse(changed(path, value))
     assert refused.value.place == place
 
 
@@ -104,28 +104,28 @@ def test_two_tenants_cannot_own_the_same_addresses() -> None:
     document = yaml.safe_load(SMALL)
     document["tenants"].append({"id": "bank", "prefixes": ["198.51.0.0/16"]})
     with pytest.raises(BadPolicy, match=r"198\.51\.0\.0/16 overlaps 198\.51\.100\.0/25 of shop") as refused:
-        spec.parse(yaml.safe_dump(document))
+        specfile.parse(yaml.safe_dump(document))
     assert refused.value.place == "tenants[1].prefixes[0]"
 
 
 def test_what_is_not_yaml_or_not_there_says_where(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="line 2, column"):
-        spec.parse("hosts: [\n")
+        specfile.parse("hosts: [\n")
     with pytest.raises(BadInput, match="expected fields with names"):
-        spec.parse("- a\n- b\n")
+        specfile.parse("- a\n- b\n")
     with pytest.raises(Missing, match=r"nowhere\.yaml"):
-        spec.load(tmp_path / "nowhere.yaml")
+        specfile.load(tmp_path / "nowhere.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text(changed("endpoints.0.host", "host9"))
     with pytest.raises(BadInput, match=r"broken\.yaml\.endpoints\[0\]\.host: no host is called 'host9'"):
-        spec.load(broken)
+        specfile.load(broken)
     broken.write_bytes(b"\xff\xfe")
     with pytest.raises(BadInput, match="UTF-8"):
-        spec.load(broken)
+        specfile.load(broken)
 
 
 def test_looking_for_what_is_not_there() -> None:
-    pop = spec.parse(SMALL)
+    pop = specfile.parse(SMALL)
     for look in (pop.host, pop.endpoint, pop.node):
         with pytest.raises(NotFound, match="'nobody'"):
             look("nobody")
@@ -153,7 +153,7 @@ def test_a_description_survives_being_written_and_read(addresses: list[Prefix], 
             for n, address in enumerate(rest)
         ),
     )
-    assert spec.parse(spec.dump(pop)) == pop
+    assert specfile.parse(specfile.dump(pop)) == pop
 
 
 def test_a_prefix_of_names_cannot_begin_another_labs() -> None:

@@ -11,7 +11,8 @@ from orchestrator.bench.control_plane import domain, overlay, rest, wire
 from orchestrator.bench.control_plane.sizes import TENANT, Sizes
 from orchestrator.bench.ground import ground
 from orchestrator.bench.results import Results
-from orchestrator.lab.spec import PopSpec, parse
+from orchestrator.lab.spec import PopSpec
+from orchestrator.lab.specfile import parse
 
 Progress = Callable[[str], None]
 

@@ -1,0 +1,151 @@
+"""The description of a point of presence as a file: YAML text that is read once, and written again the same.
+
+    domain: pop1
+    clients:   [{name, addresses, silent?}]                   somebody on the Internet's side
+    hosts:     [{name, datapath_id?}]                         a machine with a VNF-ACL bridge
+    tenants:   [{id, prefixes}]
+    endpoints: [{name, tenant, host, addresses, port?, mac?, silent?}]
+    firewalls: [{name, plane?}]                               a VNF between the edge and the hosts; one at most
+    servers:   [{name, plane?}]                               instead: an edge switch, and firewall servers behind it
+    spread:    true                                           instead: a switch that spreads over a fleet of VNFs
+
+Addresses may be prefixes: a node then is sent everything inside them, but its own network stack holds single addresses
+only; that of a `silent` node holds none, so that it answers nothing. Left out, `port` is the endpoint's name; MAC
+addresses and datapath ids are numbered in order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from orchestrator.compile.filterrows import Plane
+from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.lab.fields import DATAPATH, MAC, NODE, PORT, Fields
+from orchestrator.lab.spec import (
+    CLIENT_MACS,
+    ENDPOINT_MACS,
+    HOST_DATAPATHS,
+    ClientSpec,
+    EndpointSpec,
+    FirewallSpec,
+    HostSpec,
+    PopSpec,
+    TenantSpec,
+    format_mac,
+)
+from orchestrator.policy.model import TenantId
+
+DEFAULT_FILE = Path(__file__).with_name("pop.yaml")
+
+
+def load(path: Path = DEFAULT_FILE) -> PopSpec:
+    """Read a description. Raises Missing for no such file, BadInput or BadPolicy for a wrong one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Missing(f"cannot read the description: {error.strerror}", place=str(path)) from None
+    except UnicodeDecodeError:
+        raise BadInput("is not UTF-8 text", place=str(path)) from None
+    try:
+        return parse(text)
+    except AclflowError as error:
+        raise error.within(str(path)) from None
+
+
+def parse(text: str) -> PopSpec:
+    """Read a description from YAML text."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else None
+        raise BadInput(f"not YAML: {getattr(error, 'problem', None) or error}", place=place) from None
+    top = Fields(document, "")
+    spec = PopSpec(
+        domain=top.text("domain", default="pop1"),
+        clients=tuple(_client(fields, index) for index, fields in enumerate(top.items("clients"))),
+        hosts=tuple(_host(fields, index) for index, fields in enumerate(top.items("hosts"))),
+        tenants=tuple(_tenant(fields) for fields in top.items("tenants")),
+        endpoints=tuple(_endpoint(fields, index) for index, fields in enumerate(top.items("endpoints"))),
+        firewalls=tuple(_firewall(fields) for fields in top.items("firewalls")),
+        spread=top.truth("spread"),
+        servers=tuple(_firewall(fields, index + 1) for index, fields in enumerate(top.items("servers"))),
+    )
+    top.no_more()
+    return spec
+
+
+def dump(spec: PopSpec) -> str:
+    """YAML text that `parse` reads back as the same description."""
+    document = {
+        "domain": spec.domain,
+        "clients": [{"name": c.name, "addresses": [*map(str, c.addresses)], "silent": c.silent} for c in spec.clients],
+        "hosts": [{"name": host.name, "datapath_id": host.datapath_id} for host in spec.hosts],
+        "tenants": [{"id": str(t.id), "prefixes": [*map(str, t.prefixes)]} for t in spec.tenants],
+        "endpoints": [
+            {
+                "name": endpoint.name,
+                "tenant": str(endpoint.tenant),
+                "host": endpoint.host,
+                "port": endpoint.port,
+                "mac": format_mac(endpoint.mac),
+                "addresses": [*map(str, endpoint.addresses)],
+                "silent": endpoint.silent,
+            }
+            for endpoint in spec.endpoints
+        ],
+        "firewalls": [{"name": firewall.name, "plane": firewall.plane.value} for firewall in spec.firewalls],
+        "spread": spec.spread,
+        "servers": [{"name": server.name, "plane": server.plane.value} for server in spec.servers],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _client(fields: Fields, index: int) -> ClientSpec:
+    client = ClientSpec(
+        name=fields.text("name", NODE),
+        mac=CLIENT_MACS + index + 1,
+        addresses=fields.prefixes("addresses"),
+        silent=fields.truth("silent"),
+    )
+    fields.no_more()
+    return client
+
+
+def _host(fields: Fields, index: int) -> HostSpec:
+    numbered = f"{HOST_DATAPATHS + index + 1:016x}"
+    host = HostSpec(fields.text("name", NODE), fields.text("datapath_id", DATAPATH, default=numbered))
+    fields.no_more()
+    return host
+
+
+def _tenant(fields: Fields) -> TenantSpec:
+    tenant = TenantSpec(TenantId(fields.text("id", NODE)), fields.prefixes("prefixes"))
+    fields.no_more()
+    return tenant
+
+
+def _endpoint(fields: Fields, index: int) -> EndpointSpec:
+    name = fields.text("name", NODE)
+    endpoint = EndpointSpec(
+        name=name,
+        tenant=TenantId(fields.text("tenant", NODE)),
+        host=fields.text("host", NODE),
+        port=fields.text("port", PORT, default=name),
+        mac=int(fields.text("mac", MAC, default=format_mac(ENDPOINT_MACS + index + 1)).replace(":", ""), 16),
+        addresses=fields.prefixes("addresses"),
+        silent=fields.truth("silent"),
+    )
+    fields.no_more()
+    return endpoint
+
+
+def _firewall(fields: Fields, number: int = 0) -> FirewallSpec:
+    plane = fields.text("plane", default=Plane.NFTABLES.value)
+    if plane not in {each.value for each in Plane}:
+        raise BadInput(f"'{plane}' is none of {', '.join(each.value for each in Plane)}", place=fields.at("plane"))
+    firewall = FirewallSpec(fields.text("name", NODE), Plane(plane), number)
+    fields.no_more()
+    return firewall
