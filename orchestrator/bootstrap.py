@@ -33,7 +33,7 @@ from orchestrator.control.fleet.effects import CloudHand
 from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.control.hitmetrics import HitMetrics
-from orchestrator.control.manager import ServerManager
+from orchestrator.control.manager import ServerManager, Unmade
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packetlog import PacketDesk, PacketSink
@@ -48,7 +48,9 @@ from orchestrator.hosts.installer import AnsibleInstaller, Installers, LocalInst
 from orchestrator.hosts.request import Onboarding, controller_name
 from orchestrator.identity.files import AuthorityDir
 from orchestrator.identity.names import OPENFLOW, SWITCH
+from orchestrator.largepages import keep_gathered
 from orchestrator.logs import configure_logging
+from orchestrator.memory import collect_seldom
 from orchestrator.serving import Server
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store, open_store
@@ -62,12 +64,6 @@ log = structlog.get_logger()
 
 _SQLITE_FILE = "sqlite:///"
 
-COLLECT_EVERY = 10_000
-"""How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
-run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
-COLLECT_OLDER_EVERY, COLLECT_ALL_EVERY = 10, 1_000
-"""How many of these looks until it looks at the older objects too, and how many of those until it looks at all.
-Python's 10 and 10 have it walk over every rule of every list at some change, for a second where there are 100,000."""
 _INVITED = dt.timedelta(hours=1)
 _ALONE = "the one service on SQLite"
 _SHARED_RECHECK_S = 1.0
@@ -134,7 +130,8 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         expiry_lead=dt.timedelta(seconds=settings.expiry_lead_s), silence_s=settings.enforcer_silence_s
     )
     is_shared = not settings.database_url.startswith(_SQLITE_FILE)
-    tiers = Tiers(servers=ServerManager(Publisher(), partial(_is_enforced, store), vouches=not is_shared))
+    tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)
+    tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=not is_shared, tells=tells))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
     control = Control(store, Compiler(metrics), publisher, timekeeper, tiers)
     spreading = Spreading(store, Publisher())
@@ -188,6 +185,13 @@ def _is_enforced(store: Store, domain: str, generation: int) -> bool:
     """Whether everybody in a domain was read back to hold a generation."""
     with store.read() as unit:
         return unit.enforcers.enforced(domain, generation).done
+
+
+def _log_unmade(store: Store, server: Unmade) -> None:
+    """A firewall server's program cannot be made, or can again."""
+    detail = {"firewall": server.server, **({} if server.because is None else {"because": server.because})}
+    with store.write() as unit:
+        unit.events.append("firewall.made" if server.because is None else "firewall.unmade", server.domain, detail)
 
 
 def _installers(settings: Settings) -> Installers:
@@ -293,7 +297,7 @@ def serve(settings: Settings) -> None:
         )
     configure_logging(settings)
     take_turns()
-    gc.set_threshold(COLLECT_EVERY, COLLECT_OLDER_EVERY, COLLECT_ALL_EVERY)
+    collect_seldom()
     with alone(settings):
         _serve(settings)
 
@@ -327,6 +331,7 @@ def _serve(settings: Settings) -> None:
     service = build_service(settings)
     try:
         server = build_server(service, settings)
+        keep_gathered()
         gc.freeze()  # modules, routes and schemas stay for good: the collector need not look at them again
         server.run()
     except SystemExit as error:  # how uvicorn says that it could not listen; it has logged why

@@ -54,6 +54,12 @@ _DECLARED = (
     EventKind(
         "firewall.trouble", About.DOMAIN, "a firewall says that something is wrong, or something else than before"
     ),
+    EventKind(
+        "firewall.unmade",
+        About.DOMAIN,
+        "the program of a firewall server cannot be made: it holds what it held, and it is tried again",
+    ),
+    EventKind("firewall.made", About.DOMAIN, "the program of a firewall server can be made again"),
     EventKind("host.refused", About.DOMAIN, "a host's switch refused the program, and holds what it held"),
     EventKind("host.drifted", About.DOMAIN, "a host's switch does not hold what it was given"),
     EventKind("host.disconnected", About.DOMAIN, "a host's switch is not connected, and holds what it held"),

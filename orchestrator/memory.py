@@ -1,8 +1,21 @@
-"""Memory that the C library keeps in case it is wanted again, given back to the system."""
+"""The memory of a process that lives long: what is free is given back, and garbage is looked for seldom."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
+
+_COLLECT_EVERY = 10_000
+"""How many more objects are made than freed before the garbage collector looks at the young ones. Python's 700 let it
+run several times in a change of one rule, of which next to nothing is garbage: reference counts have freed it."""
+_COLLECT_OLDER_EVERY, _COLLECT_ALL_EVERY = 10, 1_000
+"""How many of these looks until it looks at the older objects too, and how many of those until it looks at all.
+Python's 10 and 10 have it walk over every rule of every list at some change, for a second where there are 100,000."""
+
+
+def collect_seldom() -> None:
+    """Have the garbage collector look for garbage seldom: it walks over everything there is while somebody waits."""
+    gc.set_threshold(_COLLECT_EVERY, _COLLECT_OLDER_EVERY, _COLLECT_ALL_EVERY)
 
 
 def give_back() -> None:

@@ -12,6 +12,6 @@ promote.py      rounds of choosing which rules are lifted, and what became of th
 timekeeper.py   what time brings: expiry and its announcement, enforcement points that fell silent
 signals.py      waking coroutines from threads
 judging.py      what the workbench remembers of the lists it judged
-workbench.py    pure work that may take long, in a process of its own
+workbench.py    pure work that may take long, in processes of its own
 metrics.py      what Prometheus is told
 """

@@ -1,7 +1,7 @@
 """Findings on lists that were judged before but for a little: what the workbench remembers from one to the next.
 
-Runs in the workbench's process, which is alone in it: nothing here is shared between threads. What it remembers only
-makes it faster; it is told the whole list each time.
+Runs in one process of the workbench (`judge`), which is alone in it: nothing here is shared between threads.
+What it remembers only makes it faster; it is told the whole list each time.
 """
 
 from __future__ import annotations

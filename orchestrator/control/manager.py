@@ -12,28 +12,28 @@ that a new generation asks of it is not asked again: it is vouched for (`vouched
 
 A tenant that moves is served by the old server until everybody was read back to hold the generation in which it moved,
 the edge switches that send its packets among them: make before break.
+
+Where a server's program cannot be made, the server holds what it held, others get theirs, and it is tried again, from
+scratch: at every change, and without one after a second, two, four ... up to a minute. An event says why.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
 
-from orchestrator.compile.servedtenants import Lists, TenantCompiler
-from orchestrator.compile.servers import Ask, Peer, ServerCompiler
+from orchestrator.compile.servedtenants import TenantCompiler
+from orchestrator.compile.servers import ServerCompiler
 from orchestrator.control.publisher import Publisher
+from orchestrator.control.servergoals import Asks, Goal
 from orchestrator.control.serverwindows import NEVER, Windows
 from orchestrator.control.updaterates import UpdateRates
 from orchestrator.errors import AclflowError, NotFound
-from orchestrator.policy.model import TenantId
-from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.store.pointrecords import PointReport, PointState
-from orchestrator.store.poprecords import Pop, ServerState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
@@ -41,8 +41,6 @@ log = structlog.get_logger()
 
 _LOOK_S = 0.5
 """How often to look whether tenants that moved may be let go."""
-_MEET = ("169.254.66.{}", "fd66::{:x}")
-"""The addresses of a server where servers meet, by its number."""
 
 
 def key_of(domain: str, server: str) -> str:
@@ -57,33 +55,31 @@ def require_server(unit: Unit, domain: str, server: str) -> None:
         raise NotFound(f"the domain '{domain}' has no firewall server '{server}'")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Goal:
-    """What a domain's servers are to hold."""
-
-    snapshot: PolicySnapshot
-    pop: Pop
-    lists: Lists
-    changed: frozenset[str]
-    """The tenants whose lists changed with it."""
-
-
 @dataclass(slots=True, eq=False)
 class _Domain:
     """What is kept of a domain. `leaving`: the servers that a tenant has left, until the generation is enforced;
-    `vouched`: what servers hold that were not asked, as they would report it."""
+    `vouched`: what servers hold that were not asked, as they would report it; `unmade`: why servers' programs could not
+    be made."""
 
     tenants: TenantCompiler = field(default_factory=TenantCompiler)
     compilers: dict[str, ServerCompiler] = field(default_factory=dict)
-    prepared: dict[int, _Goal] = field(default_factory=dict)
-    goal: _Goal | None = None
+    prepared: dict[int, Goal] = field(default_factory=dict)
+    goal: Goal | None = None
     leaving: dict[tuple[int, str], int] = field(default_factory=dict)
-    asks: dict[int, Ask] = field(default_factory=dict)
-    asks_of: tuple[object, ...] = ()
-    """What `asks` was made of: the PoP, who leaves which server, and who there is."""
+    asks: Asks = field(default_factory=Asks)
     vouched: dict[str, PointReport] = field(default_factory=dict)
+    unmade: dict[str, str] = field(default_factory=dict)
     rates: UpdateRates = field(default_factory=lambda: UpdateRates(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """A server whose program cannot be made, and why; None: it was made after all."""
+
+    domain: str
+    server: str
+    because: str | None
 
 
 class ServerManager:
@@ -91,6 +87,7 @@ class ServerManager:
 
     `enforced(domain, generation)`: whether everybody in a domain was read back to hold a generation. `vouches`: whether
     servers are vouched for; where others send them programs, too, every server is asked for every generation instead.
+    `tells` is told, on the manager's own thread, of programs that cannot be made, and that can again.
     """
 
     def __init__(
@@ -100,11 +97,14 @@ class ServerManager:
         clock: Callable[[], float] = time.monotonic,
         *,
         vouches: bool = True,
+        tells: Callable[[Unmade], None] = lambda _: None,
     ) -> None:
         self.publisher = publisher
         self._enforced = enforced
         self._clock = clock
         self._vouches = vouches
+        self._tells = tells
+        self._untold: list[Unmade] = []
         self._windows = Windows()
         self._domains: dict[str, _Domain] = {}
         self._changed = threading.Condition()
@@ -120,7 +120,7 @@ class ServerManager:
         known.rates.check(unit.changed_lists, per_s)
         with known.lock:
             known.tenants.general(pop.settings.classify)
-            known.prepared[snapshot.generation] = _Goal(
+            known.prepared[snapshot.generation] = Goal(
                 snapshot, pop, known.tenants.lists(snapshot.policy), unit.changed_lists
             )
 
@@ -135,7 +135,8 @@ class ServerManager:
             if goal is None or (known.goal is not None and known.goal.snapshot.generation >= generation):
                 return
             known.rates.take(goal.changed, goal.pop.settings.tenant_updates_s)
-            _note_moves(known, goal)
+            if known.goal is not None:
+                known.leaving.update(goal.moves_from(known.goal))
             known.goal = goal
             self._drop_who_left(domain, known, goal)
             servers = self._touched(domain, known, goal)
@@ -179,23 +180,24 @@ class ServerManager:
         with self._changed:
             return self._domains.setdefault(domain, _Domain())
 
-    def _drop_who_left(self, domain: str, known: _Domain, goal: _Goal) -> None:
+    def _drop_who_left(self, domain: str, known: _Domain, goal: Goal) -> None:
         """Forget servers that are no more: one that comes under the name of one of them was never read back."""
         for name in known.compilers.keys() - {each.name for each in goal.pop.servers}:
             key = key_of(domain, name)
             del known.compilers[name]
             known.vouched.pop(name, None)
+            known.unmade.pop(name, None)
             self.publisher.drop(key)
             with self._changed:
                 self._windows.forget(key)
 
-    def _touched(self, domain: str, known: _Domain, goal: _Goal) -> list[str]:
+    def _touched(self, domain: str, known: _Domain, goal: Goal) -> list[str]:
         """The servers that a goal asks something else of than what they hold; all, if it would be none, for somebody
         must say that it is enforced. The others are vouched for."""
         servers = {key_of(domain, each.name): each for each in goal.pop.servers}
         with self._changed:
             idle = [key for key in servers if self._vouches and self._windows.is_idle(key)]
-        asks, policy = _asks(known, goal), goal.snapshot.policy
+        asks, policy = known.asks.of(goal, known.leaving), goal.snapshot.policy
         still: dict[str, PointReport] = {}
         for key in idle:
             server, program = servers[key], self.publisher.program(key)
@@ -209,7 +211,7 @@ class ServerManager:
         known.vouched |= {report.host: report for report in still.values()}
         return [key for key in servers if key not in still]
 
-    def _note(self, goal: _Goal, servers: Iterable[str]) -> None:
+    def _note(self, goal: Goal, servers: Iterable[str]) -> None:
         """There is something new for some servers."""
         with self._changed:
             for server in servers:
@@ -236,6 +238,7 @@ class ServerManager:
             try:
                 self._serve_due(due)
                 self._let_go()
+                self._tell()
             except Exception:
                 log.exception("firewall servers' turn failed")  # nobody else would do the next
 
@@ -250,7 +253,7 @@ class ServerManager:
     def _patience(self) -> float | None:
         """How long to wait."""
         waits = self._windows.next_at - self._clock()
-        if any(known.leaving for known in self._domains.values()):
+        if self._untold or any(known.leaving for known in self._domains.values()):
             return min(waits, _LOOK_S)
         return waits if waits != NEVER else None
 
@@ -277,14 +280,38 @@ class ServerManager:
         known = self._domains.get(domain)
         if known is None:
             return
-        try:
-            with known.lock:
-                if known.goal is not None:
-                    self._compile(domain, known, known.goal, name)
-        except Exception:  # what is committed stays so, and other servers get theirs
-            log.exception("a server's program does not compile", domain=domain, server=name)
+        with known.lock:
+            if known.goal is None:
+                return
+            try:
+                self._compile(domain, known, known.goal, name)
+            except Exception as error:  # what is committed stays so, and other servers get theirs
+                known.compilers[name] = ServerCompiler(key, known.tenants)
+                with self._changed:
+                    self._windows.failed(key, self._clock())
+                if self._note_unmade(domain, known, name, _words_of(error)):
+                    log.exception("a server's program cannot be made", domain=domain, server=name)
 
-    def _compile(self, domain: str, known: _Domain, goal: _Goal, name: str) -> None:
+    def _note_unmade(self, domain: str, known: _Domain, name: str, because: str | None) -> bool:
+        """Note that a server's program cannot be made, or was made after all; whether that is new."""
+        if known.unmade.get(name) == because:
+            return False
+        if because is None:
+            del known.unmade[name]
+        else:
+            known.unmade[name] = because
+        with self._changed:
+            self._untold.append(Unmade(domain, name, because))
+        return True
+
+    def _tell(self) -> None:
+        """Say what was noted. What cannot be said now is said later."""
+        while self._untold:
+            self._tells(self._untold[0])
+            with self._changed:
+                del self._untold[0]
+
+    def _compile(self, domain: str, known: _Domain, goal: Goal, name: str) -> None:
         number = next((each.number for each in goal.pop.servers if each.name == name), None)
         if number is None:  # it left after this was noted
             return
@@ -292,53 +319,15 @@ class ServerManager:
         if name not in known.compilers:
             known.compilers[name] = ServerCompiler(key, known.tenants)
         policy, generation = goal.snapshot.policy, goal.snapshot.generation
-        program, change = known.compilers[name].program(policy, _asks(known, goal)[number], generation, goal.lists)
+        asks = known.asks.of(goal, known.leaving)
+        program, change = known.compilers[name].program(policy, asks[number], generation, goal.lists)
         known.vouched.pop(name, None)
         with self._changed:
             self._windows.sent(key, generation, self._clock())
         self.publisher.publish(program, change, again=True)
+        self._note_unmade(domain, known, name, None)
 
 
-def _note_moves(known: _Domain, goal: _Goal) -> None:
-    """Note which servers tenants leave with a new goal: they keep them until that is enforced."""
-    before = known.goal
-    if before is None:
-        return
-    lost = {each.number for each in goal.pop.servers if each.state is ServerState.LOST}
-    there = {each.number for each in goal.pop.servers} - lost
-    names = {tenant.number: str(tenant.id) for tenant in goal.snapshot.policy.tenants}
-    for tenant, server in before.pop.places.items():
-        if goal.pop.places.get(tenant) not in (None, server) and server in there and tenant in names:
-            known.leaving[server, names[tenant]] = goal.snapshot.generation
-
-
-def _asks(known: _Domain, goal: _Goal) -> Mapping[int, Ask]:
-    """What programs of servers are made of besides lists, by server; the same objects as long as it is the same."""
-    roster = tuple((each.id, each.number) for each in goal.snapshot.policy.tenants)
-    made_of = goal.pop, tuple(known.leaving), roster
-    if made_of != known.asks_of:
-        numbers = [each.number for each in goal.pop.servers]
-        known.asks = {each: Ask(_share(goal, each, known.leaving), _peers(goal.pop, each)) for each in numbers}
-        known.asks_of = made_of
-    return known.asks
-
-
-def _share(goal: _Goal, number: int, leaving: Mapping[tuple[int, str], int]) -> Share:
-    """Whom a server serves, and where the others are."""
-    placed = {
-        tenant.id: server
-        for tenant in goal.snapshot.policy.tenants
-        if (server := goal.pop.places.get(tenant.number)) is not None
-    }
-    kept = {TenantId(tenant) for server, tenant in leaving if server == number}
-    mine = {tenant for tenant, server in placed.items() if server == number} | (kept & placed.keys())
-    elsewhere = {tenant: server for tenant, server in placed.items() if tenant not in mine}
-    return Share(frozenset(mine), elsewhere, goal.pop.settings.misdirect)
-
-
-def _peers(pop: Pop, number: int) -> tuple[Peer, ...]:
-    """The other servers, where packets are handed to them; else servers need not meet."""
-    if pop.settings.misdirect is not Misdirect.REHOME:
-        return ()
-    others = [each.number for each in pop.servers if each.number != number and each.state is not ServerState.LOST]
-    return tuple(Peer(each, tuple(ipaddress.ip_address(form.format(each)) for form in _MEET)) for each in others)
+def _words_of(error: Exception) -> str:
+    """What an error says; of one that is no answer but a fault of ours, its kind too."""
+    return str(error) if isinstance(error, AclflowError) else f"{type(error).__name__}: {error}"

@@ -5,7 +5,8 @@
               │◀ under way ▶│ │◀ ... ▶│◀ window: no answer ▶│  nothing under way: at once
 
 While a server has not been read back to hold the program it was sent, what is new is gathered, for at most a window:
-that is the longest that a change waits here, whatever becomes of the server. Times are seconds of one clock.
+that is the longest that a change waits here, whatever becomes of the server. Where its program could not be made, it is
+due again later and later. Times are seconds of one clock.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 NEVER = float("inf")
+_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,12 @@ class Windows:
 
     _due: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, _Sent] = field(default_factory=dict)
+    _retry_s: dict[str, float] = field(default_factory=dict)
+    """How long it was waited the last time, of servers whose programs could not be made."""
 
     def note(self, server: str, now: float, window_s: float) -> None:
         """There is something new for a server."""
-        if server not in self._due:
+        if server not in self._due or server in self._retry_s:
             sent = self._under_way.get(server)
             self._due[server] = now if sent is None else max(now, sent.at + window_s)
 
@@ -43,8 +47,15 @@ class Windows:
         del self._due[server]
         return True
 
+    def failed(self, server: str, now: float) -> None:
+        """The program of a server that was due could not be made."""
+        waits_s = self._retry_s.get(server, _FIRST_RETRY_S / 2) * 2
+        self._retry_s[server] = min(waits_s, _LAST_RETRY_S)
+        self._due[server] = now + self._retry_s[server]
+
     def sent(self, server: str, generation: int, now: float) -> None:
         """A server gets a program now."""
+        self._retry_s.pop(server, None)
         self._under_way[server] = _Sent(now, generation)
 
     def held(self, server: str, generation: int, now: float) -> bool:
@@ -62,8 +73,8 @@ class Windows:
 
     def forget(self, server: str) -> None:
         """A server is no more."""
-        self._due.pop(server, None)
-        self._under_way.pop(server, None)
+        for kept in (self._due, self._under_way, self._retry_s):
+            kept.pop(server, None)
 
     @property
     def due(self) -> list[str]:

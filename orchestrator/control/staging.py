@@ -5,32 +5,39 @@ policy permits (`policy/intersection.py`), the newest policy is published narrow
 generation before its own; when every host was read back to hold that, the policy itself follows.
 
     what hosts may hold ──┬── read back at a generation: that program, or any that was published since
-                          └── read back before this service started: the lists of that generation, from the store
-    next(newest) ── none of these, mixed with the newest, leaks ──▶ the newest, as generation g
-                 └─ some does ──▶ the newest narrowed, as generation g - 1; asked again at every report
+                          ├── read back before this service started: the lists of that generation, or of any since
+                          └── not read back yet: any since it came, or since it was read back last if it was there
+                              before
+    held_back(newest) ── none of these, mixed with the newest, leaks ──▶ nothing: the newest, as generation g
+                      └─ some does ──▶ the newest narrowed, as generation g - 1; asked again at every report
 
-Nothing of this is kept but in memory: what is to be held back follows from what was read back where, and from the
-history of the lists, both in the store. So a restart in the middle comes to the same intersection and goes on to the
-target. A host that does not answer keeps the domain at the intersection (everything else of the newest policy is in
-force) until it answers or is taken out of the domain. A host that was never read back counts as empty. What was read
-back counts half a second later: so long may a switch's cache still decide by its old flows.
+Who commits a change decides, and what is held back is kept with the change: whoever publishes it, another process of
+the same database or this one after a restart, publishes the same intersection, or the change at once. When the target
+may follow is decided by each for itself, from what was read back where and from the history of the lists, both in the
+store. Where other processes commit too, what they did between two programs of ours is looked up.
+
+A host that does not answer keeps the domain at the intersection (everything else of the newest policy is in
+force) until it answers or is taken out of the domain. What was read back counts half a second later: so long may a
+switch's cache still decide by its old flows.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.compile.equivalence.edits import edits_of
-from orchestrator.policy.intersection import narrowed, withheld
-from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, Tenant
+from orchestrator.policy.intersection import Withheld, narrowed, withheld
+from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, Tenant, TenantId
 from orchestrator.policy.space import Box, boxes_of
 from orchestrator.program.program import Program
+from orchestrator.store.pointrecords import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
 from orchestrator.store.unit import Unit
 
@@ -43,6 +50,8 @@ twice a second at the latest."""
 _MOST_STEPS = 64
 _MOST_PAIRS = 4096
 _MOST_KNOWN = 256
+_MOST_STATES = 32
+"""When lists changed more often than so while a host may have followed, those that did are taken for anything."""
 _MOST_APART = 2
 """When more programs than so many may be held, or so many that have little in common with the one before and so need
 their own memory, the database is asked which are."""
@@ -67,9 +76,13 @@ class _Passed:
 
 
 class Staging:
-    """Remembers what was published of each domain, as far back as a host may still hold it. Safe between threads."""
+    """Remembers what was published of each domain, as far back as a host may still hold it. Safe between threads.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    `is_alone`: no other process commits.
+    """
+
+    def __init__(self, *, is_alone: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_alone = is_alone
         self._clock = clock
         self._lock = threading.Lock()
         self._published: dict[str, tuple[_Published, ...]] = {}
@@ -87,18 +100,21 @@ class Staging:
         """The generation to be given out when the store is at one: the one before where that is staged."""
         return stored_generation - (self._staged.get(domain) == stored_generation)
 
-    def next(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
-        """What may be published now: `newest`, or what of it may follow already."""
-        if self._is_plain(domain, newest.policy):
-            return newest
+    def held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
+        """What must be held back of a policy before it may follow what hosts may hold; empty: nothing."""
+        if not unit.moves_hosts and self._is_plain(domain, newest.policy):
+            return {}
         older, known = self._held(unit, domain, newest)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
         held = [policy for policy in suspects if _could_leak([_apart(policy, newest.policy)])]
-        held_back = withheld(held, newest.policy) if held else {}
-        if not held_back:
+        return withheld(held, newest.policy) if held else {}
+
+    def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
+        """What may be published of a policy that was committed: itself, or the intersection that was found then."""
+        kept = unit.intersections.before(domain, newest.generation)
+        if kept is None or not self.held_back(unit, domain, newest):
             return newest
-        policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER)
-        return replace(newest, policy=policy, generation=newest.generation - 1)
+        return intersection_of(newest, kept)
 
     def published(self, target: int, snapshot: PolicySnapshot, program: Program) -> None:
         """A program was published on the way to generation `target`."""
@@ -170,50 +186,91 @@ class Staging:
 
         What none can hold any more is forgotten.
         """
-        records = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
-        reports = [record.report for record in records]
-        age_s = min(((unit.now - record.reported).total_seconds() for record in records), default=0.0)
+        hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
+        ages = [(unit.now - host.reported).total_seconds() for host in hosts if host.reported is not None]
         with self._lock:
             known = self._published.get(domain, ())
-            place = {(each.generation, each.digest): number for number, each in enumerate(known)}
-            since = [place.get((report.generation, report.digest), -1) for report in reports]
-            first = max(min(since, default=len(known) - 1), 0)
-            self._published[domain] = known = known[min(first, self._settled(domain, known, first, age_s)) :]
-        before = {report.generation for report, number in zip(reports, since, strict=True) if number < 0}
-        if before:
+            places, before = _places(known, hosts)
+            oldest = min((host.generation for host in hosts), default=known[-1].generation if known else 0)
+            first = min(*places, self._settled(domain, known, oldest, min(ages, default=0.0)))
+            self._published[domain] = known[min(first, len(known) - 1) :]
+        if hosts and known and not self._is_alone and known[-1].generation < newest.generation - 1:
+            before.append(known[-1].generation)  # others may have published what came since
+        if before or not self._is_alone:
             self._complete.discard(domain)
         else:
             self._complete.add(domain)
-        if not reports:
+        if not hosts:
             return (), ()
-        return [policy for generation in sorted(before) for policy in _policies_at(unit, newest, generation)], known
+        return (_policies_since(unit, domain, newest, min(before)) if before else ()), known[first:]
 
-    def _settled(self, domain: str, known: tuple[_Published, ...], first: int, age_s: float) -> int:
-        """The oldest program that may still decide packets: hosts hold the one at `first` or later, as they have said
-        `age_s` ago, but a switch's cache follows its flows a little later."""
-        if not known:
-            return 0
+    def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
+        """The oldest program that may still decide packets: hosts hold those of `generation` or later, as they have
+        said `age_s` ago, but a switch's cache follows its flows a little later."""
         now, passed = self._clock(), self._passed.get(domain, ())
-        if not passed or passed[-1].generation != known[first].generation:
-            passed = (*passed, _Passed(known[first].generation, now - max(age_s, 0.0)))
+        if not passed or passed[-1].generation != generation:
+            passed = (*passed, _Passed(generation, now - max(age_s, 0.0)))
         done = [place for place, each in enumerate(passed) if now - each.at_s >= CACHE_FOLLOWS_S]
         self._passed[domain] = passed = passed[done[-1] if done else 0 :]
-        oldest = passed[0].generation if done else 0
-        return next((place for place, each in enumerate(known) if each.generation >= oldest), first)
+        return _place(known, passed[0].generation) if done else 0
+
+
+def intersection_of(newest: PolicySnapshot, held_back: Withheld) -> PolicySnapshot:
+    """The newest policy with what is held back of it, as the generation before its own."""
+    policy = narrowed(newest.policy, held_back, highest_number=HIGHEST_NUMBER)
+    return replace(newest, policy=policy, generation=newest.generation - 1)
+
+
+def _place(known: Sequence[_Published], generation: int) -> int:
+    """The place of the first of the known programs that is of a generation or a later one; after them, if none is."""
+    return bisect_left(known, generation, key=lambda each: each.generation)
+
+
+def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[list[int], list[int]]:
+    """From which place on each host may hold the known programs; and since when some may hold others besides."""
+    places, before = [len(known)], []
+    ours = {(each.generation, each.digest) for each in known}
+    for host in hosts:
+        places.append(_place(known, host.generation))
+        if host.digest is None:
+            is_known = bool(known) and known[0].generation <= host.generation
+        else:
+            is_known = (host.generation, host.digest) in ours
+        if not is_known:
+            before.append(host.generation)
+    return places, before
+
+
+def _policies_since(unit: Unit, domain: str, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
+    """The policies of a generation and of those since, but the newest. Lists that changed too often for that: any."""
+    changed = unit.acls.changed_between(domain, generation, newest.generation, most=_MOST_STATES)
+    if changed is not None:
+        return [policy for each in (generation, *changed) for policy in _policies_at(unit, newest, each)]
+    now = {tenant.id: tenant.acl for tenant in newest.policy.tenants}
+    return _with_lists(
+        newest.policy,
+        {
+            name: acl if unit.acls.in_force(name, generation) == unit.acls.version(name) else None
+            for name, acl in now.items()
+        },
+    )
 
 
 def _policies_at(unit: Unit, newest: PolicySnapshot, generation: int) -> Iterable[Policy]:
-    """The policy as the lists were at a generation. Where one is not known any more, those at both its extremes."""
+    """The policy as the lists were at a generation."""
     if generation >= newest.generation:
         return (newest.policy,)
-    lists = {tenant.id: _list_at(unit, tenant, generation) for tenant in newest.policy.tenants}
+    return _with_lists(
+        newest.policy, {tenant.id: _list_at(unit, tenant, generation) for tenant in newest.policy.tenants}
+    )
+
+
+def _with_lists(policy: Policy, lists: Mapping[TenantId, Acl | None]) -> Iterable[Policy]:
+    """A policy with other lists. Where one is not known, with those at both its extremes."""
     extremes = (Action.PERMIT, Action.DENY), (Action.DENY, Action.PERMIT)
     unknown = [Acl(ingress_default=ingress, egress_default=egress) for ingress, egress in extremes]
     return tuple(
-        replace(
-            newest.policy,
-            tenants=tuple(replace(tenant, acl=lists[tenant.id] or extreme) for tenant in newest.policy.tenants),
-        )
+        replace(policy, tenants=tuple(replace(tenant, acl=lists[tenant.id] or extreme) for tenant in policy.tenants))
         for extreme in (unknown if None in lists.values() else unknown[:1])
     )
 

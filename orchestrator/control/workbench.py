@@ -1,9 +1,12 @@
-"""Pure work that may take long, done in a process of its own and ended when its time is over.
+"""Pure work that may take long, done in processes of its own and ended when its time is over.
 
-What is said about a list (findings, differences) can take seconds, and with lists made for it minutes. Here it neither
-holds up the service's other threads nor outlives the patience of who asked: the process is killed and, for the next
-piece of work, started anew. One piece at a time. Lists get there in their native form, which takes a tenth of what
-pickling their rules one by one does, and what came last is not read again: the questions about a list come together.
+What is said about a list (findings, differences, costs) can take seconds, and with lists made for it minutes. Here it
+neither holds up the service's other threads nor outlives the patience of who asked: the process is killed and, for the
+next piece of work, started anew. There are two, one piece at a time each: who asks what a list costs, which takes
+longest, holds up nobody who asks what is odd about another.
+
+Lists get there in their native form, which takes a tenth of what pickling their rules one by one does, and only once:
+the questions about a list come together, and a list that both ends have is called by its number.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from __future__ import annotations
 import copyreg
 import functools
 import gc
+import io
 import multiprocessing
 import pickle
 import signal
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, ParamSpec, TypeVar
@@ -33,8 +39,9 @@ T = TypeVar("T")
 _LISTS = 3
 """So many lists are kept as they were read: one as it is, one as it was, one that somebody tries."""
 
-_IDLE_S = 1.0
-"""When nothing was asked for so long, there is time to collect garbage."""
+_IDLE_S = 5.0
+"""When nothing was asked for so long, there is time to collect garbage: longer than somebody who looks at a page takes
+to ask for the next one."""
 
 
 @functools.lru_cache(maxsize=_LISTS)
@@ -46,41 +53,85 @@ def read_list(text: bytes) -> Acl:
 copyreg.pickle(Acl, lambda acl: (read_list, (acl_text(acl),)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A module's own function, and what it is called with."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    named: dict[str, object]
+
+
 class Workbench:
-    """A process that is started when first needed. Safe to share between threads."""
+    """Two processes, each started when first needed. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._process: SpawnProcess | None = None
-        self._channel: Connection | None = None
+        self._judge, self._other = _Worker("judge"), _Worker("workbench")
 
     def run(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """The value of `function`, a module's own, with arguments that can be pickled; raises what it raises.
 
         Raises TooLarge when it takes longer than `within_s`, Busy when others do not make room in that time.
         """
+        at_once = next((worker for worker in (self._other, self._judge) if worker.take(0)), None)
+        return self._done(at_once, self._other, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
+
+    def judge(self, within_s: float, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """As `run`, and always in the same process, which remembers what it judged before."""
+        return self._done(None, self._judge, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the processes, and the work that they are at."""
+        self._judge.end()
+        self._other.end()
+
+    def _done(self, taken: _Worker | None, otherwise: _Worker, within_s: float, work: _Work) -> Any:
         deadline = time.monotonic() + within_s
-        if not self._turn.acquire(timeout=within_s):
+        if taken is None and not otherwise.take(within_s):
             raise Busy("others are having their lists looked at: try again")
+        outcome = (taken or otherwise).do(work, deadline)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+class _Worker:
+    """A process with what it was sent. Whoever has taken it gives it one piece of work, which leaves it free again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._turn = threading.Lock()
+        self._process: SpawnProcess | None = None
+        self._channel: Connection | None = None
+        self._sent = _Sent()
+
+    def take(self, within_s: float) -> bool:
+        """Whether nobody else has it, or gives it back within so long."""
+        return self._turn.acquire(timeout=within_s)
+
+    def do(self, work: _Work, deadline: float) -> Any:
+        """What comes of it: a value, or an error that it raised. Raises TooLarge and AclflowError."""
         try:
-            outcome = self._outcome(pickle.dumps((function, arguments, named)), deadline)
+            return self._outcome(work, deadline)
         except BaseException:
-            self._end()
+            self.end()
             raise
         finally:
             self._turn.release()
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome  # type: ignore[no-any-return]  # what `function` gave, through a pipe
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the process, and the work that it is at."""
-        self._end()
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
+        if process is not None and channel is not None:
+            process.kill()
+            process.join()
+            channel.close()
 
-    def _outcome(self, work: bytes, deadline: float) -> Any:
+    def _outcome(self, work: _Work, deadline: float) -> Any:
         channel = self._open()
         try:
-            channel.send_bytes(work)
+            channel.send_bytes(self._sent.packed(work))
             if not channel.poll(max(0.0, deadline - time.monotonic())):
                 raise TooLarge("this takes too long here; a command on a machine of your own has all the time it needs")
             return channel.recv()
@@ -91,33 +142,80 @@ class Workbench:
         if self._channel is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._channel, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), name="workbench", daemon=True)
+            self._process = context.Process(target=_serve, args=(theirs,), name=self._name, daemon=True)
             self._process.start()
+            self._sent = _Sent()
             theirs.close()
         return self._channel
 
-    def _end(self) -> None:
-        process, channel = self._process, self._channel
-        self._process = self._channel = None
-        if process is not None and channel is not None:
-            process.kill()
-            process.join()
-            channel.close()
+
+@dataclass(slots=True)
+class _Sent:
+    """This end of what a process has: the lists that were sent last, by identity, with their numbers."""
+
+    lists: OrderedDict[int, tuple[int, Acl]] = field(default_factory=OrderedDict)
+    count: int = 0
+
+    def packed(self, work: _Work) -> bytes:
+        """A piece of work as it goes to the process."""
+        packed = io.BytesIO()
+        pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL)
+        pickler.persistent_id = self._number  # type: ignore[method-assign]
+        pickler.dump(work)
+        return packed.getvalue()
+
+    def _number(self, each: object) -> tuple[int, bytes | None] | None:
+        """For a list its number, with the list where the process has not got it; None for anything else."""
+        if not isinstance(each, Acl):
+            return None
+        known = self.lists.get(id(each))
+        if known is not None:
+            self.lists.move_to_end(id(each))
+            return known[0], None
+        self.count += 1
+        self.lists[id(each)] = self.count, each
+        if len(self.lists) > _LISTS:
+            self.lists.popitem(last=False)
+        return self.count, acl_text(each)
+
+
+@dataclass(slots=True)
+class _Received:
+    """The process's end: the same lists, in the same order."""
+
+    lists: OrderedDict[int, Acl] = field(default_factory=OrderedDict)
+
+    def unpacked(self, packed: bytes) -> _Work:
+        """A piece of work as it came."""
+        unpickler = pickle.Unpickler(io.BytesIO(packed))  # noqa: S301 -- from the service itself, through its pipe
+        unpickler.persistent_load = self._list  # type: ignore[method-assign]
+        work: _Work = unpickler.load()
+        return work
+
+    def _list(self, named: tuple[int, bytes | None]) -> Acl:
+        number, text = named
+        if text is not None:
+            self.lists[number] = read_list(text)
+        self.lists.move_to_end(number)
+        if len(self.lists) > _LISTS:
+            self.lists.popitem(last=False)
+        return self.lists[number]
 
 
 def _serve(channel: Connection) -> None:
     """The process: work comes in, values and errors go out, until nobody is at the other end."""
     gc.disable()  # it would walk over every rule while somebody waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interrupt is for the service, which ends this process
+    received = _Received()
     while True:
         try:
             if not channel.poll(_IDLE_S):
                 gc.collect()
-            function, arguments, named = channel.recv()
+            work = received.unpacked(channel.recv_bytes())
         except (EOFError, OSError):
             return
         try:
-            outcome = function(*arguments, **named)
+            outcome = work.function(*work.arguments, **work.named)
         except Exception as error:  # noqa: BLE001  # it is raised again at the other end
             outcome = error
         channel.send(outcome)

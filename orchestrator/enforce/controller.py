@@ -38,6 +38,7 @@ from orchestrator.enforce.standing import Goal, Timing
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import ProgramSource, Watch
 from orchestrator.errors import Missing, TryAgain
+from orchestrator.largepages import keep_gathered
 from orchestrator.program.program import Tier
 
 log = structlog.get_logger()
@@ -224,6 +225,7 @@ def run_controller(settings: ControllerSettings) -> None:
     settings = _listening(settings, state, credentials)
     controller = Controller(settings, state, credentials, _asked(settings, service))
     interpreter.prepare()
+    keep_gathered()
     controller.start()
     refuse = partial(_refuse, controller, state, service, credentials.domain)
     refusing = Chore("revoked-switches", refuse, REFUSE_EVERY_S) if settings.own_tls else None

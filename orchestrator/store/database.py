@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
@@ -27,6 +27,9 @@ _LOCK = f"SELECT pg_advisory_xact_lock({WRITER_LOCK})".encode()
 
 _SYNCED = "aclflow_synced"
 """Where a connection remembers whether its commits are synced."""
+
+LIVENESS: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+"""A connection to PostgreSQL whose other end has gone without a word is given up after some ten seconds."""
 
 _SQLITE, _POSTGRES = "sqlite", "postgresql"
 _POOL = {"pool_size": 8, "max_overflow": 32}
@@ -125,6 +128,6 @@ def _postgres_pool(url: URL, busy_timeout_s: float) -> Engine:
         url,
         pool_timeout=busy_timeout_s,
         pool_pre_ping=True,
-        connect_args={"options": options, "connect_timeout": 5, "application_name": "aclflow"},
+        connect_args={"options": options, "connect_timeout": 5, "application_name": "aclflow", **LIVENESS},
         **_POOL,
     )

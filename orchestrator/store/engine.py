@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import MappingProxyType
 
@@ -35,7 +35,7 @@ from orchestrator.store.unit import Unit
 
 
 class Store:
-    """A database, shared by all threads of a process."""
+    """A database, shared by all threads of a process. `is_alone`: no other process may write to it."""
 
     def __init__(self, engine: Engine, settings: StoreSettings, clock: Callable[[], dt.datetime]) -> None:
         self.engine = engine
@@ -45,7 +45,7 @@ class Store:
         self._policies = PolicyCache()
         self._pops = PopCache()
         self._principals = PrincipalCache()
-        self._is_alone = engine.dialect.name == "sqlite"
+        self.is_alone = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
         self._writer: Connection | None = None
         self._notices = Notices(engine)
@@ -108,7 +108,7 @@ class Store:
     @property
     def bearers_gone(self) -> int | None:
         """Grows whenever somebody may have stopped being known; None where other processes see to that too."""
-        return self._principals.cleared if self._is_alone else None
+        return self._principals.cleared if self.is_alone else None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` after every commit that moved a generation or logged an event; returns how to stop it.
@@ -134,7 +134,7 @@ class Store:
             self.engine.dispose()
 
     def _known(self, digest: bytes) -> Principal | None:
-        bearer = self._principals.get(digest) if self._is_alone else None
+        bearer = self._principals.get(digest) if self.is_alone else None
         return bearer.principal if bearer is not None and bearer.holds(to_micros(self._clock())) else None
 
     def _borne(self, digest: bytes) -> Principal:
@@ -176,9 +176,8 @@ class Store:
         committed = None
         if tx.generations or tx.last_event is not None or tx.moves_hosts:
             committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
-            self._notices.announce(tx, committed)
         try:
-            with translated():
+            with nullcontext() if committed is None else self._notices.announced(tx, committed), translated():
                 tx.connection.commit()
         finally:
             if tx.takes_tokens:

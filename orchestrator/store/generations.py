@@ -11,6 +11,7 @@ from sqlalchemy import update
 from orchestrator.errors import BadInput
 from orchestrator.store.events import Events
 from orchestrator.store.schema import domains
+from orchestrator.store.schema_staging import intersections
 from orchestrator.store.transaction import Transaction
 
 FARTHEST_AHEAD = 1 << 32
@@ -28,5 +29,7 @@ def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int
         raise BadInput(f"the domain is at generation {generation}: {held} cannot be", place="generation")
     tx.write(update(domains).where(domains.c.id == domain).values(generation=held))
     raised = tx.bump(domain)
+    held_back = (intersections.c.domain == domain) & (intersections.c.generation == generation)
+    tx.write(update(intersections).where(held_back).values(generation=raised))
     Events(tx).append("generation.raised", domain, {"generation": raised, "held": held, "was": generation})
     return raised

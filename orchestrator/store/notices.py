@@ -1,21 +1,27 @@
 """Telling listeners of commits: in this process by a call, between processes by PostgreSQL's LISTEN and NOTIFY.
 
 A notice is sent inside the transaction, so PostgreSQL delivers it if and only if that commits. The process that
-committed tells its own listeners directly and passes over its own notice when it comes back.
+committed tells its own listeners directly and passes over its own notice when it comes back; unless the commit's answer
+was lost, for then the notice is the only word that it was done, whenever that was.
 """
 
 from __future__ import annotations
 
+import enum
+import itertools
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import orjson
 import psycopg
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, bindparam, func, select
 
+from orchestrator.store.database import LIVENESS
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Committed
 from orchestrator.store.transaction import Transaction
@@ -34,6 +40,14 @@ _LONGEST_NOTICE = 7900  # PostgreSQL takes 8000 bytes
 _log = logging.getLogger(__name__)
 
 
+class _Fate(enum.Enum):
+    """What is known of a commit of ours that was not answered."""
+
+    OPEN = "open"
+    CAME = "its notice has come"
+    LOST = "it will not be answered"
+
+
 class Notices:
     """The listeners of one store."""
 
@@ -44,6 +58,8 @@ class Notices:
         self._lock = threading.Lock()
         self._listeners: dict[int, Listener] = {}
         self._next = 0
+        self._sent = itertools.count()
+        self._unanswered: dict[int, _Fate] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -57,15 +73,28 @@ class Notices:
                 self._thread.start()
         return lambda: self._drop(key)
 
-    def announce(self, tx: Transaction, committed: Committed) -> None:
-        """Within the transaction that is about to commit: tell other processes."""
+    @contextmanager
+    def announced(self, tx: Transaction, committed: Committed) -> Iterator[None]:
+        """Within the transaction, around its commit: tell other processes; our own listeners, if the answer is lost."""
         if not self._shared:
+            yield
             return
-        notice = {"from": self._self, "domains": dict(committed.domains), "event": committed.last_event}
-        payload = orjson.dumps(notice).decode()
+        number = next(self._sent)
+        notice = {"from": self._self, "number": number}
+        payload = orjson.dumps({**notice, "domains": dict(committed.domains), "event": committed.last_event}).decode()
         if len(payload) > _LONGEST_NOTICE:
-            payload = orjson.dumps({"from": self._self, "domains": {}, "event": None}).decode()
+            payload = orjson.dumps({**notice, "domains": {}, "event": None}).decode()
         tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
+        self._unanswered[number] = _Fate.OPEN
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                came, self._unanswered[number] = self._unanswered[number], _Fate.LOST
+            if came is _Fate.CAME:
+                self._answered(number, committed)
+            raise
+        del self._unanswered[number]
 
     def tell(self, committed: Committed) -> None:
         """Call every listener. One that fails does not keep the others from hearing."""
@@ -98,7 +127,8 @@ class Notices:
 
     def _hear_once(self) -> None:
         url = self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+        address = make_conninfo(url, connect_timeout=5, **LIVENESS)
+        with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(f"LISTEN {CHANNEL}")
             self.tell(UNKNOWN)
             while not self._stopping.is_set():
@@ -107,5 +137,19 @@ class Notices:
 
     def _heard(self, payload: str) -> None:
         notice = orjson.loads(payload)
+        committed = Committed(MappingProxyType(notice["domains"]), notice["event"])
         if notice["from"] != self._self:
-            self.tell(Committed(MappingProxyType(notice["domains"]), notice["event"]))
+            self.tell(committed)
+            return
+        number = notice["number"]
+        with self._lock:
+            is_lost = self._unanswered.get(number) is _Fate.LOST
+            if number in self._unanswered and not is_lost:
+                self._unanswered[number] = _Fate.CAME
+        if is_lost:
+            self._answered(number, committed)
+
+    def _answered(self, number: int, committed: Committed) -> None:
+        """A commit was done whose answer was lost: listeners are told now."""
+        self._unanswered.pop(number, None)
+        self.tell(committed)

@@ -90,6 +90,16 @@ class PointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """What a switch may hold: the program with this digest, which was read back there, or one of a later generation;
+    any since the generation where nothing was read back yet (`digest` is None)."""
+
+    generation: int
+    digest: bytes | None
+    reported: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Laggard:
     """A host that does not (yet) enforce a generation; `point` is None when nobody ever reported it."""
 

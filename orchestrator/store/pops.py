@@ -24,6 +24,7 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import RuleId, TenantId, check_name
 from orchestrator.policy.prefilter import Misdirect
 from orchestrator.store.events import Events
+from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
 from orchestrator.store.keys import from_micros
 from orchestrator.store.popcache import KnownPop
 from orchestrator.store.popcounts import EdgeCounts, edge_counts
@@ -38,7 +39,7 @@ from orchestrator.store.poprecords import (
 )
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import HostRecord
-from orchestrator.store.schema import hosts, tenants
+from orchestrator.store.schema import tenants
 from orchestrator.store.schema_pops import EDGE, pop_heavy, pop_lines, pop_places, pop_servers, pops
 from orchestrator.store.transaction import Transaction, expect
 
@@ -144,30 +145,15 @@ class Pops:
 
     def edges(self, domain: str) -> tuple[HostRecord, ...]:
         """A domain's edge switches, by name."""
-        mine = (hosts.c.domain == domain) & (hosts.c.plane == EDGE)
-        rows = self._tx.read(select(hosts).where(mine).order_by(hosts.c.name))
-        return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
+        return switch_rows(self._tx, domain, EDGE)
 
     def add_edge(self, name: str, edge: HostRecord) -> int:
-        """Onboard an edge switch; the generation that it must reach, a new one, which tells its controller at once that
-        there is one. Raises NotFound, Conflict (name, datapath id)."""
-        row = self._row(name)
-        datapath = f"{edge.datapath_id:016x}"
-        same_name = (hosts.c.domain == row.domain) & (hosts.c.name == edge.name)
-        same = self._tx.read(select(hosts).where(same_name | (hosts.c.datapath_id == datapath)).limit(1)).one_or_none()
-        if same is not None and same.datapath_id == datapath:
-            raise Conflict(f"a switch with datapath id {datapath} is onboarded already", place="datapath_id")
-        if same is not None:
-            raise Conflict(f"the domain already has a host '{edge.name}'", place="name")
-        values = {"domain": row.domain, "name": edge.name, "datapath_id": datapath, "uplink": edge.uplink}
-        self._tx.write(insert(hosts).values(plane=EDGE, **values))
-        return self._tx.bump(row.domain)
+        """Onboard an edge switch; the generation that it must reach. Raises NotFound, Conflict (name, datapath id)."""
+        return add_switch(self._tx, self._row(name).domain, edge, EDGE)
 
     def remove_edge(self, name: str, edge: str) -> None:
         """Take an edge switch out: nobody waits for it any more. Raises NotFound."""
-        row = self._row(name)
-        mine = (hosts.c.domain == row.domain) & (hosts.c.name == edge) & (hosts.c.plane == EDGE)
-        if not self._tx.write(delete(hosts).where(mine)).rowcount:
+        if not take_out_switch(self._tx, self._row(name).domain, edge, EDGE):
             raise NotFound(f"the PoP has no edge switch '{edge}'")
 
     # ------------------------------------------------------------------------------------------------------ servers

@@ -20,7 +20,7 @@ from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
 from orchestrator.store.generations import raise_above
 from orchestrator.store.keys import from_micros
-from orchestrator.store.pointrecords import EnforcedState, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.pointrecords import EnforcedState, HeldRecord, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.prepared import Insertion, Prepared
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema import domains, enforcers, hosts, points, tenants
@@ -43,8 +43,8 @@ _STANDING = Prepared(
     .order_by(hosts.c.name)
 )
 _SWITCHES = Prepared(
-    select(*points.c)
-    .join(hosts, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+    select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported)
+    .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
     .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
     .order_by(hosts.c.name)
 )
@@ -142,9 +142,14 @@ class Reports:
         rows = self._tx.rows(_STANDING, of_domain=domain)
         return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
 
-    def switches(self, domain: str) -> tuple[PointRecord, ...]:
-        """The latest report about each host's switch of the domain: not about firewalls and edge switches."""
-        return tuple(map(_point_record, self._tx.rows(_SWITCHES, of_domain=domain)))
+    def switches(self, domain: str) -> tuple[HeldRecord, ...]:
+        """What each host's switch of the domain may hold: not firewalls and edge switches."""
+        return tuple(
+            HeldRecord(
+                max(row.since, row.generation or 0), row.digest or None, row.reported and from_micros(row.reported)
+            )
+            for row in self._tx.rows(_SWITCHES, of_domain=domain)
+        )
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
         """Log those that were heard of, but not for so many seconds, as down; their ids."""

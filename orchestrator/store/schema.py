@@ -5,6 +5,7 @@
               ├── spreads (how traffic is spread over firewalls)
               ├── pops (edges, firewall servers, lines: `schema_pops.py`)
               ├── log_limits, packet_log (what rules with `log` saw: `schema_packetlog.py`)
+              ├── intersections, former_hosts (what goes out in two steps: `schema_staging.py`)
               ├── placement_settings, placements (lifted rules)
               ├── operator_rules                           events     the log
               ├── enforcers ── tokens                      hit_* (what rules decided: `schema_hits.py`)
@@ -48,7 +49,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0011"
+HEAD = "0012"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -123,6 +124,7 @@ hosts = Table(
     Column("datapath_id", Text, nullable=False, unique=True),
     Column("uplink", Text, nullable=False),
     Column("plane", Text),
+    Column("since", COUNT, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -13,6 +13,7 @@ from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
+from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
 from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
@@ -37,9 +38,7 @@ class Sites:
     def hosts(self, domain: str) -> tuple[HostRecord, ...]:
         """The hosts with a switch, by name; firewall VNFs are in `firewalls.py`. Raises NotFound."""
         self._tx.domain(domain)
-        switches = (hosts.c.domain == domain) & hosts.c.plane.is_(None)
-        rows = self._tx.read(select(hosts).where(switches).order_by(hosts.c.name))
-        return tuple(HostRecord(row.name, int(row.datapath_id, 16), row.uplink) for row in rows)
+        return switch_rows(self._tx, domain, None)
 
     def has_hosts(self, domain: str) -> bool:
         """Whether there is a host with a switch in a domain."""
@@ -49,26 +48,14 @@ class Sites:
     def add_host(self, domain: str, host: HostRecord) -> int:
         """Onboard a host; returns the generation it must reach. Raises NotFound, Conflict (name, datapath id).
 
-        The generation is a new one: it tells controllers at once that there is a host, also one of a name that they
-        knew before, and the domain's lists need not have been compiled for hosts until then.
+        The domain's lists need not have been compiled for hosts until then.
         """
-        self._tx.domain(domain)
-        datapath = f"{host.datapath_id:016x}"
-        same_name = (hosts.c.domain == domain) & (hosts.c.name == host.name)
-        taken = self._tx.read(select(hosts).where(same_name | (hosts.c.datapath_id == datapath)).limit(1)).one_or_none()
-        if taken is not None and taken.datapath_id == datapath:
-            raise Conflict(f"a host with datapath id {datapath} is onboarded already", place="datapath_id")
-        if taken is not None:
-            raise Conflict(f"the domain already has a host '{host.name}'", place="name")
-        self._tx.write(insert(hosts).values(domain=domain, name=host.name, datapath_id=datapath, uplink=host.uplink))
-        return self._tx.bump(domain)
+        return add_switch(self._tx, domain, host, None)
 
     def remove_host(self, domain: str, name: str) -> None:
         """Raises NotFound."""
         self._tx.domain(domain)
-        switch = (hosts.c.domain == domain) & (hosts.c.name == name) & hosts.c.plane.is_(None)
-        gone = self._tx.write(delete(hosts).where(switch))
-        if not gone.rowcount:
+        if not take_out_switch(self._tx, domain, name, None):
             raise NotFound(f"the domain has no host '{name}'")
 
     # ------------------------------------------------------------------------------------------------ endpoints

@@ -19,6 +19,7 @@ from orchestrator.store.fleet import Fleets
 from orchestrator.store.groups import Groups
 from orchestrator.store.hits import Hits
 from orchestrator.store.hitsummary import HitSummaries
+from orchestrator.store.intersections import Intersections
 from orchestrator.store.onboardings import Onboardings
 from orchestrator.store.packetlog import PacketLog
 from orchestrator.store.placements import Placements
@@ -38,6 +39,7 @@ class Unit:
         self.acls = Acls(tx)
         self.groups = Groups(tx)
         self.domains = Domains(tx)
+        self.intersections = Intersections(tx)
         self.onboardings = Onboardings(tx)
         self.placements = Placements(tx)
         self.enforcers = Enforcers(tx)
@@ -76,6 +78,11 @@ class Unit:
     def changed_lists(self) -> frozenset[str]:
         """The tenants whose access list this unit changed."""
         return frozenset(self._tx.lists)
+
+    @property
+    def moves_hosts(self) -> bool:
+        """Whether hosts may have come or gone."""
+        return self._tx.moves_hosts
 
     @property
     def sets_times(self) -> bool:

@@ -6,9 +6,11 @@ import itertools
 from typing import NamedTuple
 
 import pytest
+from patience import until
 from served import Served
 
 from orchestrator.client import Client, Host
+from orchestrator.compile.servers import ServerCompiler
 from orchestrator.errors import BadInput, Conflict, NotFound, TooLarge
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.native import acl_from_json
@@ -139,3 +141,25 @@ def test_only_administrators_see_pops(admin: Client, site: Site, service: Served
         for call in (lambda: list(member.pops()), lambda: member.pop(site.pop), lambda: member.pop_traffic(site.pop)):
             with pytest.raises(NotFound):
                 call()
+
+
+def test_events_say_why_a_servers_program_cannot_be_made_and_that_it_can_again(
+    admin: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise TooLarge("so many rows")
+
+    admin.add_pop_server(site.pop, "fs1", "to-fs1", "0a:00:00:00:00:01")
+    with monkeypatch.context() as until_mended:
+        until_mended.setattr(ServerCompiler, "program", refuse)
+        admin.put_acl(site.tenant, acl_from_json({"rules": [{"id": "web", "action": "permit", "protocol": "tcp"}]}))
+        until(lambda: _told(admin, site.domain, "firewall.unmade"))
+    until(lambda: _told(admin, site.domain, "firewall.made"))
+    assert _told(admin, site.domain, "firewall.unmade") == [{"firewall": "fs1", "because": "so many rows"}]
+    assert _told(admin, site.domain, "firewall.made") == [{"firewall": "fs1"}]
+
+
+def _told(admin: Client, domain: str, kind: str) -> list[dict[str, object]]:
+    """What events of a kind say of a domain."""
+    newest = admin.newest_events(limit=1000).items
+    return [dict(each.detail) for each in newest if (each.kind, each.subject) == (kind, domain)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import until
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.edgeheavy import TO_WAN
@@ -192,13 +193,7 @@ def test_a_restart_publishes_the_same_program(site: Site, tmp_path: object) -> N
     store = open_store(f"sqlite:///{tmp_path}/test.db")
     again = Site(store)
     try:
-        for _ in range(200):
-            program = again.tiers.publisher(Tier.EDGE).program("d1")
-            if program is not None:
-                break
-            again.control._wake.acquire()
-            again.control._wake.wait(0.05)
-            again.control._wake.release()
+        until(lambda: again.tiers.publisher(Tier.EDGE).program("d1") is not None)
         assert again.program.digest == before.digest
     finally:
         again.control.stop()

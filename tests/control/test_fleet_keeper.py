@@ -209,6 +209,17 @@ def test_the_last_one_carries_on_silently_until_another_serves(world: World) -> 
     assert all(sum(shares.values()) == 256 for shares in seen)
 
 
+def test_the_last_one_goes_though_it_is_silent_where_none_is_wanted(world: World) -> None:
+    world.set(replace(SETTINGS, size=1))
+    world.until(lambda: len(world.serving()) == 1)
+    world.agents["fw-0"].never.add("speak")
+    world.prepare = lambda agent: agent.never.add("enrol")
+    world.pass_(10.0)
+    assert world.serving() == {"fw-0"}, "another one would have to serve first"
+    world.set(replace(SETTINGS, size=0))
+    world.until(lambda: world.members() == {} and world.cloud.list() == ())
+
+
 def test_a_service_that_was_away_does_not_take_everybody_for_silent(world: World) -> None:
     world.until(lambda: len(world.serving()) == 2)
     world.wall.now = world.wall.now.replace(hour=5)

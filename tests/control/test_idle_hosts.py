@@ -124,5 +124,5 @@ def test_a_quota_is_held_where_there_is_no_host(site: Site) -> None:
 
 def test_a_domain_that_is_no_more_is_forgotten(site: Site) -> None:
     site.set_list(1, 1)
-    site.control._forget("d1")
+    site.control.delete_domain("d1", lambda unit: None)
     assert not site.control._idle.is_behind("d1")

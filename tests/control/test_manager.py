@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 from patience import until
 
 from orchestrator.compile import servedtenants
@@ -17,7 +18,7 @@ from orchestrator.compile.exactpairs import HOSTS4, keys_of
 from orchestrator.compile.servers import PEERS, Ask, ServerCompiler
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.manager import ServerManager, key_of
+from orchestrator.control.manager import ServerManager, Unmade, key_of
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
@@ -59,7 +60,8 @@ class Site:
         self.store = open_store(url)
         self.publisher = Counted()
         self.enforced: set[int] | None = None
-        manager = ServerManager(self.publisher, self._is_enforced, vouches=vouches)
+        self.told: list[Unmade] = []
+        manager = ServerManager(self.publisher, self._is_enforced, vouches=vouches, tells=self.told.append)
         self.settings = replace(SETTINGS, window_ms=1000 * window_s)
         self.control = Control(self.store, Compiler(Metrics()), Publisher(), tiers=Tiers(servers=manager))
         self.control.start()
@@ -367,6 +369,60 @@ def test_a_fault_in_one_turn_does_not_end_the_servers_only_thread(site: Site, mo
     site.control.write(lambda unit: unit.pops.place("p1", {"t4": new}))
     until(lambda: "10.4.0.0/24" not in served_prefixes(site.program(old)))
     assert next(faults, None) is None
+
+
+def _refusing(monkeypatch: pytest.MonkeyPatch, server: str, error: Exception) -> dict[str, int]:
+    """From now on a server's program cannot be made, until `left` is 0; how often it is still refused."""
+    kept, faults = ServerCompiler.program, {"left": 1_000_000}
+
+    def program(self: ServerCompiler, *asked: object, **more: object) -> object:
+        if self.server == key_of("d1", server) and faults["left"]:
+            faults["left"] -= 1
+            raise error
+        return kept(self, *asked, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ServerCompiler, "program", program)
+    return faults
+
+
+def test_a_program_that_cannot_be_made_is_tried_again_by_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.set_list(4, 1)
+    site.rest()
+    mine = next(server for server in SERVERS if "10.4.0.0/24" in served_prefixes(site.program(server)))
+    before = site.program(mine)
+    faults = _refusing(monkeypatch, mine, TooLarge("so many rows"))
+    site.set_list(4, 1, 2)
+    assert site.program(mine) is before, "a server whose program cannot be made holds what it held"
+    until(lambda: site.told == [Unmade("d1", mine, "so many rows")])
+    faults["left"] = 1
+    until(lambda: pairs_at(site.program(mine)) == pairs_at(before) + 1)
+    until(lambda: site.told[1:] == [Unmade("d1", mine, None)])
+    site.hold_all()
+
+
+def test_a_change_has_it_tried_at_once_and_others_are_not_kept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.set_list(4, 1)
+    site.rest()
+    mine = next(server for server in SERVERS if "10.4.0.0/24" in served_prefixes(site.program(server)))
+    other, tenant = next(
+        (server, tenant) for server in SERVERS if server != mine
+        for tenant in range(TENANTS) if f"10.{tenant}.0.0/24" in served_prefixes(site.program(server))
+    )  # fmt: skip
+    faults = _refusing(monkeypatch, mine, ValueError("a fault of ours"))
+    with structlog.testing.capture_logs() as logged:
+        site.set_list(4, 1, 2)
+    assert [each["log_level"] for each in logged if "exc_info" in each] == ["error"]
+    site.set_list(tenant, 1, 2, 3)
+    until(lambda: site.program(other).generation >= site.generation - 1)
+    until(lambda: site.told == [Unmade("d1", mine, "ValueError: a fault of ours")])
+    faults["left"] = 0
+    site.set_list(4, 1, 2, 3)
+    assert site.program(mine).generation == site.generation, "whoever changes something does not wait for a retry"
+    site.settle()
+    policy = site.control.read(lambda unit: unit.domains.policy("d1")).policy
+    alone, _ = ServerCompiler("x").program(policy, Ask(site.share(1 + SERVERS.index(mine))), 1)
+    rest = [row for row in site.program(mine).flows.rows() if row.table != PEERS]
+    assert {row.key for row in rest} == {row.key for row in alone.flows.rows()}
 
 
 def test_rows_for_classifiers_come_and_go_with_the_setting(site: Site) -> None:

@@ -201,7 +201,7 @@ def test_a_service_that_dies_between_commit_and_publishing_comes_to_the_same_pro
     counts["web"] = 60_000
     plant.round()
     fresh = Plant(url, plant.wall)
-    fresh.control._compile_latest("pop")
+    fresh.control._maker.catch_up("pop")
     assert fresh.program().digest == plant.program().digest
     assert fresh.lifted() == {"web"}
     fresh.store.close()

@@ -90,3 +90,27 @@ def test_a_server_that_is_no_more_is_forgotten() -> None:
     windows.note("s1", 0.0, 10.0)
     windows.forget("s1")
     assert windows.due == []
+
+
+def test_who_cannot_be_served_is_due_later_and_later_and_at_once_with_a_change() -> None:
+    windows, now, waited = Windows(), 0.0, []
+    windows.note("s1", now, 10.0)
+    for _ in range(9):
+        assert windows.take("s1", now)
+        windows.failed("s1", now)
+        waited.append(windows.next_at - now)
+        assert not windows.take("s1", windows.next_at - 0.01)
+        now = windows.next_at
+    assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    windows.note("s1", now - 30, 10.0)
+    assert windows.take("s1", now - 30)
+    windows.sent("s1", 1, now)
+    windows.note("s1", now, 10.0)
+    assert windows.next_at == now + 10, "the program before is under way"
+    assert windows.held("s1", 1, now + 1)
+    assert windows.take("s1", now + 1)
+    windows.failed("s1", now + 1)
+    assert windows.next_at == now + 2, "what has been made since is not held against it"
+    windows.forget("s1")
+    windows.note("s1", now, 10.0)
+    assert windows.take("s1", now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gc
 import threading
 import time
@@ -11,82 +10,17 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S, until
+from staging_world import HOSTS, Plant, deny_web, enrol, everywhere, set_up
 
-from orchestrator.control.compiler import Compiled, Compiler
-from orchestrator.control.control import Control
-from orchestrator.control.enforcement import Enforcement, Report
-from orchestrator.control.metrics import Metrics
-from orchestrator.control.publisher import Publisher
+from orchestrator.control.compiler import Compiled
+from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
-from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Tenant
-from orchestrator.program.program import Program
-from orchestrator.store import open_store
 from orchestrator.store.notices import Notices
 from orchestrator.store.pointrecords import PointReport, PointState
 from orchestrator.store.poprecords import PopSettings
 from orchestrator.store.records import Committed, HostRecord, PolicySnapshot
-from orchestrator.store.unit import Unit
-
-HOSTS = ("h1", "h2")
-
-
-class Plant:
-    """A service's control over a database, and the hosts of one domain, which a test lets report."""
-
-    def __init__(self, url: str) -> None:
-        self.store = open_store(url)
-        self.publisher = Publisher()
-        metrics = Metrics()
-        self.control = Control(self.store, Compiler(metrics), self.publisher)
-        self.enforcement = Enforcement(self.store, metrics, told=self.control.reported)
-
-    def start(self) -> None:
-        self.control.start()
-        until(lambda: self.publisher.program("pop") is not None)
-
-    def close(self) -> None:
-        self.publisher.close()
-        self.control.stop()
-        self.store.close()
-
-    @property
-    def program(self) -> Program:
-        program = self.publisher.program("pop")
-        assert program is not None
-        return program
-
-    def put(self, acl: Acl) -> int:
-        return self.control.write(lambda unit: unit.acls.replace("all", acl, author="test")).generation
-
-    @property
-    def enforcer(self) -> int:
-        return self.control.read(lambda unit: unit.enforcers.list("pop")[0].id)
-
-    def read_back(self, *hosts: str, program: Program | None = None) -> None:
-        held = program or self.program
-        points = [
-            PointReport(host, held.generation, held.digest, PointState.ENFORCED, None, len(held.blocks))
-            for host in hosts
-        ]
-        self.enforcement.report("pop", self.enforcer, Report(tuple(points)))
-
-
-def deny_web(direction: str) -> Acl:
-    """Everything is permitted but TCP port 80, which one of the two directions denies."""
-    rules = [
-        {"id": f"no-{direction}", "action": "deny", "direction": direction, "protocol": "tcp", "destination_ports": 80},
-        {"id": "in", "action": "permit"},
-    ]
-    return acl_from_json({"rules": rules})
-
-
-def set_up(unit: Unit) -> None:
-    unit.domains.create("pop")
-    unit.tenants.create("all", name="", domain="pop", prefixes=[EVERY_IPV4])
-    for number, host in enumerate(HOSTS):
-        unit.domains.add_host("pop", HostRecord(host, 1 + number, "wan0"))
 
 
 @pytest.fixture
@@ -103,20 +37,6 @@ def plant(url: str) -> Iterator[Plant]:
     made.start()
     yield made
     made.close()
-
-
-def enrol(plant: Plant) -> None:
-    with plant.store.write() as unit:
-        later = unit.now + dt.timedelta(hours=1)
-        unit.enforcers.enrol(unit.enforcers.invite("pop", expires=later, author="test"), name="c1", kind="openflow")
-
-
-def everywhere(plant: Plant, acl: Acl) -> int:
-    generation = plant.put(acl)
-    plant.read_back(*HOSTS)
-    until(lambda: plant.program.generation == generation)
-    plant.read_back(*HOSTS)
-    return generation
 
 
 def test_a_deny_that_changes_ends_is_staged(plant: Plant) -> None:
@@ -206,7 +126,7 @@ def test_what_may_follow_is_decided_by_what_was_published_last(plant: Plant, mon
     everywhere(plant, deny_web("egress"))
     target = plant.put(deny_web("ingress"))
     at_it, go_on, committed = threading.Event(), threading.Event(), threading.Event()
-    compiler, compile_latest = plant.control._compiler, plant.control._compiler.compile
+    compiler, compile_latest = plant.control._maker._compiler, plant.control._maker._compiler.compile
 
     def compile_in_turn(domain: str, snapshot: PolicySnapshot) -> Compiled:
         if snapshot.generation == target and threading.current_thread().name == "control":

@@ -6,19 +6,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from patience import PATIENCE_S, until
 from strategies import acls
 
+from orchestrator.control import workbench
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import AclflowError, BadInput, Busy, TooLarge
 from orchestrator.policy.findings import Checks, check
-from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.formats.native import acl_from_json, acl_text
 from orchestrator.policy.model import Acl
 
 
@@ -79,13 +82,81 @@ def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
-def test_who_must_wait_too_long_is_told(bench: Workbench, tmp_path: Path) -> None:
-    bench.run(PATIENCE_S, abs, 1)
-    over = tmp_path / "over"
-    other = threading.Thread(target=lambda: bench.run(PATIENCE_S, until, over.exists))
+def test_findings_are_judged_where_they_are_remembered(bench: Workbench) -> None:
+    judge = bench.judge(PATIENCE_S, os.getpid)
+    assert bench.judge(PATIENCE_S, os.getpid) == judge
+    assert bench.run(PATIENCE_S, os.getpid) != judge
+
+
+def wait_for(over: Path, begun: Path) -> None:
+    begun.touch()
+    until(over.exists)
+
+
+@contextmanager
+def at_work(run: Callable[..., None], folder: Path, name: str) -> Iterator[None]:
+    """One of its processes is at work until the block ends."""
+    begun, over = folder / f"{name} has begun", folder / f"{name} is over"
+    other = threading.Thread(target=run, args=(PATIENCE_S, wait_for, over, begun))
     other.start()
-    until(bench._turn.locked)
-    with pytest.raises(Busy):
-        bench.run(0.2, abs, -3)
-    over.touch()
-    other.join()
+    until(begun.exists)
+    try:
+        yield
+    finally:
+        over.touch()
+        other.join()
+
+
+def test_who_comes_meanwhile_is_served_by_the_other(bench: Workbench, tmp_path: Path) -> None:
+    with at_work(bench.run, tmp_path, "somebody"):
+        assert bench.run(PATIENCE_S, abs, -3) == 3
+        assert bench.judge(PATIENCE_S, abs, -3) == 3
+    with at_work(bench.judge, tmp_path, "a judge"):
+        assert bench.run(PATIENCE_S, abs, -3) == 3
+
+
+def test_who_must_wait_too_long_is_told(bench: Workbench, tmp_path: Path) -> None:
+    with at_work(bench.judge, tmp_path, "a judge"):
+        with pytest.raises(Busy):
+            bench.judge(0.2, abs, -3)
+        with at_work(bench.run, tmp_path, "somebody"), pytest.raises(Busy):
+            bench.run(0.2, abs, -3)
+
+
+def same(one: Acl, other: Acl) -> tuple[bool, int]:
+    return one == other, id(one)
+
+
+def test_a_list_that_was_sent_is_not_sent_again(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = [acl_from_json({"rules": [{"id": f"r{number}", "action": "permit"}]}) for number in range(4)]
+    sent: list[bytes] = []
+    monkeypatch.setattr(workbench, "acl_text", lambda acl: sent.append(acl_text(acl)) or sent[-1])
+    equal, where = bench.run(PATIENCE_S, same, lists[0], lists[0])
+    assert equal
+    assert bench.run(PATIENCE_S, same, lists[0], lists[1]) == (False, where)
+    assert sent == [acl_text(lists[0]), acl_text(lists[1])]
+    for each in lists[1:]:
+        assert bench.run(PATIENCE_S, same, each, each)[0]
+    assert bench.run(PATIENCE_S, same, lists[0], lists[3])[0] is False, "the one that both ends forgot comes anew"
+    assert [*map(sent.count, map(acl_text, lists))] == [2, 1, 1, 1]
+
+
+@settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(known=st.lists(acls(), min_size=1, max_size=6), asked=st.lists(st.integers(0, 5), max_size=24))
+def test_lists_are_the_same_at_both_ends(bench: Workbench, known: list[Acl], asked: list[int]) -> None:
+    """However many there are, and in whatever order they are asked about."""
+    for number in asked:
+        one, other = known[number % len(known)], known[number // 2 % len(known)]
+        assert bench.run(PATIENCE_S, texts, one, other) == (acl_text(one), acl_text(other))
+
+
+def texts(one: Acl, other: Acl) -> tuple[bytes, bytes]:
+    return acl_text(one), acl_text(other)
+
+
+def test_a_process_that_is_new_has_no_lists(bench: Workbench) -> None:
+    acl = acl_from_json({"rules": [{"id": "r", "action": "permit"}]})
+    assert bench.run(PATIENCE_S, same, acl, acl)[0]
+    with pytest.raises(AclflowError, match="has ended"):
+        bench.run(PATIENCE_S, die)
+    assert bench.run(PATIENCE_S, texts, acl, acl) == (acl_text(acl), acl_text(acl))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 
+import psycopg
 import pytest
 from patience import PATIENCE_S, until
+from sqlalchemy import Connection
 from store.postgres_cluster import Cluster
 from store.scenes import populate, rule
 
+from orchestrator.errors import Unreachable
 from orchestrator.store import Store, open_store
 from orchestrator.store.notices import UNKNOWN
 from orchestrator.store.records import Committed
@@ -72,6 +76,42 @@ def test_another_process_is_heard_through_postgresql(cluster: Cluster) -> None:
     assert heard.get(timeout=PATIENCE_S) == UNKNOWN  # more domains than a notice holds
     reader.close()
     writer.close()
+
+
+@pytest.mark.parametrize("notice_first", [True, False])
+def test_a_commit_whose_answer_was_lost_is_heard_of_when_it_was_done(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, notice_first: bool
+) -> None:
+    store = open_store(cluster.create_database(f"lost{notice_first}".lower()))
+    populate(store)
+    heard: queue.Queue[Committed] = queue.Queue()
+    store.subscribe(heard.put)
+    assert heard.get(timeout=PATIENCE_S) == UNKNOWN
+    notices, come, go_on = store._notices, threading.Event(), threading.Event()
+    hear, commit = notices._heard, Connection.commit
+
+    def heard_in_turn(payload: str) -> None:
+        assert notice_first or go_on.wait(PATIENCE_S)
+        hear(payload)
+        come.set()
+
+    def then_cut_off(connection: Connection) -> None:
+        commit(connection)
+        assert not notice_first or come.wait(PATIENCE_S)
+        raise psycopg.OperationalError("the connection was cut off")
+
+    monkeypatch.setattr(notices, "_heard", heard_in_turn)
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "commit", then_cut_off)
+        with pytest.raises(Unreachable), store.write() as unit:
+            unit.acls.put_rule("blue", rule("a"), author="ann")
+    go_on.set()
+    assert heard.get(timeout=PATIENCE_S) == Committed({"pop": 3}, None)
+    with store.write() as unit:
+        unit.acls.put_rule("blue", rule("b"), author="ann")
+    assert heard.get(timeout=PATIENCE_S) == Committed({"pop": 4}, None)
+    store.close()
+    assert heard.empty(), "what was answered is heard once"
 
 
 def test_closing_is_quick_and_final(open_another: Callable[..., Store]) -> None:

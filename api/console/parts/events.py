@@ -12,8 +12,10 @@ from api.console import words
 from orchestrator.client import Event
 from orchestrator.eventkinds import KINDS
 
-_BAD = frozenset({"host.refused", "host.drifted", "host.disconnected", "enforcer.down"})
-_GOOD = frozenset({"acl.enforced", "generation.enforced", "host.recovered", "enforcer.up", "enforcer.enrolled"})
+_BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disconnected", "enforcer.down"})
+_GOOD = frozenset(
+    {"acl.enforced", "generation.enforced", "firewall.made", "host.recovered", "enforcer.up", "enforcer.enrolled"}
+)
 _SKIPPED = frozenset({"by"})
 _MOST_WORDS = 6
 
@@ -23,10 +25,10 @@ def draw_events(events: Sequence[Event], zone: dt.tzinfo) -> None:
     if not events:
         ui.label("Nothing yet.").classes("quiet")
     for event in events:
-        with ui.row().classes("w-full items-start gap-2 no-wrap"):
+        with ui.element("div").classes("event"):
             kind = "bad" if event.kind in _BAD else "good" if event.kind in _GOOD else "none"
             ui.label(event.kind).classes(f"chip {kind}")
-            with ui.column().classes("gap-0 grow").style("min-width: 0"):
+            with ui.column().classes("gap-0").style("min-width: 0"):
                 ui.label(event_text(event, zone)).classes("small")
                 ui.label(words.moment(event.time, zone)).classes("small quiet number")
 
@@ -37,7 +39,7 @@ def event_text(event: Event, zone: dt.tzinfo) -> str:
     told = ((name, _value_text(value, zone)) for name, value in event.detail.items() if name not in _SKIPPED)
     detail = [f"{name.replace('_', ' ')} {text}" for name, text in told if text]
     said = f"{event.subject}: {known.says if known else event.kind}"
-    by = f"; by {event.detail['by']}" if "by" in event.detail else ""
+    by = f"; by {words.who(str(event.detail['by']))}" if "by" in event.detail else ""
     return said + (f" ({', '.join(detail[:_MOST_WORDS])})" if detail else "") + by
 
 

@@ -1,0 +1,151 @@
+"""The control loop: publishes what nobody here has compiled, and does what time brings.
+
+    a start, lost notices ──▶ every domain ──┐
+    a commit of another process ─────────────┼──▶ behind ──▶ the latest state of each is compiled, once, and published
+    a report where something is held back ───┘
+                                    between two turns: rules expire, rounds are due (`timekeeper.py`, `rounds.py`)
+
+The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
+went meanwhile are never compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from orchestrator.control.maker import Maker
+from orchestrator.control.staging import Staging
+from orchestrator.control.timekeeper import Units
+from orchestrator.errors import TryAgain
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+_RETRY_S = 1.0
+_STAGED_LOOK_S = 0.2
+"""How often to look whether a domain may go on that is held at an intersection."""
+_PAGE = 1000
+
+
+class Chore(Protocol):
+    """What is due now and then."""
+
+    def tick(self, units: Units) -> float:
+        """Do what is due; how many seconds to sleep until something may be."""
+        ...
+
+
+class CatchingUp:
+    """The loop, and the domains that it has yet to look at."""
+
+    def __init__(self, units: Units, maker: Maker, staging: Staging, chores: Sequence[Chore]) -> None:
+        self._units = units
+        self._maker = maker
+        self._staging = staging
+        self._chores = chores
+        self._wake = threading.Condition()
+        self._behind: set[str] = set()
+        self._all_behind = True
+        self._started = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the domains found at the start are published."""
+        return self._started
+
+    def start(self) -> None:
+        """Look at every domain and go on from there. Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the compilation it is at."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look_at(self, domain: str) -> None:
+        """A domain may be behind."""
+        with self._wake:
+            self._behind.add(domain)
+            self._wake.notify()
+
+    def look_at_all(self) -> None:
+        """Any domain may be behind."""
+        with self._wake:
+            self._all_behind = True
+            self._wake.notify()
+
+    def look_at_staged(self) -> None:
+        """A domain that is held at an intersection may go on."""
+        for domain in self._staging.staged:
+            self.look_at(domain)
+
+    def look_at_times(self) -> None:
+        """Something may be due sooner than was thought."""
+        with self._wake:
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._find_those_behind()
+                self._compile_those_behind()
+                staged = bool(self._staging.staged)
+                if not self._started:
+                    self._started = True
+                    log.info("ready", domains=self._maker.domains)
+                sleep_s = min(each.tick(self._units) for each in self._chores)
+                self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
+                self.look_at_staged()
+            except TryAgain as error:
+                log.warning("control loop tries again", error=str(error))
+                self._sleep(_RETRY_S, even_if_behind=True)
+            except Exception:
+                log.exception("control loop failed")  # a defect in one turn must not end the service's only loop
+                self._sleep(_RETRY_S, even_if_behind=True)
+
+    def _find_those_behind(self) -> None:
+        if not self._all_behind:
+            return
+        self._all_behind = False
+        try:
+            domains = self._units.read(_every_domain)
+        except BaseException:
+            self._all_behind = True
+            raise
+        with self._wake:
+            self._behind.update(domains)
+
+    def _compile_those_behind(self) -> None:
+        while not self._stopping:
+            with self._wake:
+                if not self._behind:
+                    return
+                domain = self._behind.pop()
+            try:
+                self._maker.catch_up(domain)
+            except TryAgain:
+                self.look_at(domain)
+                raise
+            except Exception:
+                log.exception("does not compile", domain=domain)  # and so is not served; all others are
+
+    def _sleep(self, seconds: float, *, even_if_behind: bool = False) -> None:
+        with self._wake:
+            if not self._stopping and (even_if_behind or not (self._behind or self._all_behind)):
+                self._wake.wait(seconds)
+
+
+def _every_domain(unit: Unit) -> list[str]:
+    found: list[str] = []
+    while page := unit.domains.list(limit=_PAGE, marker=found[-1] if found else None):
+        found += [record.id for record in page]
+    return found

@@ -1,0 +1,187 @@
+"""What is published of a domain next, on every tier: made in the transaction that changes it, or from what is stored.
+
+    a transaction ── made(unit, ...) ──▶ Step ── commit ──▶ publish        refused: nothing was acknowledged
+    the latest ───── catch_up(domain) ─────────────────────▶ publish       a commit that nobody here compiled, a start
+
+What may be published next follows from what was published (`staging.py`), so nobody publishes between somebody's
+decision and what comes of it: `deciding` is held from the one to the other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from orchestrator.control.compiler import Compiled, Compiler
+from orchestrator.control.idlehosts import IdleHosts
+from orchestrator.control.promote import settled
+from orchestrator.control.publisher import Publisher
+from orchestrator.control.quota import Usage
+from orchestrator.control.staging import Staging, intersection_of
+from orchestrator.control.tiers import Programs, Tiers
+from orchestrator.errors import NotFound
+from orchestrator.program.program import Program
+from orchestrator.store import Store
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
+
+_GIVES_WAY_S = 0.0001
+"""How long who has published lets go of the interpreter, so that the event loop sends first: what is left to be done
+can be done while switches work, and without this the loop would wait for as long as a thread may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A program to be published on the way to generation `target`: that of the target, or of what must come first.
+    None where nobody has a use for it (`idlehosts.py`)."""
+
+    target: int
+    snapshot: PolicySnapshot
+    compiled: Compiled | None
+    others: Programs
+    """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
+
+
+class TwoSteps(Exception):
+    """The change takes two generations."""
+
+
+class Maker:
+    """Makes and publishes the programs of domains. `deciding` is held while `made` and what comes of it are one."""
+
+    def __init__(
+        self, store: Store, compiler: Compiler, publisher: Publisher, tiers: Tiers, staging: Staging, idle: IdleHosts
+    ) -> None:
+        self.deciding = threading.Lock()
+        self._store = store
+        self._compiler = compiler
+        self._publisher = publisher
+        self._tiers = tiers
+        self._staging = staging
+        self._idle = idle
+        self._usage = Usage()
+
+    @property
+    def domains(self) -> int:
+        """How many domains have a hosts' program that is given out."""
+        return len(self._publisher.programs())
+
+    def made(self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int) -> Step:
+        """Compile a domain that moved, and tell of it; `lap` ends a stage, `stride` is how far the generation went.
+
+        Raises what the compilers raise, and TwoSteps.
+        """
+        snapshot = unit.domains.policy(domain)
+        lap("database")
+        compiled, before = None, None
+        if not self._idle.is_idle(unit, domain, snapshot):
+            before = self._program_before(domain)
+            compiled = self._compiler.compile(domain, snapshot)
+        snapshot = settled(unit, domain, snapshot, () if compiled is None else compiled.lifts)
+        others = self._tiers.compile(unit, domain, snapshot)
+        lap("compile")
+        told = {"generation": generation}
+        if compiled is None:
+            step = Step(generation, snapshot, None, others)
+        else:
+            self._usage.hold(unit, compiled, before)
+            step = self._first_step(unit, domain, snapshot, compiled, others, stride)
+            told["flows"] = len(compiled.program.blocks)
+        unit.events.append("generation.published", domain, told)
+        lap("database")
+        return step
+
+    def publish(self, domain: str, step: Step) -> bool:
+        """Make a step's programs current; whether the domain is behind all the same, for somebody came to follow it."""
+        started = time.perf_counter()
+        if step.compiled is None:
+            self._tiers.publish(domain, step.target, step.others)
+            is_behind = self._idle.left(domain)
+            time.sleep(_GIVES_WAY_S)
+            return is_behind
+        program = step.compiled.program
+        self._staging.published(step.target, step.snapshot, program)
+        self._tiers.publish(domain, step.target, step.others)
+        self._idle.made(domain)
+        if self._publisher.publish(program, step.compiled.change):
+            time.sleep(_GIVES_WAY_S)
+            log.info(
+                "published",
+                domain=domain,
+                generation=program.generation,
+                digest=program.digest.hex(),
+                flows=len(program.blocks),
+                seconds=round(time.perf_counter() - started, 4),
+            )
+        return False
+
+    def catch_up(self, domain: str) -> None:
+        """Publish what a domain has come to, or forget it if it is no more. Raises what the compilers raise."""
+        with self.deciding:
+            self._make_latest(domain)
+
+    def forget(self, domain: str) -> None:
+        """Drop what is kept for a domain that is no more."""
+        with self.deciding:
+            self._forget(domain)
+
+    def flows_of(self, domain: str, tenant: int) -> int | None:
+        """How many flow entries of a domain's program a tenant has; None while there is no program of its policy."""
+        program = None if self._idle.is_behind(domain) else self._publisher.program(domain)
+        return None if program is None else self._usage.of(program).get(tenant, 0)
+
+    def _program_before(self, domain: str) -> Program | None:
+        """The hosts' program as it is without the transaction under way. Raises what the compiler raises."""
+        if not self._idle.is_behind(domain):
+            return self._publisher.program(domain)
+        with self._store.read() as unit:
+            stored = unit.domains.policy(domain)
+        return self._compiler.compile(domain, stored).program
+
+    def _first_step(
+        self,
+        unit: Unit,
+        domain: str,
+        newest: PolicySnapshot,
+        compiled: Compiled,
+        others: Programs,
+        stride: int,
+    ) -> Step:
+        """What is published when this is committed. Raises TwoSteps if that takes a generation that is not free."""
+        held_back = self._staging.held_back(unit, domain, newest)
+        if not held_back:
+            return Step(newest.generation, newest, compiled, others)
+        if stride == 1:
+            raise TwoSteps
+        unit.intersections.keep(domain, newest.generation, held_back)
+        first = intersection_of(newest, held_back)
+        return Step(newest.generation, first, self._compiler.compile(domain, first), others)
+
+    def _make_latest(self, domain: str) -> None:
+        program = self._publisher.program(domain)
+        try:
+            with self._store.read() as unit:
+                snapshot = unit.domains.policy(domain)
+                if program is not None and program.generation >= snapshot.generation:
+                    return
+                now = self._staging.following(unit, domain, snapshot)
+        except NotFound:
+            self._forget(domain)
+            return
+        if program is None or program.generation < now.generation:
+            with self._store.read() as unit:
+                others = self._tiers.compile(unit, domain, snapshot)
+            self.publish(domain, Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
+
+    def _forget(self, domain: str) -> None:
+        self._publisher.drop(domain)
+        self._compiler.forget(domain)
+        self._staging.forget(domain)
+        self._idle.forget(domain)
+        self._tiers.forget(domain)

@@ -1,0 +1,46 @@
+"""What a change that takes two steps holds back: decided by who commits it, read by all who publish it.
+
+The rules are those that are laid on top of the tenants' lists (`policy/intersection.py`). They are written in the
+transaction of the change: whoever publishes it, in whichever process and after whatever restart, publishes the same
+intersection, and a change that is not named here whole and at once.
+"""
+
+from __future__ import annotations
+
+import orjson
+from sqlalchemy import bindparam, select
+
+from orchestrator.policy.formats.native import rule_from_json, rule_to_json
+from orchestrator.policy.intersection import Withheld
+from orchestrator.policy.model import TenantId
+from orchestrator.store.prepared import Prepared
+from orchestrator.store.schema_staging import intersections
+from orchestrator.store.transaction import Transaction
+
+_OF = Prepared(
+    select(intersections.c.withheld).where(
+        intersections.c.domain == bindparam("of_domain"), intersections.c.generation == bindparam("at")
+    )
+)
+
+
+class Intersections:
+    """The repository of what is held back, of each domain's latest change that held something back."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def keep(self, domain: str, generation: int, withheld: Withheld) -> None:
+        """Note what is held back before a generation may follow."""
+        body = {tenant: [rule_to_json(rule) for rule in rules] for tenant, rules in withheld.items()}
+        kept = {"generation": generation, "withheld": orjson.dumps(body).decode()}
+        row = self._tx.upsert(intersections).values(domain=domain, **kept)
+        self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=kept))
+
+    def before(self, domain: str, generation: int) -> Withheld | None:
+        """What is held back before a generation may follow; None where it may be published at once."""
+        row = self._tx.row(_OF, of_domain=domain, at=generation)
+        if row is None:
+            return None
+        read = orjson.loads(row.withheld)
+        return {TenantId(tenant): tuple(map(rule_from_json, rules)) for tenant, rules in read.items()}
