@@ -219,10 +219,10 @@ def capacity(
     as_json: AsJson = False,
 ) -> None:
     """Show what one VNF carries, by version, and how far to trust that; with a file, have its measurements count."""
-    said, measured = (None, None) if file is None else measurements_in(file)
+    found_there = {} if file is None else measurements_in(file, plane or Plane.NFTABLES)
     with service(url) as client:
-        if measured is not None and file is not None:
-            client.add_capacity(said or (plane or Plane.NFTABLES).value, measured, file.name)
+        for of, measured in found_there.items():
+            client.add_capacity(of, measured, "" if file is None else file.name)
         found = client.capacities()
     if as_json:
         say_json([asdict(each) | {"created": each.created.isoformat()} for each in found])
@@ -231,8 +231,8 @@ def capacity(
         say_table(columns, map(_capacity_row, found))
 
 
-def measurements_in(file: Path) -> tuple[str | None, list[Measured]]:
-    """The measurements of a file, and of which plane they are, where it says so.
+def measurements_in(file: Path, unsaid: Plane) -> dict[str, list[Measured]]:
+    """The measurements of a file, by plane; `unsaid` is the one that they are of where it does not say.
 
     It is results of `aclflow bench fw-vnf`, or a plain list of {rules, octets, pps}. Raises Missing, BadInput.
     """
@@ -242,15 +242,24 @@ def measurements_in(file: Path) -> tuple[str | None, list[Measured]]:
         raise Missing(f"cannot be read: {error.strerror}", place=str(file)) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise BadInput("is not JSON", place=str(file)) from None
-    found = document.get("settings", {}).get("capacity", {}) if isinstance(document, dict) else {"measured": document}
-    rows = found.get("measured")
+    if not isinstance(document, dict):
+        return {unsaid.value: _measurements(document, file)}
+    found = document.get("settings", {}).get("capacity", {})
+    if not isinstance(found, dict) or not found:
+        raise BadInput(f"holds no measurements: {_SHAPE}, or results of `aclflow bench fw-vnf`", place=str(file))
+    return {plane: _measurements(rows, file) for plane, rows in found.items()}
+
+
+_SHAPE = "a list of {rules, octets, pps}"
+
+
+def _measurements(rows: object, file: Path) -> list[Measured]:
     if not isinstance(rows, list) or not rows:
-        raise BadInput("holds no measurements: a list of {rules, octets, pps}", place=str(file))
+        raise BadInput(f"holds no measurements: {_SHAPE}", place=str(file))
     try:
-        measured = [Measured(int(row["rules"]), int(row["octets"]), float(row["pps"])) for row in rows]
+        return [Measured(int(row["rules"]), int(row["octets"]), float(row["pps"])) for row in rows]
     except (KeyError, TypeError, ValueError):
         raise BadInput("a measurement is {rules, octets, pps}", place=str(file)) from None
-    return found.get("plane"), measured
 
 
 def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
@@ -267,8 +276,8 @@ def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
         looked = fleet.looked.isoformat() if fleet.looked else None
         say_json(asdict(fleet) | {"looked": looked, "members": [*map(_json, fleet.members)]})
         return
-    wanted = "not decided yet" if fleet.wanted is None else f"{fleet.wanted} wanted"
-    say(f"{fleet.domain}: {wanted}, {fleet.because}", bold=True)
+    wanted = "" if fleet.wanted is None else f"{fleet.wanted} wanted, "
+    say(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
     if fleet.cloud is None:
         say("this service has no cloud to make VNFs in: set ACLFLOW_CLOUD", colour="yellow")
     columns = ("VNF", "state", "well", "since", "packets/s", "CPU", "connections", "because")

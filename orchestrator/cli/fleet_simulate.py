@@ -15,6 +15,7 @@ from orchestrator.cli.fleet import Wishes, measurements_in
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Client
+from orchestrator.compile.filterrows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import CapacityModel, fit
 from orchestrator.scaling.simulate import Outcome, Scenario, simulate
@@ -84,11 +85,11 @@ def run(
 
 def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> tuple[FleetSettings, CapacityModel, F64]:
     """Settings, capacity and load, from the service where they are not said."""
-    plane = wishes.plane.value if wishes.plane is not None else FleetSettings().plane.value
+    plane = wishes.plane if wishes.plane is not None else FleetSettings().plane
     if load.recorded is None and file is not None:
-        return FleetSettings().changed(wishes.changes()), fit(measurements_in(file)[1], version=0), ramp(load.ramp)
+        return FleetSettings().changed(wishes.changes()), _model_in(file, plane), ramp(load.ramp)
     with service(url) as client:
-        model = fit(measurements_in(file)[1], version=0) if file is not None else _current(client, plane)
+        model = _model_in(file, plane) if file is not None else _current(client, plane.value)
         if load.recorded is None:
             return FleetSettings().changed(wishes.changes()), model, ramp(load.ramp)
         settings = settings_from(client.fleet(load.recorded).settings).changed(wishes.changes())
@@ -98,6 +99,14 @@ def _ground(load: Load, wishes: Wishes, file: Path | None, url: str | None) -> t
     at_s = np.array([(each.at - samples[0].at).total_seconds() for each in samples])
     pps = np.array([float(each.packets_pps) for each in samples])
     return settings, model, np.interp(np.arange(0.0, at_s[-1] + 1.0), at_s, pps)
+
+
+def _model_in(file: Path, plane: Plane) -> CapacityModel:
+    """What a file says of a plane. Raises Missing, BadInput."""
+    measured = measurements_in(file, plane)
+    if plane.value not in measured:
+        raise Missing(f"it says what one carries with {', '.join(measured)}, not with {plane.value}", place=str(file))
+    return fit(measured[plane.value], version=0)
 
 
 def _current(client: Client, plane: str) -> CapacityModel:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from orchestrator.bench.fw_vnf.alone import Rates
 from orchestrator.bench.fw_vnf.lists import filter_text, worst_case
 from orchestrator.bench.fw_vnf.outcome import Values, conclude
 from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
+from orchestrator.bench.report import write
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone
+from orchestrator.cli.fleet import measurements_in
+from orchestrator.compile.filterrows import Plane
 from orchestrator.policy.model import Action, Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import UDP
@@ -41,6 +46,9 @@ def values(spread: float = 1.0) -> Values:
         for octets in SIZES.octets:
             rate = pps * octets * 8 / 1e6
             found.by_size[rules, octets] = [Rates(rate, rate, pps)] * SIZES.rounds
+            looked_up = 1 / 6e-6
+            at = max(1, rules), octets
+            found.nftables[at] = [Rates(looked_up * octets * 8 / 1e6, looked_up * octets * 8 / 1e6, looked_up)] * 3
         for rate in SIZES.rates:
             found.by_rate[rules, rate] = [Rates(rate, min(rate, pps * 8192 / 1e6), pps)] * SIZES.rounds
     for count in SIZES.vnfs:
@@ -73,10 +81,22 @@ def test_the_capacity_model_is_that_of_the_measurements() -> None:
     assert figures["capacity_per_octet_ns"] == pytest.approx(0, abs=1e-6)
     assert figures["capacity_prediction_error"] == pytest.approx(0, abs=1e-6)
     assert figures["reception_2000_rules_vs_none"] == pytest.approx(5 / 25)
+    assert figures["capacity_nftables_base_ns"] == pytest.approx(6000)
+    assert figures["capacity_nftables_per_rule_ns"] == pytest.approx(0, abs=1e-6)
+    assert figures["reception_nftables_2000_rules_vs_none"] == pytest.approx(5 / 6)
     kept = results.settings["capacity"]
     assert isinstance(kept, dict)
-    assert kept["plane"] == "iptables"
-    assert {"rules": 2000, "octets": 64, "pps": pytest.approx(40_000)} in kept["measured"]
+    assert {"rules": 2000, "octets": 64, "pps": pytest.approx(40_000)} in kept["iptables"]
+    assert {"rules": 1, "octets": 64, "pps": pytest.approx(1 / 6e-6)} in kept["nftables"]
+
+
+def test_what_the_suite_writes_is_what_fleets_are_told(tmp_path: Path) -> None:
+    """Of either filter: a fleet that was told nothing of its own goes on saying that nobody has measured it."""
+    write(concluded(), tmp_path)
+    found = measurements_in(tmp_path / "results.json", Plane.NFTABLES)
+    assert found.keys() == {plane.value for plane in Plane}
+    assert found["nftables"][0].pps == pytest.approx(1 / 6e-6)
+    assert found["iptables"][-1].rules == 2000
 
 
 def test_lines_are_those_of_the_papers_figures() -> None:

@@ -52,7 +52,7 @@ def conclude(results: Results, runs: Sequence[Seen]) -> None:
     figures["connections_cut"] = Figure.of([run.cut for run in runs], "1", _NONE)
     figures["connections_answers"] = Figure.of([run.answers for run in runs], "1")
     figures["most_vnfs"] = Figure.of([run.most for run in runs], "1")
-    figures["vnfs_left"] = Figure.of([run.left for run in runs], "1")
+    figures["vnfs_gone"] = Figure.of([run.left for run in runs], "1")
     figures["seconds_to_move_away"] = Figure.of([run.to_move_away_s for run in runs], "s", _MOVED)
     waits = [seconds for run in runs for seconds in run.to_serving_s]
     if waits:

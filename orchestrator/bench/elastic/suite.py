@@ -24,7 +24,7 @@ from orchestrator.bench.progress import Progress, Steps
 from orchestrator.bench.results import Results
 from orchestrator.client import Client
 from orchestrator.errors import Refused, Unreachable
-from orchestrator.lab import namespaces, pop, processes, spec
+from orchestrator.lab import namespaces, pop, processes, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.namespaces import need_root
 from orchestrator.lab.ovs import SWITCH
@@ -34,7 +34,7 @@ from orchestrator.lab.spec import LEFT, RIGHT
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 from orchestrator.scaling.capacity import Measured
 
-POP = spec.parse(
+POP = specfile.parse(
     """
     domain: elastic
     hosts: [{name: host1}]

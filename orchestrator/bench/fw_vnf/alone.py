@@ -35,11 +35,17 @@ def alone(layout: Layout) -> Iterator[Line]:
         yield line
 
 
-def load(line: Line, rules: int) -> None:
+def load(line: Line, rules: int, kind: Filter = Filter.IPTABLES_LEGACY) -> None:
     """Have the firewall hold the worst-case list; without rules, no filter at all."""
-    filters.clear(line, Filter.IPTABLES_LEGACY)
+    unload(line)
     if rules:
-        filters.load(line, Filter.IPTABLES_LEGACY, filter_text(rules))
+        filters.load(line, kind, filter_text(rules, kind))
+
+
+def unload(line: Line) -> None:
+    """Have it forward everything, whichever filter held a list."""
+    for kind in (Filter.IPTABLES_LEGACY, Filter.NFTABLES):
+        filters.clear(line, kind)
 
 
 def measured(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:

@@ -27,9 +27,9 @@ def worst_case(rules: int) -> Acl:
 
 
 @cache
-def filter_text(rules: int) -> str:
-    """The list as `iptables-restore` reads it: stateless, one line a rule."""
-    return text_of(Filter.IPTABLES_LEGACY, alone(worst_case(rules)))
+def filter_text(rules: int, kind: Filter = Filter.IPTABLES_LEGACY) -> str:
+    """The list as a filter reads it: stateless; one line a rule as `iptables-restore` has it, look-ups for `nft`."""
+    return text_of(kind, alone(worst_case(rules)))
 
 
 def _is_of_server(rule: Rule) -> bool:

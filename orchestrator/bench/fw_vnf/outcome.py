@@ -9,6 +9,7 @@ from orchestrator.bench.fw_vnf.alone import Rates
 from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic.measured import ratios
+from orchestrator.compile.filterrows import Plane
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 
 _FIVE = 5
@@ -18,11 +19,12 @@ _NANO = 1e9
 
 @dataclass(slots=True)
 class Values:
-    """Every value in the order of the rounds: one VNF by (rules, octets), by (rules, Mb/s offered); several of them by
-    (how many, Mb/s offered), and at saturation by how many, in Mb/s."""
+    """Every value in the order of the rounds: one VNF by (rules, octets), by (rules, Mb/s offered), with nftables by
+    (rules, octets); several of them by (how many, Mb/s offered), and at saturation by how many, in Mb/s."""
 
     by_size: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
     by_rate: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
+    nftables: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
     together: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     full: dict[int, list[float]] = field(default_factory=dict)
 
@@ -81,6 +83,9 @@ def _alone(results: Results, values: Values, sizes: Sizes) -> None:
     results.figures[f"one_vnf_mbps_{most}_rules"] = Figure.of(with_rules, "Mb/s")
     results.figures["one_vnf_mbps_no_rules"] = Figure.of(without, "Mb/s")
     results.figures[f"reception_{most}_rules_vs_none"] = Figure.of(ratios(with_rules, without), "ratio")
+    looked_up = [each.arrived for each in values.nftables[most, octets]]
+    results.figures[f"one_vnf_nftables_mbps_{most}_rules"] = Figure.of(looked_up, "Mb/s")
+    results.figures[f"reception_nftables_{most}_rules_vs_none"] = Figure.of(ratios(looked_up, without), "ratio")
 
 
 def _spread(results: Results, values: Values, sizes: Sizes) -> None:
@@ -94,26 +99,29 @@ def _spread(results: Results, values: Values, sizes: Sizes) -> None:
 
 
 def _capacity(results: Results, values: Values) -> None:
-    """Fit the model to the medians, and say how well it predicts."""
-    measured = [
-        Measured(rules, octets, Figure.of([each.pps for each in found], "").median)
-        for (rules, octets), found in values.by_size.items()
-    ]
-    model = fit(measured, version=1)
-    results.settings = {
-        **results.settings,
-        "capacity": {"plane": "iptables", "measured": [asdict(each) for each in measured]},
-    }
-    for name, value in _model(model).items():
-        results.figures[name] = Figure(value, value, value, 1, "ratio" if name.endswith("error") else "ns")
-    if model.error is None:
-        results.absent["capacity_prediction_error"] = "fewer than four measurements"
+    """Fit a model of each filter to the medians, and say how well it predicts."""
+    kept = {}
+    for plane, prefix, found in (
+        (Plane.IPTABLES, "capacity", values.by_size),
+        (Plane.NFTABLES, "capacity_nftables", values.nftables),
+    ):
+        measured = [
+            Measured(rules, octets, Figure.of([each.pps for each in rates], "").median)
+            for (rules, octets), rates in found.items()
+        ]
+        kept[plane.value] = [asdict(each) for each in measured]
+        model = fit(measured, version=1)
+        for name, value in _model(prefix, model).items():
+            results.figures[name] = Figure(value, value, value, 1, "ratio" if name.endswith("error") else "ns")
+        if model.error is None:
+            results.absent[f"{prefix}_prediction_error"] = "fewer than four measurements"
+    results.settings = {**results.settings, "capacity": kept}
 
 
-def _model(model: CapacityModel) -> Mapping[str, float]:
+def _model(prefix: str, model: CapacityModel) -> Mapping[str, float]:
     times = {"base": model.base_s, "per_rule": model.per_rule_s, "per_octet": model.per_octet_s}
-    found = {f"capacity_{name}_ns": seconds * _NANO for name, seconds in times.items()}
-    return found if model.error is None else {**found, "capacity_prediction_error": model.error}
+    found = {f"{prefix}_{name}_ns": seconds * _NANO for name, seconds in times.items()}
+    return found if model.error is None else {**found, f"{prefix}_prediction_error": model.error}
 
 
 def _near(options: Sequence[int], wanted: int) -> int:

@@ -24,10 +24,15 @@ class Sizes:
     rounds: int
     seconds: int
 
+    @property
+    def lists(self) -> tuple[int, ...]:
+        """Numbers of rules of what is loaded into nftables: a VNF of aclflow holds a list always."""
+        return tuple(max(1, rules) for rules in self.rules)
+
     @classmethod
     def quick(cls) -> Self:
         return cls(
-            rules=(0, 500, 2000), octets=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 3, 5), cap=6,
+            rules=(0, 500, 2000), octets=(64, 512, 1024), rates=(100, 300, 900), vnfs=(1, 2, 3, 5), cap=6,
             offered=(6, 30), rounds=3, seconds=2,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ HELD = "storm breaker"
 _FORGOTTEN_S = 5.0
 """A load that was told longer ago counts as none."""
 BY_THE_CLOUD = "the cloud's alarms decide how many there are"
-UNMEASURED = "nobody has measured what one VNF carries: `aclflow bench fw-vnf`, then `aclflow fleet capacity`"
+UNMEASURED = "nobody has measured what one VNF with {} carries: `aclflow bench fw-vnf`, then `aclflow fleet capacity`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def decided(ground: Ground) -> Decision:
         return Decision(fleet.size, held) if held else Decision(settings.size, f"{settings.size} by the operator")
     if ground.model is None:
         fewest = max(fleet.size, settings.limits.fewest)
-        return Decision(min(fewest, settings.limits.most), UNMEASURED)
+        return Decision(min(fewest, settings.limits.most), UNMEASURED.format(settings.plane.value))
     octets = newest.bits_bps / 8 / newest.packets_pps if newest.packets_pps else _USUAL_OCTETS
     samples = tuple(Sample(each.at.timestamp(), each.packets_pps) for each in ground.samples)
     load = Load(samples, octets, newest.rules)
