@@ -45,7 +45,9 @@ _EVERY_KIND = 3
 """ETH_P_ALL."""
 _TRIES, _QUIET_S = 3, 0.1
 _ASK_AGAIN_S = 5.0
-"""How often a VNF that has answered asks whether there is another trial."""
+"""How often a VNF that has answered asks whether there is another trial, and at last one that nobody wants to try."""
+_FIRST_PAUSE_S, _SLOWER = 0.15, 1.25
+"""How long one waits that is not asked for anything yet, and how much longer each time."""
 
 
 class TrialOffice(Protocol):
@@ -63,23 +65,37 @@ class TrialOffice(Protocol):
 class Trier:
     """Asks for a trial and answers it. `held` says the generation that the filter was last read back at, if any."""
 
-    def __init__(self, office: TrialOffice, domain: str, enforcer: int, held: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        office: TrialOffice,
+        domain: str,
+        enforcer: int,
+        held: Callable[[], int | None],
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._office = office
         self._of = domain, enforcer
         self._held = held
+        self._ticks = ticks
         self._ask_at = 0.0
+        self._pause_s = _FIRST_PAUSE_S
 
     def look(self) -> None:
         """Ask, and answer. Raises what the service's client raises, and Missing where packets cannot be sent here."""
         held = self._held()
-        if held is None or time.monotonic() < self._ask_at:
+        if held is None or self._ticks() < self._ask_at:
             return
         asked = self._office.trial(*self._of)
-        if asked is None or asked.generation > held:
+        if asked is None:
+            self._ask_at = self._ticks() + self._pause_s
+            self._pause_s = min(self._pause_s * _SLOWER, _ASK_AGAIN_S)
+            return
+        if asked.generation > held:
             return
         came = came_through(asked.packets)
         self._office.answer_trial(*self._of, asked.generation, came, held)
-        self._ask_at = time.monotonic() + _ASK_AGAIN_S
+        self._pause_s = _ASK_AGAIN_S
+        self._ask_at = self._ticks() + self._pause_s
         log.info("trial.answered", generation=held, came=list(came))
 
 

@@ -61,12 +61,43 @@ def test_what_was_seen_is_told_once(tried: list[Sequence[Packet]]) -> None:
     assert office.answers == [(7, (True, False), 8)]
 
 
-def test_who_is_not_to_be_tried_goes_on_asking(tried: list[Sequence[Packet]]) -> None:
-    office = Office(None)
-    trier = Trier(office, "pop", 3, lambda: 8)
-    trier.look()
-    trier.look()
-    assert (office.looks, tried, office.answers) == (2, [], [])
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def looks(self, trier: Trier, for_s: float) -> None:
+        """As the agent looks: a few times a second."""
+        for _ in range(round(for_s / 0.2)):
+            self.now += 0.2
+            trier.look()
+
+
+def test_who_is_not_to_be_tried_asks_less_and_less_often(tried: list[Sequence[Packet]]) -> None:
+    """A firewall server, say, or a VNF of a fleet that an operator brought in: nobody wants to try it, ever."""
+    office, clock = Office(None), Clock()
+    trier = Trier(office, "pop", 3, lambda: 8, clock)
+    clock.looks(trier, 3.0)
+    assert office.looks >= 6, "a fleet that is slow to ask loses little time"
+    clock.looks(trier, 60.0)
+    before = office.looks
+    clock.looks(trier, 600.0)
+    assert 100 <= office.looks - before <= 120
+    assert (tried, office.answers) == ([], [])
+    office.asked = Trial(7, PACKETS)
+    clock.looks(trier, 5.4)
+    assert office.answers == [(7, (True, False), 8)]
+
+
+def test_who_was_tried_is_quiet_for_the_rest_of_its_life(tried: list[Sequence[Packet]]) -> None:
+    office, clock = Office(Trial(7, PACKETS)), Clock()
+    trier = Trier(office, "pop", 3, lambda: 8, clock)
+    clock.looks(trier, 0.2)
+    office.asked = None
+    clock.looks(trier, 600.0)
+    assert (len(tried), len(office.answers)) == (1, 1)
+    assert office.looks <= 121
 
 
 def test_a_vnf_that_cannot_send_packets_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def in_words(reason: str) -> str:
     if "No valid host was found" in reason:
         return (
             "no host takes it: all are full, or too few are left for servers that must not share one; "
-            "add hosts, choose a smaller flavor, or placement: soft-anti-affinity"
+            "add hosts, or choose a smaller flavor or placement: soft-anti-affinity, which counts for a new stack"
         )
     text = _NOISE.sub("", " ".join(reason.split()))
     while (bare := _WRAPPING.sub("", text)) != text:

@@ -111,7 +111,9 @@ def _is_spread(known: Known) -> bool:
 
 
 def _is_last(known: Known, member: Member) -> bool:
-    """Whether no other VNF of the fleet serves and is well."""
+    """Whether no other VNF of the fleet serves and is well, unless an operator wants none."""
+    if known.look.record.settings.size == 0:
+        return False
     others = (each.member for each in known.look.members if each.member.name != member.name)
     return not any(other.state is MemberState.SERVING and other.health.is_well for other in others)
 

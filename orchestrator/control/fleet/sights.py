@@ -71,7 +71,8 @@ def health_of(
 @dataclass(frozen=True, slots=True)
 class Around:
     """What is known of a member from elsewhere: whether the switch holds the shares that are to be, whether nobody else
-    serves and is well, whether connections are tracked, and whether the cloud makes its fleet's VNFs by itself."""
+    serves and is well though somebody is to, whether connections are tracked, and whether the cloud makes its fleet's
+    VNFs by itself."""
 
     is_spread: bool
     is_last: bool
