@@ -46,7 +46,8 @@ def _value(expression: Any, said: Mapping[str, str]) -> str:
     [(function, argument)] = expression.items()
     match function:
         case "get_param":
-            return said[argument]
+            name, *index = [argument] if isinstance(argument, str) else argument
+            return said[name].split(",")[int(_value(index[0], said))] if index else said[name]
         case "get_attr":
             return said[argument[0]]
         case "get_file":

@@ -20,6 +20,7 @@ from orchestrator.lab.ports import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
+SWITCH, AUTHORITY = "/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/authority.pem"
 INSTANCE, NAME = "9a2c1f6e-6d0c-4a57-9b64-0d5b9b1c4f11", "pop1-0"
 
 
@@ -107,6 +108,8 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             "controller_address": "127.0.0.1",
             "uplink_port": MACS["left"],
             "tenant_port": MACS["right"],
+            "service_url": url(here),
+            "tokens": admin.invite_enforcer("pop1", name="acl-0", kind="switch"),
         }
         invited = {"controller_token": admin.invite_enforcer("pop1"), "service_url": url(here)}
         switch = user_data("acl-switch.yaml", said)
@@ -123,7 +126,8 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             assert idle.strip().strip('"') == "60000"
             flows = guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
             assert flows.count("cookie=") > 5
-            again = guest.ssh("sudo", "aclflow", "host", "configure", "pop1", "acl-0", "--uplink", "uplink",
-                              "--controller", "tcp:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
+            keys = ("--tls-key", SWITCH, "--tls-certificate", SWITCH, "--tls-authority", AUTHORITY)
+            again = guest.ssh("sudo", "aclflow", "host", "configure", "pop1", "acl-0", "--uplink", "uplink", *keys,
+                              "--controller", "ssl:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
             assert '"changed": false' in again
             check_nothing_failed_and_nobody_logs_in_by_a_password(guest)
