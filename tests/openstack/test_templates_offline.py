@@ -160,6 +160,22 @@ def _text(template: dict[str, Any]) -> str:
     return between.join(_text(part) for part in parts)  # type: ignore[no-any-return]
 
 
+def test_each_group_of_firewalls_is_told_what_filters_there() -> None:
+    """Those of a fleet hold the domain's whole policy, those of an edge their share of its tenants."""
+    drivers = {
+        name: read(name)["resources"]["group"]["properties"]
+        for name in ("firewall-fleet.yaml", "firewall-autoscaling.yaml", "edge-pop.yaml")
+    }
+    planes = {name: next(value for key, value in walk(each) if key == "plane") for name, each in drivers.items()}
+    assert planes.pop("edge-pop.yaml") == "firewall-server"
+    assert all(plane == {"get_param": "plane"} for plane in planes.values())
+    known = read("firewall-vnf.yaml")["parameters"]["plane"]["constraints"][0]["allowed_values"]
+    assert known == ["nftables", "iptables", "firewall-server"]
+    for plane in known:
+        ended = aclflow("agent", "--driver", plane, "--help")
+        assert ended.code == 0, ended.err
+
+
 def test_openflow_leaves_no_machine_in_clear() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.cloud-config")}
     listens = {name: re.findall(r"(--tls )?--listen (\S+):6653", text) for name, text in texts.items()}

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.enforce.drivers.filters.command import run
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
-from orchestrator.lab import pop, spec
+from orchestrator.lab import pop, specfile
 from orchestrator.lab.expect import landing, policy_of
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
@@ -20,7 +20,7 @@ from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 
 SHOP = TenantId("shop")
-POP = spec.parse(
+POP = specfile.parse(
     """
     hosts: [{name: host1}, {name: host2}]
     clients: [{name: outside, addresses: [192.0.2.1, "2001:db8:ffff::1"]}]

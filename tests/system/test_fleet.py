@@ -15,7 +15,7 @@ import pytest
 from orchestrator.client import Client
 from orchestrator.client.fleet import Fleet
 from orchestrator.enforce.trial import came_through
-from orchestrator.lab import namespaces, pop, processes, spec
+from orchestrator.lab import namespaces, pop, processes, specfile
 from orchestrator.lab.cloud import LabCloud, LabVnf
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
@@ -26,7 +26,7 @@ from orchestrator.policy.model import Packet, TenantId
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.scaling.capacity import Measured
 
-POP = spec.parse(
+POP = specfile.parse(
     """
     hosts: [{name: host1}]
     clients: [{name: outside, addresses: [192.0.2.1]}]

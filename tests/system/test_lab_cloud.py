@@ -13,13 +13,13 @@ from patience import until
 
 from orchestrator.cloud.base import VnfState
 from orchestrator.errors import BadInput, Refused
-from orchestrator.lab import namespaces, pop, processes, spec, vnf
+from orchestrator.lab import namespaces, pop, processes, specfile, vnf
 from orchestrator.lab.cloud import LabCloud, opened
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.standby import AtHand, Order
 
-POP = spec.parse(
+POP = specfile.parse(
     """
     hosts: [{name: host1}]
     tenants: [{id: shop, prefixes: [198.51.100.0/24]}]

@@ -14,7 +14,7 @@ import pytest
 from system.leftovers import leftovers
 
 from orchestrator.errors import BadInput, Conflict, Missing, NotFound, Refused
-from orchestrator.lab import namespaces, network, pop, processes, spec
+from orchestrator.lab import namespaces, network, pop, processes, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.sockets import Conversation, converse
@@ -28,7 +28,7 @@ REPO = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def lab(layout: Layout) -> Lab:
-    return pop.up(layout, spec.load())
+    return pop.up(layout, specfile.load())
 
 
 def everybody(protocol_of: dict[Family, int]) -> list[Conversation]:
@@ -136,11 +136,11 @@ def test_a_conversation_that_cannot_be_is_refused(lab: Lab) -> None:
 
 def test_a_second_lab_of_the_same_name_is_refused_and_one_beside_it_is_not_touched(lab: Lab) -> None:
     with pytest.raises(Conflict, match=f"aclflow lab down --prefix {lab.layout.prefix}"):
-        pop.up(lab.layout, spec.load())
+        pop.up(lab.layout, specfile.load())
     beside = Layout("actest2-")
     pop.down(beside)
     try:
-        other = pop.up(beside, spec.load())
+        other = pop.up(beside, specfile.load())
         assert other.controller_address[0] != lab.controller_address[0]
     finally:
         assert not pop.down(beside).nothing
@@ -160,7 +160,7 @@ KILLED_BUILDER = """
 
     owner, name = sys.argv[2].split(".")
     setattr({"network": network, "ovs": OpenVSwitch, "lab": pop.Lab}[owner], name, die)
-    pop.up(Layout(sys.argv[1]), spec.load())
+    pop.up(Layout(sys.argv[1]), specfile.load())
 """
 
 
@@ -175,7 +175,7 @@ def test_what_a_killed_builder_left_is_removed(step: str) -> None:
     assert subprocess.run(builder, cwd=REPO, check=False).returncode == -signal.SIGKILL
     assert leftovers(layout) != []
     with pytest.raises(Conflict):
-        pop.up(layout, spec.load())
+        pop.up(layout, specfile.load())
     assert not pop.down(layout).nothing
     assert leftovers(layout) == []
 
@@ -184,14 +184,14 @@ def test_a_builder_that_fails_takes_back_what_it_made(monkeypatch: pytest.Monkey
     layout = Layout("actest3-")
     monkeypatch.setattr("orchestrator.lab.ovs._SCHEMA", Path("/nowhere"))
     with pytest.raises(Missing, match="openvswitch-switch"):
-        pop.up(layout, spec.load())
+        pop.up(layout, specfile.load())
     assert leftovers(layout) == []
 
 
 def test_cleaning_up_ends_what_was_started_inside(layout: Layout) -> None:
     beside = Layout("actest3-")
     pop.down(beside)
-    lab = pop.up(beside, spec.load())
+    lab = pop.up(beside, specfile.load())
     sleeper = lab.start("sleeper", ["sleep", "60"], namespace=lab.namespace("web1"))
     inode = os.stat(f"/proc/{sleeper.pid}/ns/net").st_ino
     assert inode == os.stat(f"/run/netns/{lab.namespace('web1')}").st_ino

@@ -10,7 +10,7 @@ import pytest
 from system.dialing import give_switches, identity_of_switches, is_answered, showing
 
 from orchestrator.enforce.state import StateDir
-from orchestrator.lab import pop, spec
+from orchestrator.lab import pop, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.popswitch import POP_SWITCH
@@ -48,7 +48,7 @@ class Site:
 )
 def site(layout: Layout, request: pytest.FixtureRequest) -> Iterator[Site]:
     what, switch, controller = request.param
-    with pop.temporary(layout, spec.parse(f"{NODES}{what}")) as lab:
+    with pop.temporary(layout, specfile.parse(f"{NODES}{what}")) as lab:
         plane = ControlPlane(lab, tls=True)
         plane.start({TenantId("shop"): OPEN})
         yield Site(lab, plane, switch, controller)

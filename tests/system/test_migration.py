@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.client import Client
 from orchestrator.errors import Conflict, NotFound
-from orchestrator.lab import pop, spec
+from orchestrator.lab import pop, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.migration import migrate
 from orchestrator.lab.pop import Lab
@@ -22,7 +22,7 @@ from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import UDP
 
-POP = spec.parse(
+POP = specfile.parse(
     """
     hosts: [{name: host1}, {name: host2}]
     clients: [{name: outside, addresses: [192.0.2.1]}]

@@ -12,13 +12,13 @@ import pytest
 from system.spreadvnfs import carrier, plain
 
 from orchestrator.client import Client
-from orchestrator.lab import pop, spec
+from orchestrator.lab import pop, specfile
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import ControlPlane
 from orchestrator.policy.model import Acl, Action, Rule, RuleId, TenantId
 
-POP = spec.parse(
+POP = specfile.parse(
     """
     hosts: [{name: host1}]
     clients: [{name: outside, addresses: [192.0.2.1]}]
