@@ -20,6 +20,8 @@ PIP = "--no-index --find-links /srv/wheels"
 SERVICE, HOSTS, FIREWALLS, EDGE = "service", ("host1", "host2"), ("fw1", "fw2"), "edge1"
 PATIENCE_S = 600
 """How long something may take on a machine that does much else; only who has found a defect ever waits so long."""
+PLAY_S = 2 * 3600
+"""How long a playbook may take: minutes on a machine of its own, and tens of them beside much else."""
 _CALM = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_RETRY_FILES_ENABLED": "0", "ANSIBLE_DEPRECATION_WARNINGS": "0"}
 
 
@@ -103,7 +105,7 @@ class Ops:
     def play(self, playbook: str, *words: str) -> str:
         """Run a playbook of the collection to its end; what it said. Raises AssertionError where it failed."""
         running = self.start(playbook, *words)
-        said, _ = running.communicate(timeout=1800)
+        said, _ = running.communicate(timeout=PLAY_S)
         assert running.returncode == 0, said[-12000:]
         return said
 
@@ -125,7 +127,7 @@ class Ops:
     def follow(self, playbook: str, *words: str) -> list[dict[str, str]]:
         """Run a playbook with the collection's own callback; every task that was done."""
         running = self.start(playbook, *words, ANSIBLE_STDOUT_CALLBACK="aclflow.cloud.steps")
-        said, _ = running.communicate(timeout=1800)
+        said, _ = running.communicate(timeout=PLAY_S)
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 

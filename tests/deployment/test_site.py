@@ -23,7 +23,7 @@ from deployment.site import ANSIBLE, DOMAIN, EDGE, FIREWALLS, HOSTS, PATIENCE_S,
 from deployment.traffic import STREAMS, Traffic
 from patience import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(6 * 3600)]
 
 PREFIX = os.environ.get("ACLFLOW_TEST_PREFIX", "actest-")
 CUT_EVERY = int(os.environ.get("ACLFLOW_CUT_EVERY", "20"))
