@@ -71,7 +71,7 @@ def review(
 
 def _told(services: Services, tenant: str, current: Acl, text: bytes, checks: Checks) -> ToldBody:
     within_s, lead = services.review_limit_s, services.expiry_lead
-    found = services.workbench.run(within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS)
+    found = services.workbench.judge(within_s, tried_findings, tenant, current, text, checks, lead, MOST_FINDINGS)
     return ToldBody(
         findings=[*map(FindingBody.expiring, found.soon), *map(FindingBody.of, found.whole.first)][:MOST_FINDINGS],
         counts=_counts(found.whole, len(found.soon)),
@@ -97,7 +97,7 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
     bench, within_s = services.workbench, services.review_limit_s
 
     def look() -> tuple[list[FindingBody], dict[KindWord, int]]:
-        found = bench.run(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
+        found = bench.judge(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
         return [*map(FindingBody.of, found.first)], _counts(found, 0)
 
     def price() -> CostBody:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,6 +37,13 @@ class _Entry:
         if self.task.cancelled() or self.task.exception() is not None:
             return False
         return now - self.begun <= max(fresh_s, rest * (self.ended - self.begun))
+
+
+def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Work that goes on while something else is done. Whoever awaits it is told how it failed; nobody has to."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 class Reading:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from nicegui import ui
 from api.console import pages, signing
 from api.console.sessions import Sessions
 from orchestrator.errors import Missing
+from orchestrator.memory import collect_seldom
 
 STATIC = Path(__file__).with_name("static")
 
@@ -67,6 +69,8 @@ def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if tls is None else lambda _config, _default: tls,
     )
+    collect_seldom()  # somebody waits for a page while it walks over every rule of the lists that are looked at
+    gc.freeze()
     try:
         uvicorn.Server(config).run()
     except SystemExit as error:  # how uvicorn says that it could not listen; it has logged why

@@ -33,6 +33,19 @@ def octets(number: int) -> str:
     return short(number, "B")
 
 
+def share(of_one: float) -> str:
+    """A part of a whole: 33.3 %, 5 %, less than 0.1 %."""
+    if 0 < of_one < 0.001:
+        return "less than 0.1 %"
+    return f"{round(of_one * 100, 1):g} %"
+
+
+def who(author: str) -> str:
+    """Who did something, from how the service writes it down: admin:3 is admin (token 3)."""
+    role, _, token = author.partition(":")
+    return f"{role} (token {token})" if token else role
+
+
 def ago(time: dt.datetime | None, now: dt.datetime) -> str:
     """How long a time is past: 3 min ago; never, where there is none."""
     if time is None:

@@ -73,9 +73,13 @@ def heavy_hitters(
     for each, taken in sized:
         if taken <= left:
             left -= taken
-            because = f"{each.packets} packets on {taken} {'entry' if taken == 1 else 'entries'}"
+            because = f"{_of(each.packets, 'packet', 'packets')} on {_of(taken, 'entry', 'entries')}"
             chosen.append(HeavyChoice(each.rule, each.packets, because))
     return tuple(sorted(chosen, key=lambda choice: str(choice.rule)))
+
+
+def _of(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 _SHORTLIST = 4

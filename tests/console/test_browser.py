@@ -85,6 +85,24 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
         assert next(rule.id for rule in client.rules("shop")) == "permit-tcp-22"
 
 
+def test_an_operator_need_not_know_whose_an_address_is(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.admin)
+    look.open("/identity/tenants")
+    page.get_by_label("From address").fill("192.0.2.70")
+    page.get_by_label("To address").fill("198.51.100.20")
+    page.get_by_label("To port").fill("23")
+    page.get_by_role("button", name="Find out").click()
+    expect(page).to_have_url(re.compile("/project/shop/trace"))
+    expect(page.get_by_role("button", name="Permit such packets")).to_be_visible()
+
+
+def test_a_link_with_a_token_works_on_the_sign_in_page_too(look: Look) -> None:
+    look.open("/login")
+    look.page.goto(f"{look.town.console}/login#token={look.town.member}")
+    expect(look.page).to_have_url(re.compile("/project/shop$"))
+
+
 def test_nothing_is_changed_before_it_is_committed(look: Look) -> None:
     page = look.page
     look.sign_in(look.town.member)

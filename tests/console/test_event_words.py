@@ -27,4 +27,4 @@ BERLIN = ZoneInfo("Europe/Berlin")
 )
 def test_details_are_told_in_words(detail: dict[str, Any], said: str) -> None:
     event = Event(1, dt.datetime(2026, 7, 1, tzinfo=dt.UTC), "somebody.did", "shop", {**detail, "by": "admin:1"})
-    assert event_text(event, BERLIN) == f"shop: somebody.did{' ' + said if said else ''}; by admin:1"
+    assert event_text(event, BERLIN) == f"shop: somebody.did{' ' + said if said else ''}; by admin (token 1)"

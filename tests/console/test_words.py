@@ -41,6 +41,19 @@ def test_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("of_one", "text"),
+    [(0, "0 %"), (1 / 3, "33.3 %"), (0.05, "5 %"), (1, "100 %"), (1e-9, "less than 0.1 %")],
+)
+def test_shares(of_one: float, text: str) -> None:
+    assert words.share(of_one) == text
+
+
+def test_who_did_it() -> None:
+    assert words.who("admin:3") == "admin (token 3)"
+    assert words.who("the lab") == "the lab"
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0, "now"),

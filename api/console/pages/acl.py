@@ -71,7 +71,7 @@ class _AclPage:
                 row_key="id",
                 pagination={"rowsPerPage": PAGE_ROWS, "page": 1, "rowsNumber": 0},
             )
-            .classes("w-full")
+            .classes("w-full rules")
             .props("flat :rows-per-page-options='[25,50,100,200]' wrap-cells rows-per-page-label='Rules a page'")
         )
         self._table.add_slot("body", BODY)

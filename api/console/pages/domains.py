@@ -11,7 +11,7 @@ from nicegui import events, ui
 from api.console import words
 from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.hostform import ask_for_host
-from api.console.parts.pieces import empty, heading
+from api.console.parts.pieces import at_work, empty, heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
 from orchestrator.client import Client, Domain, Enforced, Enforcer, Host, Lagging
@@ -132,7 +132,7 @@ class _Domain:
         for each in machines:
             with ui.row().classes("w-full items-center gap-3"):
                 if each.under_way:
-                    ui.spinner(size="sm")
+                    at_work()
                 ui.label(each.state).classes(f"chip {_STATES[each.state]}")
                 ui.label(each.name).classes("font-bold")
                 ui.label(f"{each.machine}, bridge {each.bridge}").classes("quiet small")

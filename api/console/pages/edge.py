@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -37,6 +38,15 @@ _TENANTS = columns(
     ("share", "Past the servers", "right"),
     ("over", "Addresses of nobody's in its chunks", "right"),
 )
+_HEAVY = columns(
+    ("rule", "Rule", "left"),
+    ("packets", "Packets past the servers", "right"),
+    ("form", "Put there", "left"),
+    ("because", "Because of", "left"),
+)
+_RULE_CELL = "<q-td :props='props'><a :href='props.row.link'>{{ props.value }}</a></q-td>"
+_NOTICED = 1e-6
+"""What is less than one address in a million is none to anybody who looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,9 @@ class _Pop:
             self._tenants = plain_table(_TENANTS, "The domain has no tenant yet.")
             self._dropped = ui.label().classes("quiet small")
             heading("Heavy hitters")
-            self._heavy = ui.column().classes("w-full gap-2")
+            self._heavy = plain_table(_HEAVY, "No rule is a heavy hitter: none was popular enough in the last round.")
+            self._heavy.add_slot("body-cell-rule", _RULE_CELL)
+            self._heavy.add_slot("body-cell-because", WRAPPED_CELL)
 
     async def refresh(self) -> None:
         """Show the PoP as it is."""
@@ -113,7 +125,7 @@ class _Pop:
         fill(self._tenants, _tenants(pop, traffic))
         self._dropped.text = _dropped(traffic)
         self._show_tcam(pop)
-        self._show_heavy(pop, traffic)
+        fill(self._heavy, _heavy(pop, traffic))
 
     def _show_tcam(self, pop: Mapping[str, Any]) -> None:
         self._parts.clear()
@@ -127,20 +139,6 @@ class _Pop:
                 ui.label("No lines yet: they come with the first server, for the tenants' prefixes.").classes("quiet")
             for family, lines in taken.items():
                 _draw_lines(family, lines)
-
-    def _show_heavy(self, pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> None:
-        counted = {(each["tenant"], each["rule"]): each["packets"] for each in traffic["heavy"]}
-        self._heavy.clear()
-        with self._heavy:
-            if not pop["heavy"]:
-                ui.label("No rule is a heavy hitter: none was popular enough since the last round.").classes("quiet")
-            for each in pop["heavy"]:
-                tenant, rule = each["tenant"], each["rule"]
-                with ui.row().classes("w-full items-center gap-3"):
-                    ui.link(f"{tenant} / {rule}", f"{path_of('acl', tenant)}?q={rule}").classes("font-bold")
-                    ui.label(each["form"] or each["stays"]).classes("chip none").style("white-space: normal")
-                    ui.label(f"{words.short(counted.get((tenant, rule), 0))} packets").classes("small number")
-                    ui.label(each["because"]).classes("small quiet")
 
 
 def _read(client: Client, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -190,9 +188,28 @@ def _draw_lines(family: str, lines: Mapping[str, Any]) -> None:
         wrong = lines["misdirected"]
         ui.label(f"{words.count(wrong)} misdirected").classes(f"chip {'bad' if wrong else 'good'}")
         ui.label(
-            f"{lines['fill']:.1%} of the bits are *; {lines['union_rate']:.2g} of nobody's addresses pass; "
+            f"{words.share(lines['fill'])} of the bits are *; {_leaking(lines['union_rate'])}; "
             f"built anew {words.of(lines['draw'], 'time')}"
         ).classes("small quiet")
+
+
+def _leaking(rate: float) -> str:
+    """How much of the traffic to nobody's addresses the lines let through to a server."""
+    return f"{words.share(rate) if rate >= _NOTICED else 'none'} of nobody's addresses pass"
+
+
+def _heavy(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
+    counted = {(each["tenant"], each["rule"]): each["packets"] for each in traffic["heavy"]}
+    return [
+        {
+            "rule": f"{each['tenant']} / {each['rule']}",
+            "link": f"{path_of('acl', each['tenant'])}?q={quote(each['rule'])}",
+            "form": each["form"] or each["stays"],
+            "packets": words.count(counted.get((each["tenant"], each["rule"]), 0)),
+            "because": each["because"],
+        }
+        for each in pop["heavy"]
+    ]
 
 
 def _servers(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -228,7 +245,7 @@ def _tenants(pop: Mapping[str, Any], traffic: Mapping[str, Any]) -> list[dict[st
                 "server": each["server"] or "no server",
                 "bypassed": words.count(each["bypassed"]["packets"]),
                 "served": words.count(each["served"]["packets"]),
-                "share": "no packet yet" if share is None else f"{share:.1%}",
+                "share": "no packet yet" if share is None else words.share(share),
                 "over": words.count(pop["over_allocated"].get(name, 0)),
             }
         )

@@ -200,7 +200,7 @@ def _rule(fleet: Fleet) -> str:
     limits, size = fleet.settings["limits"], fleet.settings["size"]
     if size is not None:
         return f"{words.count(size)} by hand, whatever the load is"
-    return f"{limits['fewest']} to {limits['most']}, each at {limits['target']:.0%} of what one carries"
+    return f"{limits['fewest']} to {limits['most']}, each at {words.share(limits['target'])} of what one carries"
 
 
 def _trouble(seen: _Seen) -> str:
@@ -247,7 +247,7 @@ def _row(
         "plane": firewall.plane,
         "state": state,
         "kind": kind,
-        "share": "" if buckets is None else f"{buckets} of {_BUCKETS} ({buckets / _BUCKETS:.0%})",
+        "share": "" if buckets is None else f"{buckets} of {_BUCKETS} ({words.share(buckets / _BUCKETS)})",
         "packets": words.short(load.packets_pps) if load else "",
         "bits": words.short(load.bits_bps) if load else "",
         "cpu": f"{load.cpu_permille / 10:.1f} %" if load else "",

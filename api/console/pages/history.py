@@ -13,6 +13,7 @@ from api.console.parts.dialog import dialog
 from api.console.parts.differences import Json, draw_difference
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty
+from api.console.parts.section import working
 from api.console.parts.view import View
 from orchestrator.client import AclVersion
 from orchestrator.errors import AclflowError, TooLarge
@@ -49,7 +50,7 @@ class _History:
                 ui.label("now").classes("chip good")
             ui.label(words.moment(version.created, self._view.session.zone)).classes("quiet number")
             if version.author:
-                ui.label(f"by {version.author}").classes("quiet")
+                ui.label(f"by {words.who(version.author)}").classes("quiet")
             ui.label(words.of(version.rules, "rule")).classes("quiet")
             ui.space()
             if not oldest:
@@ -73,7 +74,7 @@ class _History:
             place = ui.column().classes("w-full gap-3")
             ui.button("Close", on_click=box.close).props("flat no-caps").classes("self-end")
             with place:
-                ui.spinner()
+                working("Comparing the two lists")
         try:
             changes: Sequence[Json] | None = (
                 await self._view.session.reading.once(

@@ -16,7 +16,7 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
-from orchestrator.client import Client, Event, HitSummary
+from orchestrator.client import Client, Event, HitSummary, Tenant
 from orchestrator.errors import AclflowError
 
 _LIVE_S = 3.0
@@ -30,7 +30,7 @@ async def build(view: View) -> None:
     ui.label(f"Owns {words.named([str(prefix) for prefix in tenant.prefixes], 6) or 'no prefix yet'}").classes("quiet")
     page = _Overview(view)
     page.draw()
-    ask_why(view.tenant)
+    ask_why([tenant, *await _others(view)])
     page.draw_panels()
     desk = Desk.kept(view)
     if desk is not None:
@@ -39,6 +39,14 @@ async def build(view: View) -> None:
     await page.refresh()
     ui.timer(_LIVE_S, page.refresh)
     view.parts.later(page.look)
+
+
+async def _others(view: View) -> list[Tenant]:
+    """The other projects that whoever looks may ask about: an operator need not know whose an address is."""
+    if not view.session.is_admin:
+        return []
+    found = await view.read("every tenant", lambda client: list(client.tenants()), fresh_s=10)
+    return [each for each in found if each.id != view.tenant]
 
 
 class _Overview:
@@ -64,7 +72,7 @@ class _Overview:
             heading("Packets a second")
             self._plot = (
                 ui.html("", sanitize=False)
-                .classes("w-full scrolls")
+                .classes("w-full scrolls newest-first")
                 .props("tabindex=0 role=group aria-label='Packets a second over the last ten minutes'")
             )
         with ui.row().classes("w-full gap-4 items-stretch"):
@@ -118,7 +126,9 @@ class _Overview:
                     ui.linear_progress(packets / busiest[0][1], show_value=False).classes("grow").props(
                         "rounded size=10px aria-hidden=true"
                     )
-                    ui.label(f"{words.short(packets)} packets").classes("number small w-28").style("text-align: right")
+                    ui.label(f"{words.short(packets)} packets").classes("number small w-28").style(
+                        "text-align: right; white-space: nowrap; flex: none"
+                    )
 
     async def look(self) -> None:
         """Count the findings; the first look at a list may take a while."""

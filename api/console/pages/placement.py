@@ -89,15 +89,18 @@ class _Placement:
         how = f"chosen by {settings['algorithm']}, every {settings['interval_s']:g} s"
         self._said.text = f"{how}, at most {settings['most_lifted']}"
         if seen.idle_share is not None and seen.never_used_share is not None:
-            idle, unused = f"{seen.idle_share:.0%}", f"{seen.never_used_share:.0%}"
+            idle, unused = words.share(seen.idle_share), words.share(seen.never_used_share)
             self._shares.text = f"In the last round {idle} of the rules were idle; {unused} were never used."
         self._rules.clear()
         with self._rules:
             if not seen.rules:
-                ui.label("No rule is lifted: none has enough traffic, or lifting would save nothing.").classes("quiet")
+                ui.label(
+                    "No rule is lifted: none has enough traffic, or lifting would save nothing. "
+                    "Try a round now to see what each would save."
+                ).classes("quiet")
             saved = sum(rule.saves_us_per_s or 0 for rule in seen.rules if rule.lifted)
             if saved:
-                ui.label(f"All together they save {words.short(saved / 1e6, 's')} of a core a second.").classes("small")
+                ui.label(f"All together they save {words.share(saved / 1e6)} of a core.").classes("small")
             for rule in seen.rules:
                 self._draw_rule(rule)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio import Task
 
 from nicegui import ui
 
@@ -16,7 +17,8 @@ from api.console.parts.pieces import empty, heading
 from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Enforced, Review, Written
+from api.console.reading import begun
+from orchestrator.client import Client, Enforced, Review, Written
 from orchestrator.client.records import Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.formats.native import acl_text
@@ -59,35 +61,43 @@ class _ReviewPage:
                 "flat no-caps"
             )
             self._commit = ui.button("Commit", icon="publish", on_click=self._do_commit).props("no-caps unelevated")
+        self._ask()
         self._view.parts.later(self._look)
 
+    def _ask(self) -> None:
+        """Ask the service what the draft would do, while the browser still loads the page: what is wanted first, at
+        once; what takes longest, behind it."""
+        text = begun(asyncio.to_thread(acl_text, self._desk.draft.acl))
+        self._difference = begun(self._asked(text, "difference"))
+        self._findings = begun(self._asked(text, "findings"))
+        self._after = {part: begun(self._asked(text, part, self._difference)) for part in COSTS}
+
+    async def _asked(self, text: Task[bytes], part: Part, behind: Task[Review] | None = None) -> Review:
+        if behind is not None:
+            await asyncio.wait([behind])
+        client, tenant, document = self._view.client, self._view.tenant, await text
+        return await self._view.session.reading.once(lambda: client.check_acl(tenant, document, (part,)))
+
     async def _look(self) -> None:
-        """Ask the service what the draft would do, the part that matters most first."""
+        """Show each part as soon as it is known."""
         try:
-            text = await asyncio.to_thread(acl_text, self._desk.draft.acl)
-            changes = (await self._asked(text, "difference")).difference
-            with self._differs.fill():
-                draw_difference(changes)
-            self._show_findings(await self._asked(text, "findings"))
-            for part in COSTS:
-                after, before = await self._asked(text, part), await self._view.standing(part)
-                with (
-                    self._cost.fill(complete=part == "firewall"),
-                    ui.column().classes("panel").style("max-width: 520px"),
-                ):
-                    draw_cost(after.cost, before.cost, counting=part == "cost")
-        except AclflowError as error:
+            async with asyncio.TaskGroup() as parts:
+                for show in (self._show_difference, self._show_findings, self._show_costs):
+                    parts.create_task(show())
+        except* AclflowError as refused:
             self._found.clear()
             with self._found, ui.element("div").classes("banner").props("role=alert"):
                 ui.icon("error")
-                ui.label(f"The service would refuse this list: {error}")
+                ui.label(f"The service would refuse this list: {refused.exceptions[0]}")
             self._commit.set_enabled(False)
 
-    async def _asked(self, text: bytes, part: Part) -> Review:
-        client, tenant = self._view.client, self._view.tenant
-        return await self._view.session.reading.once(lambda: client.check_acl(tenant, text, (part,)))
+    async def _show_difference(self) -> None:
+        changes = (await self._difference).difference
+        with self._differs.fill():
+            draw_difference(changes)
 
-    def _show_findings(self, review: Review) -> None:
+    async def _show_findings(self) -> None:
+        review = await self._findings
         more, total = (sum(counts.values()) for counts in (review.brought_counts, review.counts))
         with self._odd.fill():
             ui.label(
@@ -95,6 +105,17 @@ class _ReviewPage:
             ).classes("quiet")
             if review.brought:
                 draw_findings(review.brought, review.brought_counts, self._view.tenant)
+
+    async def _show_costs(self) -> None:
+        await asyncio.wait([self._findings])
+        before = {part: begun(self._view.standing(part)) for part in COSTS}
+        for part in COSTS:
+            after, now = await self._after[part], await before[part]
+            with (
+                self._cost.fill(complete=part == "firewall"),
+                ui.column().classes("panel").style("max-width: 520px"),
+            ):
+                draw_cost(after.cost, now.cost, counting=part == "cost")
 
     async def _do_commit(self) -> None:
         self._commit.set_enabled(False)
@@ -124,6 +145,15 @@ class _ReviewPage:
             ui.button("Review again", on_click=ui.navigate.reload).props("no-caps unelevated")
 
 
+def _points(client: Client, domain: str) -> tuple[str, ...]:
+    """Whatever enforces a domain's lists: its hosts, its edge switches, its firewalls. Blocks."""
+    pops = [client.pop(each["name"]) for each in client.pops()]
+    edges = [edge["name"] for pop in pops if pop["domain"] == domain for edge in pop["edges"]]
+    firewalls = [each.name for each in client.firewalls(domain)]
+    hosts = [each.name for each in client.hosts(domain)]
+    return tuple(dict.fromkeys((*edges, *firewalls, *hosts)))
+
+
 class _Enforcing:
     """The dialog that waits until every enforcement point was read back at the new generation."""
 
@@ -133,15 +163,14 @@ class _Enforcing:
 
     async def follow(self) -> None:
         tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=60)
-        hosts: tuple[str, ...] = ()
+        points: tuple[str, ...] = ()
         if self._view.session.is_admin:
-            found = await self._view.read("hosts", lambda client: client.hosts(tenant.domain), fresh_s=5)
-            hosts = tuple(host.name for host in found)
+            points = await self._view.read("points", lambda client: _points(client, tenant.domain), fresh_s=5)
         with dialog(f"Version {self._written.version} is committed", 460) as box:
             box.props("persistent")
             self._text = ui.label("Waiting until it is enforced …").props("aria-live=polite")
             self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
-            self._rows = {host: self._row(host) for host in hosts}
+            self._rows = {point: self._row(point) for point in points}
             with ui.row().classes("w-full justify-end"):
                 self._close = ui.button(
                     "Go on without waiting", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))

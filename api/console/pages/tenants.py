@@ -7,6 +7,7 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.dialog import Way, dialog
 from api.console.parts.pieces import empty
+from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import Tenant
@@ -20,6 +21,7 @@ async def build(view: View) -> None:
     if not found:
         empty("No tenant yet. A tenant owns prefixes and says which traffic may reach them.")
         return
+    ask_why(found)
     for tenant in found:
         _draw(tenant)
 
@@ -28,7 +30,8 @@ def _draw(tenant: Tenant) -> None:
     limit = tenant.quota
     with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
         ui.link(tenant.name or tenant.id, path_of("overview", tenant.id)).classes("font-bold")
-        ui.label(tenant.id).classes("mono quiet")
+        if tenant.name and tenant.name != tenant.id:
+            ui.label(tenant.id).classes("mono quiet")
         ui.label(f"domain {tenant.domain}").classes("chip none")
         ui.label(words.named([str(prefix) for prefix in tenant.prefixes]) or "no prefixes").classes("mono")
         ui.space()

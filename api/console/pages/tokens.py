@@ -30,20 +30,20 @@ async def build(view: View) -> None:
 
 def _draw(view: View, token: Token) -> None:
     own = token.id == view.session.who.id
-    with ui.column().classes("panel"), ui.row().classes("w-full items-center gap-3"):
-        ui.label(f"{token.id}").classes("number quiet w-10")
-        ui.label(token.role).classes(f"chip {'info' if token.role == 'admin' else 'none'}")
-        ui.label(token.tenant or token.domain or "everything").classes("font-bold")
-        ui.label(token.description).classes("quiet")
-        if own:
-            ui.label("yours").classes("chip good")
-        ui.space()
-        until = words.moment(token.expires, view.session.zone) if token.expires else "no end"
-        ui.label(until).classes("small quiet number")
+    with ui.element("div").classes("panel token"):
+        with ui.row().classes("items-center gap-3 who"):
+            ui.label(f"{token.id}").classes("number quiet w-8")
+            ui.label(token.role).classes(f"chip {'info' if token.role == 'admin' else 'none'}")
+            ui.label(token.tenant or token.domain or "everything").classes("font-bold")
+            if own:
+                ui.label("yours").classes("chip good")
+        ui.label(token.description).classes("quiet about")
+        until = f"ends {words.moment(token.expires, view.session.zone)}" if token.expires else "no end"
+        ui.label(until).classes("small quiet number until")
         if not own:
             ui.button("Revoke", icon="block", on_click=lambda: _revoke(view, token)).props(
-                "flat dense no-caps color=negative"
-            )
+                f"flat dense no-caps no-wrap color=negative aria-label='Revoke token {token.id}'"
+            ).classes("act")
 
 
 async def _revoke(view: View, token: Token) -> None:

@@ -96,7 +96,7 @@ def _tenants(client: Client, domain: str) -> list[Node]:
     return [
         Node(
             tenant.name or tenant.id,
-            f"{words.of(places[tenant.id], 'endpoint')} · {words.named([str(each) for each in tenant.prefixes], 1)}",
+            f"{words.of(places[tenant.id], 'endpoint')} · {words.of(len(tenant.prefixes), 'prefix', 'prefixes')}",
         )
         for tenant in client.tenants()
         if tenant.domain == domain

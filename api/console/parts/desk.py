@@ -25,7 +25,7 @@ class Desk:
         """The draft as it is; one without edits begins at the list as it is now. Raises what the client raises."""
         kept, lists = view.session.drafts.get(view.tenant), view.session.bearer.lists
         known = lists.get(view.tenant)
-        seen = await view.read("acl", lambda client: _newest(client, view.tenant, known), fresh_s=0.5)
+        seen = await view.read("acl", lambda client: _newest(client, view.tenant, known), fresh_s=0.5, rest=0)
         lists[view.tenant] = seen
         if kept is None or (not kept.edits and kept.base is not seen):
             kept = Draft(seen)

@@ -21,6 +21,11 @@ def empty(*lines: str) -> AbstractContextManager[ui.element]:
     return box
 
 
+def at_work() -> None:
+    """What turns while something is being done."""
+    ui.element("span").classes("at-work").props("aria-hidden=true")
+
+
 def fact(name: str, value: str) -> None:
     """A line of a list of facts, inside a `dl` of the class facts."""
     with ui.element("dt"):

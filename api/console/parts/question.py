@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from api.console.parts.pieces import heading
 from api.console.parts.tree import path_of
+from orchestrator.client import Tenant
+from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import parse_address
 
 PROTOCOLS = ("tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 
 
-def ask_why(tenant: str) -> None:
-    """Draw the question; asking it opens the trace of that packet."""
+def ask_why(tenants: Sequence[Tenant]) -> None:
+    """Draw the question; asking it opens the trace of that packet, in the project that can say most about it."""
     with ui.column().classes("panel"), ui.element("form").classes("w-full") as form:
         heading("Why is a packet dropped?")
         with ui.element("div").classes("asking"):
@@ -26,9 +30,26 @@ def ask_why(tenant: str) -> None:
         def ask() -> None:
             fields = {"source": source, "destination": destination, "protocol": protocol, "port": port}
             said = {name: str(field.value or "").strip() for name, field in fields.items()}
-            ui.navigate.to(f"{path_of('trace', tenant)}?{urlencode(said)}")
+            asked = concerned(tenants, said["source"], said["destination"])
+            ui.navigate.to(f"{path_of('trace', asked.id)}?{urlencode(said)}")
 
         form.on("submit.prevent", ask)
+
+
+def concerned(tenants: Sequence[Tenant], source: str, destination: str) -> Tenant:
+    """Whom a packet concerns first: the owner of its destination, else that of its source, else the first tenant."""
+    owners = (owner for address in (destination, source) if (owner := _owner(tenants, address)) is not None)
+    return next(owners, tenants[0])
+
+
+def _owner(tenants: Sequence[Tenant], address: str) -> Tenant | None:
+    try:
+        family, number = parse_address(address)
+    except AclflowError:
+        return None  # the page of the trace says what is wrong with it
+    return next(
+        (each for each in tenants if any(one.family is family and one.holds(number) for one in each.prefixes)), None
+    )
 
 
 def _text(label: str, example: str) -> ui.input:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from nicegui import ui
 
 from api.console import words
-from api.console.parts.pieces import heading
+from api.console.parts.pieces import at_work, heading
 
 _TICK_S = 1.0
 
@@ -47,7 +47,7 @@ def working(doing: str) -> None:
     """Say what is being done, and for how long now, until it is cleared away."""
     began = time.monotonic()
     with ui.row().classes("items-center gap-3 quiet"):
-        ui.spinner(size="sm")
+        at_work()
         ui.label(f"{doing} …").props("aria-live=polite")
         passed = ui.label("").classes("number small")
 

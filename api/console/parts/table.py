@@ -14,9 +14,9 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "protocol", "label": "Protocol", "field": "protocol", "align": "left", "style": "width: 80px"},
     {"name": "source", "label": "Source", "field": "source", "align": "left"},
     {"name": "destination", "label": "Destination", "field": "destination", "align": "left"},
-    {"name": "rule", "label": "Rule", "field": "id", "align": "left"},
-    {"name": "packets", "label": "Packets", "field": "packets", "align": "right", "style": "width: 96px"},
-    {"name": "actions", "label": "", "field": "id", "align": "right", "style": "width: 96px"},
+    {"name": "rule", "label": "Rule", "field": "id", "align": "left", "style": "min-width: 200px"},
+    {"name": "packets", "label": "Packets", "field": "packets", "align": "right", "style": "width: 84px"},
+    {"name": "actions", "label": "", "field": "id", "align": "right", "style": "width: 84px"},
 ]
 
 BODY = Path(__file__).with_name("rule-row.html").read_text(encoding="utf-8")

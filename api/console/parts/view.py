@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from api.console.parts.frame import frame, say_lost, say_refused
 from api.console.parts.tree import SECTIONS
+from api.console.reading import REST
 from api.console.sessions import COOKIE, Session, Sessions
 from orchestrator.client import Client, Standing
 from orchestrator.client.records import Part
@@ -70,9 +71,9 @@ class View:
         """The service, as whoever looks."""
         return self.session.client
 
-    async def read(self, key: Hashable, read: Callable[[Client], T], *, fresh_s: float = 1.0) -> T:
+    async def read(self, key: Hashable, read: Callable[[Client], T], *, fresh_s: float = 1.0, rest: int = REST) -> T:
         """What the service says, shared with the session's other pages. Raises what the client raises."""
-        return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s)
+        return await self.session.reading.get((self.tenant, key), lambda: read(self.client), fresh_s=fresh_s, rest=rest)
 
     async def standing(self, part: Part) -> Standing:
         """A part of what is said about the project's list as it is now, however long it took to find out before."""
