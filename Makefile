@@ -74,11 +74,11 @@ bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)
 
 docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
-	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import pipeline_page; print(pipeline_page(), end="")' \
+	$(BIN)/python -c 'from orchestrator.compile.pipelines.page import pipeline_page; print(pipeline_page(), end="")' \
 	    > docs/pipeline.md
-	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import edge_page; print(edge_page(), end="")' \
+	$(BIN)/python -c 'from orchestrator.compile.pipelines.page import edge_page; print(edge_page(), end="")' \
 	    > docs/edge-pipeline.md
-	$(BIN)/python -c 'from orchestrator.compile.pipeline_page import spread_page; print(spread_page(), end="")' \
+	$(BIN)/python -c 'from orchestrator.compile.pipelines.page import spread_page; print(spread_page(), end="")' \
 	    > docs/spread-pipeline.md
 	$(BIN)/python ansible/reference.py > docs/ansible.md
 	$(BIN)/python packaging/generate.py

@@ -23,7 +23,7 @@ from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
-from orchestrator.control.packetlog import PacketDesk
+from orchestrator.control.packets.log import PacketDesk
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.workbench import Workbench
 from orchestrator.errors import AclflowError, Conflict, Stale

@@ -23,7 +23,7 @@ from api.schemas.inspection import (
 )
 from api.tiers import Settled, settled
 from orchestrator.compile.cost import Cost, cost
-from orchestrator.compile.firewall import FirewallCost, firewall_cost
+from orchestrator.compile.filters.cost import FirewallCost, firewall_cost
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.judging import Told, findings_now, soon_over
 from orchestrator.errors import TooLarge

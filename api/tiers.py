@@ -8,7 +8,7 @@ from typing import Literal
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import Decision, owner
 from orchestrator.policy.prefilter import DROPPED, Share, verdict
-from orchestrator.store.poprecords import Pop
+from orchestrator.store.pops.records import Pop
 from orchestrator.store.unit import Unit
 
 TierWord = Literal["server", "host"]

@@ -14,8 +14,8 @@ from orchestrator.bootstrap import alone
 from orchestrator.errors import Conflict
 from orchestrator.identity.files import AuthorityDir, encoded_key
 from orchestrator.settings import Settings
-from orchestrator.store.backup import AuthorityFiles, Contents, Progress, back_up, opened
-from orchestrator.store.restore import Restored, restore
+from orchestrator.store.backups.backup import AuthorityFiles, Contents, Progress, back_up, opened
+from orchestrator.store.backups.restore import Restored, restore
 
 
 def back_up_service(

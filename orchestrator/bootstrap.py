@@ -25,7 +25,6 @@ from orchestrator.clouds import open_cloud
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
-from orchestrator.control.edgemetrics import EdgeMetrics
 from orchestrator.control.enforcement import Enforcement
 from orchestrator.control.enrolment import EnrolmentDesk
 from orchestrator.control.feed import Feed
@@ -33,11 +32,12 @@ from orchestrator.control.fleet.effects import CloudHand
 from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.control.hitmetrics import HitMetrics
-from orchestrator.control.manager import ServerManager, Unmade
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
-from orchestrator.control.packetlog import PacketDesk, PacketSink
-from orchestrator.control.packetsinks import Collector, JsonLines
+from orchestrator.control.packets.log import PacketDesk, PacketSink
+from orchestrator.control.packets.sinks import Collector, JsonLines
+from orchestrator.control.pops.manager import ServerManager, Unmade
+from orchestrator.control.pops.metrics import EdgeMetrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.spreading import Spreading
 from orchestrator.control.tiers import Tiers
@@ -54,8 +54,8 @@ from orchestrator.memory import collect_seldom
 from orchestrator.serving import Server
 from orchestrator.settings import PREFIX, Settings
 from orchestrator.store import Store, open_store
-from orchestrator.store.clock import utc_now
 from orchestrator.store.records import NewToken, Role
+from orchestrator.store.sql.clock import utc_now
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 from orchestrator.store.unit import Unit
 from orchestrator.turns import take_turns

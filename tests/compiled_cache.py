@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from compiled_filter import carried, counted_under, logs
 
-from orchestrator.compile.cacherows import CacheRow, Verdict
-from orchestrator.compile.comments import comment
 from orchestrator.compile.cookies import Cookie
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.comments import comment
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide

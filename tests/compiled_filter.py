@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.enforce.drivers.iptables.fake import table_of as iptables_table
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset

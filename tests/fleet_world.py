@@ -30,9 +30,9 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import MemberState, Patience
 from orchestrator.store import Store, open_store
-from orchestrator.store.fleetrecords import FleetLook, FleetSettings, Member, TrialSheet
+from orchestrator.store.firewalls.records import FleetLook, FleetSettings, Member, TrialSheet
 from orchestrator.store.migrate import upgrade
-from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.records import FirewallLoad
 from orchestrator.store.unit import Unit
 

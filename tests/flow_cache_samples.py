@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from orchestrator.compile.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP

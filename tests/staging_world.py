@@ -16,7 +16,7 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
-from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from enforce.dummy_ovs import DummyOvs
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.meters import meter_in
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.meters import meter_in
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.policy.addresses import Family, format_address
 from orchestrator.policy.model import Endpoint, Packet

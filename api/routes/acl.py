@@ -28,8 +28,8 @@ from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json
-from orchestrator.store.bulk import collector_paused
 from orchestrator.store.records import Reply
+from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
 
 Against = Annotated[

@@ -38,7 +38,7 @@ from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import NotFound
 from orchestrator.program.program import Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
-from orchestrator.store.pointrecords import EnforcerRecord
+from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 

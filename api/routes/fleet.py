@@ -25,12 +25,12 @@ from api.schemas.fleet import (
     TrialAnswer,
     TrialBody,
 )
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet.prediction import predicted
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
-from orchestrator.store.capacities import model_of
-from orchestrator.store.fleetrecords import CapacityRecord, FleetLook, FleetSettings, TrialSheet
+from orchestrator.store.firewalls.capacities import model_of
+from orchestrator.store.firewalls.records import CapacityRecord, FleetLook, FleetSettings, TrialSheet
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 

@@ -31,9 +31,9 @@ from api.schemas.hits import (
     UnusedRule,
 )
 from orchestrator.program.program import Tier
-from orchestrator.store.hithistory import Resolution
-from orchestrator.store.hitrecords import HitStretch, RuleHits, RuleWatch
-from orchestrator.store.hitsummary import HitSummary
+from orchestrator.store.hits.history import Resolution
+from orchestrator.store.hits.records import HitStretch, RuleHits, RuleWatch
+from orchestrator.store.hits.summary import HitSummary
 from orchestrator.store.unit import Unit
 
 Item = TypeVar("Item")

@@ -13,7 +13,7 @@ from api.schemas.common import Page
 from api.schemas.domains import WrittenHost
 from api.schemas.onboarding import NewHost, OnboardingBody
 from orchestrator.errors import BadInput
-from orchestrator.store.onboardings import OnboardingRecord
+from orchestrator.store.points.onboardings import OnboardingRecord
 from orchestrator.store.records import HostRecord, Principal, Reply
 from orchestrator.store.unit import Unit
 

@@ -17,7 +17,7 @@ from api.schemas.placement import (
     PlacementSettingsBody,
     Wished,
 )
-from orchestrator.compile.lifted import Lifted
+from orchestrator.compile.lifting.lifted import Lifted
 from orchestrator.control.promote import Round
 from orchestrator.errors import NotFound
 from orchestrator.placement.choice import Wish

@@ -26,8 +26,8 @@ from api.schemas.pops import (
     WrittenServer,
     state_of,
 )
-from orchestrator.control.heavy import choose
-from orchestrator.control.poptraffic import pop_traffic
+from orchestrator.control.pops.heavy import choose
+from orchestrator.control.pops.traffic import pop_traffic
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
 

@@ -14,7 +14,7 @@ from api.streams import stream
 from orchestrator.control.publisher import Held
 from orchestrator.errors import NotFound
 from orchestrator.program.wire import STREAM_MEDIA_TYPE, framed
-from orchestrator.store.spreads import SpreadRecord
+from orchestrator.store.firewalls.spreads import SpreadRecord
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["spread"], route_class=SmallBody)
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Outgoing, Written
 from orchestrator.compile.cost import Cost, ListCost
-from orchestrator.compile.firewall import FirewallCost
-from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
+from orchestrator.compile.filters.cost import FirewallCost
+from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.compile.tcam import TcamCost
 from orchestrator.store.records import Quota
 

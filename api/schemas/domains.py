@@ -10,7 +10,7 @@ from pydantic import Field
 from api.schemas.acl import RuleDocument
 from api.schemas.common import Incoming, Name, Outgoing, PrefixText, read_prefixes
 from orchestrator.policy.model import Endpoint, TenantId
-from orchestrator.store.pointrecords import EnforcedState, Laggard
+from orchestrator.store.points.records import EnforcedState, Laggard
 from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord
 
 Interface = Annotated[str, Field(min_length=1, max_length=15, description="an interface's name")]

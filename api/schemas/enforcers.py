@@ -10,7 +10,7 @@ from pydantic import Field
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
 from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
-from orchestrator.store.pointrecords import EnforcerRecord, PointReport, PointState
+from orchestrator.store.points.records import EnforcerRecord, PointReport, PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
 Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]

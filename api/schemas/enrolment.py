@@ -9,8 +9,8 @@ from pydantic import Field
 
 from api.schemas.common import Incoming, Name, Outgoing
 from orchestrator.identity.requests import LONGEST_REQUEST
-from orchestrator.store.enrolments import EnrolmentGroup
-from orchestrator.store.pointrecords import CertificateRecord, Enrolled
+from orchestrator.store.points.enrolments import EnrolmentGroup
+from orchestrator.store.points.records import CertificateRecord, Enrolled
 
 _LONGEST_S = 30 * 86400
 

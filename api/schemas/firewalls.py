@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.store.records import FirewallLoad, FirewallRecord, FirewallSeen
 
 PlaneWord = Literal["nftables", "iptables"]

@@ -17,7 +17,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import CapacityModel, Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
-from orchestrator.store.fleetrecords import CapacityRecord, FleetDecision, FleetLook, FleetSample, MemberLook
+from orchestrator.store.firewalls.records import CapacityRecord, FleetDecision, FleetLook, FleetSample, MemberLook
 
 Count = Annotated[int, Field(ge=0, le=BIGGEST)]
 

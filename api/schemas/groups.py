@@ -6,7 +6,7 @@ from pydantic import Field
 
 from api.schemas.common import Incoming, Outgoing, PrefixText, read_prefix
 from orchestrator.policy.addresses import Prefix
-from orchestrator.store.grouprows import MOST_MEMBERS
+from orchestrator.store.acls.grouprows import MOST_MEMBERS
 from orchestrator.store.records import GroupRecord
 
 Members = list[PrefixText]

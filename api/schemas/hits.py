@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from api.schemas.common import Outgoing
-from orchestrator.store.hitrecords import Lapse, Listed, RuleHits, RuleWatch
-from orchestrator.store.hitsummary import HitSummary
+from orchestrator.store.hits.records import Lapse, Listed, RuleHits, RuleWatch
+from orchestrator.store.hits.summary import HitSummary
 
 TierWord = Literal["host", "server", "edge"]
 SortWord = Literal["list", "rate", "packets", "bytes", "last_hit"]

@@ -11,7 +11,7 @@ from api.schemas.common import Incoming, Name, Outgoing
 from api.schemas.domains import DatapathId, Interface
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import HOST_TLS, Datapath, Wanted
-from orchestrator.store.onboardings import OnboardingRecord
+from orchestrator.store.points.onboardings import OnboardingRecord
 
 Address = Annotated[str, Field(min_length=1, max_length=253, description="a name or an address")]
 Target = Annotated[str, Field(max_length=80, description="tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from api.schemas.common import Incoming, Outgoing
-from orchestrator.compile.lifts import Lift
+from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Verdict
 from orchestrator.store.placements import Placement, PlacementSettings
 

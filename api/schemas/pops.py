@@ -10,15 +10,15 @@ from pydantic import Field
 
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
 from api.schemas.domains import Host, Interface, Mac
-from orchestrator.control.edges import EdgeReport
-from orchestrator.control.poptraffic import PopTraffic
+from orchestrator.control.pops.edges import EdgeReport
+from orchestrator.control.pops.traffic import PopTraffic
 from orchestrator.edge.report import LinesReport
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.placement.heavy import HeavyChoice, HeavySettings
 from orchestrator.policy.model import Policy
 from orchestrator.policy.prefilter import Misdirect
-from orchestrator.store.popcounts import Counted
-from orchestrator.store.poprecords import NewServer, Pop, PopServer, PopSettings, ServerState
+from orchestrator.store.pops.counts import Counted
+from orchestrator.store.pops.records import NewServer, Pop, PopServer, PopSettings, ServerState
 
 _EDGE, _HEAVY = EdgeSettings(), HeavySettings()
 StateWord = Literal["serving", "draining", "lost"]

@@ -9,7 +9,7 @@ from pydantic import Field
 from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
 from orchestrator.compile.spread import Member, MemberState, Side
 from orchestrator.scaling.buckets import share
-from orchestrator.store.spreads import SpreadRecord
+from orchestrator.store.firewalls.spreads import SpreadRecord
 
 
 class SideBody(Incoming):

@@ -21,13 +21,13 @@ import numpy as np
 
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.compile.atoms import atoms
 from orchestrator.compile.cost import shapes
-from orchestrator.compile.firewall import firewall_cost
-from orchestrator.compile.iptables import iptables_texts
-from orchestrator.compile.levels import levels
+from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.iptables import iptables_texts
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.nftables import nftables_script, row_by_row
-from orchestrator.compile.openflow import with_port_masks
+from orchestrator.compile.openflow.encoder import with_port_masks
 from orchestrator.lab.aims import aims
 from orchestrator.lab.router import Router
 from orchestrator.policy.addresses import EVERY_IPV4, EVERY_IPV6, Family

@@ -14,8 +14,8 @@ import typer
 
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
-from orchestrator.compile.cacherows import CLASSIFIER
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.cacherows import CLASSIFIER
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.agent import AgentSettings, run_agent
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.front import BpfFront

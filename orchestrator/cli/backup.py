@@ -13,8 +13,8 @@ from orchestrator.backups import back_up_service, restore_service
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import counting, remark, say, say_json
 from orchestrator.settings import load
-from orchestrator.store.backup import Contents
-from orchestrator.store.schema import HEAD
+from orchestrator.store.backups.backup import Contents
+from orchestrator.store.schema.core import HEAD
 
 
 @taking

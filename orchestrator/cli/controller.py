@@ -13,7 +13,7 @@ import typer
 from orchestrator.cli.membership import EnrolFile, membership
 from orchestrator.cli.options import Url, taking
 from orchestrator.client import Host
-from orchestrator.compile.spreadpipeline import INSIDE_PORT
+from orchestrator.compile.pipelines.spread import INSIDE_PORT
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls

@@ -11,7 +11,7 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client.firewalls import Firewall
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 
 FirewallName = Annotated[str, typer.Argument(metavar="FIREWALL", help="The firewall's name, which its agent bears.")]
 

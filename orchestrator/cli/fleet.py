@@ -18,7 +18,7 @@ from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
 from orchestrator.client import Client
 from orchestrator.client.fleet import CapacityVersion, Fleet, FleetMember
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits

@@ -15,11 +15,11 @@ from orchestrator.cli.fleet import Wishes, measurements_in
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client import Client
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import CapacityModel, fit
 from orchestrator.scaling.simulate import Outcome, Scenario, simulate
-from orchestrator.store.fleetrecords import FleetSettings, settings_from
+from orchestrator.store.firewalls.records import FleetSettings, settings_from
 
 F64 = npt.NDArray[np.float64]
 

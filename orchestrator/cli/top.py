@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import complete
-from orchestrator.cli.acl_hits import OfTier, SortBy, TierName, hits_json
+from orchestrator.cli.acl.hits import OfTier, SortBy, TierName, hits_json
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import printable, say_table

@@ -34,26 +34,26 @@ ACL = Branch(
     "Access lists: in files, without any service, and at a service.",
     (
         Leaf(
-            "import", "Read lists of other formats and write them as native JSON.", f"{_CLI}.acl_convert:import_lists"
+            "import", "Read lists of other formats and write them as native JSON.", f"{_CLI}.acl.convert:import_lists"
         ),
-        Leaf("export", "Write a list in another format.", f"{_CLI}.acl_convert:export_list"),
-        Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl_check:check"),
-        Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl_diff:diff"),
-        Leaf("trace", "Show which rule of a list decides a packet.", f"{_CLI}.acl_trace:trace"),
-        Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl_history:blame"),
+        Leaf("export", "Write a list in another format.", f"{_CLI}.acl.convert:export_list"),
+        Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl.check:check"),
+        Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl.diff:diff"),
+        Leaf("trace", "Show which rule of a list decides a packet.", f"{_CLI}.acl.trace:trace"),
+        Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl.history:blame"),
         Leaf(
             "bisect",
             "Find two neighbouring versions that disagree about a packet, reading few of many.",
-            f"{_CLI}.acl_history:bisect_versions",
+            f"{_CLI}.acl.history:bisect_versions",
         ),
-        Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl_service:apply"),
-        Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl_service:review"),
-        Leaf("show", "Show a tenant's list.", f"{_CLI}.acl_service:show"),
-        Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl_service:versions"),
-        Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl_cost:cost"),
-        Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl_hits:hits"),
-        Leaf("log", "Show packets that rules with `log` decided.", f"{_CLI}.acl_log:packet_log"),
-        Leaf("unused", "Show which rules decided nothing, and how sure that is.", f"{_CLI}.acl_hits:unused"),
+        Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl.service:apply"),
+        Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl.service:review"),
+        Leaf("show", "Show a tenant's list.", f"{_CLI}.acl.service:show"),
+        Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl.service:versions"),
+        Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl.cost:cost"),
+        Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl.hits:hits"),
+        Leaf("log", "Show packets that rules with `log` decided.", f"{_CLI}.acl.log:packet_log"),
+        Leaf("unused", "Show which rules decided nothing, and how sure that is.", f"{_CLI}.acl.hits:unused"),
     ),
 )
 
@@ -117,7 +117,7 @@ DOMAIN = Branch(
             ),
         ),
         Leaf(
-            "log-limit", "Show or set how many packets of rules with `log` are reported.", f"{_CLI}.acl_log:log_limit"
+            "log-limit", "Show or set how many packets of rules with `log` are reported.", f"{_CLI}.acl.log:log_limit"
         ),
         Leaf("wait", "Wait until every host holds a generation.", f"{_CLI}.domains:wait"),
     ),

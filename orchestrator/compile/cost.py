@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.clauses import Placed, clause_atoms, conjunctive_flows
-from orchestrator.compile.conjunctive import Parts, hull, is_conjunctive, parts_of
-from orchestrator.compile.levels import levels
-from orchestrator.compile.lists import INGRESS_STAGE, return_atoms
-from orchestrator.compile.openflow import MaskedRules, flow_counts, with_port_masks
-from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY
-from orchestrator.compile.sides import Sides
+from orchestrator.compile.conjunctions.clauses import Placed, clause_atoms, conjunctive_flows
+from orchestrator.compile.conjunctions.conjunctive import Parts, hull, is_conjunctive, parts_of
+from orchestrator.compile.conjunctions.sides import Sides
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
+from orchestrator.compile.lists.lists import INGRESS_STAGE, return_atoms
+from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
+from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY
 from orchestrator.compile.tcam import TcamCost, tcam_cost
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic

@@ -6,7 +6,7 @@ server that knows its destination.
      dropped      to the WAN      to a server           to a server
 
 A packet that goes to a server is addressed to its interface by MAC address and is otherwise what it was. The tables
-are declared in `edgepipeline.py`; how lines come about is in `edge/`.
+are declared in `pipelines/edge.py`; how lines come about is in `edge/`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.edgepipeline import EXCEPTION_PRIORITY, HASHED, LINE_BITS, LINES_TOP, REGISTER_BITS, EdgeTable
-from orchestrator.compile.instructions import (
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import (
     DROP,
     HashFields,
     copy_field,
@@ -30,9 +29,17 @@ from orchestrator.compile.instructions import (
     resubmit,
     set_field,
 )
-from orchestrator.compile.oxm import IPV4, IPV6, Field, Term
-from orchestrator.compile.pipeline import GATEWAY_MAC, MISS_PRIORITY
-from orchestrator.compile.symbols import port_table, symbols
+from orchestrator.compile.openflow.oxm import IPV4, IPV6, Field, Term
+from orchestrator.compile.openflow.symbols import port_table, symbols
+from orchestrator.compile.pipelines.edge import (
+    EXCEPTION_PRIORITY,
+    HASHED,
+    LINE_BITS,
+    LINES_TOP,
+    REGISTER_BITS,
+    EdgeTable,
+)
+from orchestrator.compile.pipelines.host import GATEWAY_MAC, MISS_PRIORITY
 from orchestrator.edge.chunks import Chunking
 from orchestrator.edge.lines import I64, Lines
 from orchestrator.edge.settings import MOST_LINES, WIDEST_LINE

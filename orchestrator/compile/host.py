@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.exchange import RowChange, together
-from orchestrator.compile.grouped import TenantList
-from orchestrator.compile.lifted import Lifted
-from orchestrator.compile.lifts import Lift
-from orchestrator.compile.lists import operator_rows
-from orchestrator.compile.meters import meter_row
-from orchestrator.compile.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
-from orchestrator.compile.symbols import port_table, symbols
+from orchestrator.compile.conjunctions.grouped import TenantList
+from orchestrator.compile.lifting.lifted import Lifted
+from orchestrator.compile.lifting.lifts import Lift
+from orchestrator.compile.lists.exchange import RowChange, together
+from orchestrator.compile.lists.lists import operator_rows
+from orchestrator.compile.openflow.meters import meter_row
+from orchestrator.compile.openflow.symbols import port_table, symbols
+from orchestrator.compile.pipelines.structure import default_rows, elsewhere_rows, endpoint_rows, fixed_rows
 from orchestrator.errors import AclflowError, BadPolicy
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix, aggregate

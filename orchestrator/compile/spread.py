@@ -12,12 +12,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from orchestrator.compile import groups, oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import HashFields, instructions, multipath, output, set_field
-from orchestrator.compile.oxm import IPV4, IPV6, Term
-from orchestrator.compile.pipeline import GATEWAY_MAC
-from orchestrator.compile.spreadpipeline import (
+from orchestrator.compile.openflow import groups, oxm
+from orchestrator.compile.openflow.instructions import HashFields, instructions, multipath, output, set_field
+from orchestrator.compile.openflow.oxm import IPV4, IPV6, Term
+from orchestrator.compile.openflow.symbols import port_table, symbols
+from orchestrator.compile.openflow.tracking import begin, track
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.spread import (
     ADMITTED_PRIORITY,
     BEFORE_PRIORITY,
     BUCKET,
@@ -29,8 +31,6 @@ from orchestrator.compile.spreadpipeline import (
     OWNER,
     SpreadTable,
 )
-from orchestrator.compile.symbols import port_table, symbols
-from orchestrator.compile.tracking import begin, track
 from orchestrator.errors import BadInput
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Program, Tier

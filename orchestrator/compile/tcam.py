@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.compile.openflow import flow_counts
+from orchestrator.compile.openflow.encoder import flow_counts
 from orchestrator.program.rules import RuleTable
 
 SLOTS_OF_IPV4 = 1

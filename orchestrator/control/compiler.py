@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orchestrator.compile.host import CompileCache, compile_host
-from orchestrator.compile.lifts import Lift
+from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.proofs import Proofs
 from orchestrator.program.delta import Delta

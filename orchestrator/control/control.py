@@ -20,11 +20,11 @@ from typing import TypeVar
 from orchestrator import stages
 from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.compiler import Compiler
-from orchestrator.control.edges import EdgeReport
-from orchestrator.control.heavy import HeavyChooser
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step, TwoSteps
-from orchestrator.control.manager import key_of, require_server
+from orchestrator.control.pops.edges import EdgeReport
+from orchestrator.control.pops.heavy import HeavyChooser
+from orchestrator.control.pops.manager import key_of, require_server
 from orchestrator.control.promote import Promoter
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging

@@ -1,4 +1,4 @@
-"""Takes what enforcement points counted; `store/counting.py` says what makes each count once."""
+"""Takes what enforcement points counted; `store/hits/counting.py` says what makes each count once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import structlog
 
 from orchestrator.program.countframes import CountClaim, decode_frames
 from orchestrator.store import Store
-from orchestrator.store.keys import to_micros
+from orchestrator.store.sql.keys import to_micros
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ import functools
 from dataclasses import dataclass
 
 from orchestrator.compile.cost import Cost, cost
-from orchestrator.compile.firewall import FirewallCost, firewall_cost
+from orchestrator.compile.filters.cost import FirewallCost, firewall_cost
 from orchestrator.control.judging import Told, findings_then, soon_over
 from orchestrator.control.workbench import read_list
 from orchestrator.errors import TooLarge

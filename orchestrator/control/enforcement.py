@@ -20,7 +20,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.signals import Signal
 from orchestrator.errors import NotFound
 from orchestrator.store import Store
-from orchestrator.store.pointrecords import EnforcedState, PointReport, Standing
+from orchestrator.store.points.records import EnforcedState, PointReport, Standing
 from orchestrator.store.records import Committed
 
 Seconds = Mapping[str, float]

@@ -28,8 +28,8 @@ from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authori
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import KeyRequest, read_request
 from orchestrator.identity.tokens import EnrolmentToken
-from orchestrator.store.enrolments import EnrolmentGroup, Member, Signer
-from orchestrator.store.pointrecords import CertificateRecord, Enrolled
+from orchestrator.store.points.enrolments import EnrolmentGroup, Member, Signer
+from orchestrator.store.points.records import CertificateRecord, Enrolled
 from orchestrator.store.records import Principal
 from orchestrator.store.unit import Unit
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
-from orchestrator.store.hitsums import HitSum
+from orchestrator.store.hits.sums import HitSum
 from orchestrator.store.unit import Unit
 
 _LABELS = ("domain", "tier", "by")

@@ -23,7 +23,7 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, Conflict, TryAgain
 from orchestrator.hosts.installer import Installers
 from orchestrator.hosts.request import Onboarding, merged
-from orchestrator.store.onboardings import OnboardingRecord, OnboardingState
+from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 

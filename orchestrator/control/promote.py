@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from orchestrator.compile.lifts import Lift
-from orchestrator.compile.prospects import Prospector
+from orchestrator.compile.lifting.lifts import Lift
+from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.control.rounds import Rounds
 from orchestrator.control.timekeeper import Units
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, choose

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from orchestrator.compile.cost import cost
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.control.compiler import Compiled
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl

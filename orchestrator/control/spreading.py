@@ -15,7 +15,7 @@ from orchestrator.compile.spread import Member, MemberState, Spread, spread_prog
 from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.scaling.buckets import NOBODY, assign, moved, share
 from orchestrator.store import Store
-from orchestrator.store.spreads import SpreadRecord
+from orchestrator.store.firewalls.spreads import SpreadRecord
 
 LOOK_EVERY_S = 0.5
 """How often who waits for a newer spread looks for one that another replica of the service has stored."""

@@ -37,7 +37,7 @@ from orchestrator.policy.intersection import Withheld, narrowed, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, Tenant, TenantId
 from orchestrator.policy.space import Box, boxes_of
 from orchestrator.program.program import Program
-from orchestrator.store.pointrecords import HeldRecord
+from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
 from orchestrator.store.unit import Unit
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from orchestrator.control.edges import EdgeTier
 from orchestrator.control.firewalls import FirewallTier
-from orchestrator.control.manager import ServerManager
+from orchestrator.control.pops.edges import EdgeTier
+from orchestrator.control.pops.manager import ServerManager
 from orchestrator.control.publisher import Publisher
 from orchestrator.errors import NotFound
 from orchestrator.program.program import Program, Tier

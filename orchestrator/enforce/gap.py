@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.changing import FEW_ROWS, Changed
 from orchestrator.enforce.driver import Observed, Stamp
 from orchestrator.program.delta import Delta, between, difference

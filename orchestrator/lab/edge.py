@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.lab import spreader
 from orchestrator.lab.popswitch import FROM_CLIENTS
 from orchestrator.lab.spec import ClientSpec, EndpointSpec, FirewallSpec, PopSpec, format_mac

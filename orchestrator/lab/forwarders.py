@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.errors import Missing, NotFound, Refused
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.errors import Conflict, Unreachable
 from orchestrator.lab.pop import Lab

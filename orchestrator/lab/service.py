@@ -39,8 +39,8 @@ from orchestrator.lab.sidebridge import SideBridge
 from orchestrator.lab.spec import LEFT, RIGHT, FirewallSpec, format_mac
 from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
-from orchestrator.store.clock import utc_now
 from orchestrator.store.records import Role
+from orchestrator.store.sql.clock import utc_now
 
 SERVICE = "service"
 CONTROLLER = "controller"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, BadPolicy, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import TenantId

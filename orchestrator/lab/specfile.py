@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.lab.fields import DATAPATH, MAC, NODE, PORT, Fields
 from orchestrator.lab.spec import (

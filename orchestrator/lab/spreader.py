@@ -10,7 +10,7 @@ from the service; its controller is `aclflow controller --spreads`.
 
 from __future__ import annotations
 
-from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
+from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.lab.ovs import OpenVSwitch
 from orchestrator.lab.sidebridge import SideBridge
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from pyroute2 import IPRoute, netns
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4, GATEWAY_IPV6
 from orchestrator.lab.layout import Layout

@@ -23,7 +23,7 @@ SYMBOL_BASE = 0xFE000000
 """Port numbers from here to 0xfeffffff are symbols in a program (the standard reserves only 0xffffff00 upwards)."""
 
 GROUPS = 255
-"""Rows of this table, which no switch has for flows, are groups of buckets (`compile/groups.py`)."""
+"""Rows of this table, which no switch has for flows, are groups of buckets (`compile/openflow/groups.py`)."""
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]

@@ -18,15 +18,15 @@ from orchestrator.errors import BadPolicy, Conflict
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json
 from orchestrator.policy.model import Acl, Policy, ReturnTraffic, Rule, Tenant, TenantId, check_name
-from orchestrator.store import aclrows
-from orchestrator.store.generations import raise_above
-from orchestrator.store.keys import from_micros
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.backups.generations import raise_above
 from orchestrator.store.packetlog import limit_of
 from orchestrator.store.placements import with_placements
 from orchestrator.store.records import Change, DomainRecord, OperatorRules, PolicySnapshot
-from orchestrator.store.schema import domains, hosts, operator_rules, prefixes, tenants
-from orchestrator.store.schema_fleet import fleets
+from orchestrator.store.schema.core import domains, hosts, operator_rules, prefixes, tenants
+from orchestrator.store.schema.fleet import fleets
 from orchestrator.store.sites import Sites
+from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import expect
 
 

@@ -19,17 +19,17 @@ from types import MappingProxyType
 from sqlalchemy import Connection, Engine, text
 
 from orchestrator.errors import Busy, Unreachable
-from orchestrator.store.aclcache import AclCache
-from orchestrator.store.clock import SteadyClock, utc_now
-from orchestrator.store.database import begin_reading, begin_writing, connect_pool, sync_log
-from orchestrator.store.faults import translated
-from orchestrator.store.keys import certificate_digest, digest_of, to_micros
+from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.migrate import prepare
-from orchestrator.store.notices import Listener, Notices
 from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.popcache import PopCache
+from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.principals import PrincipalCache
 from orchestrator.store.records import Committed, Principal
+from orchestrator.store.sql.clock import SteadyClock, utc_now
+from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool, sync_log
+from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
+from orchestrator.store.sql.notices import Listener, Notices
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit
 

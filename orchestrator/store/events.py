@@ -14,10 +14,10 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.eventkinds import About, about
-from orchestrator.store.keys import from_micros
-from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Event, EventPage
-from orchestrator.store.schema import events
+from orchestrator.store.schema.core import events
+from orchestrator.store.sql.keys import from_micros
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 _FORGET_EVERY = 100

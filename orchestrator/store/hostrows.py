@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Row, delete, insert, select
 
 from orchestrator.errors import Conflict
 from orchestrator.store.records import HostRecord
-from orchestrator.store.schema import hosts, points
-from orchestrator.store.schema_staging import former_hosts
+from orchestrator.store.schema.core import hosts, points
+from orchestrator.store.schema.staging import former_hosts
 from orchestrator.store.transaction import Transaction
 
 

@@ -13,8 +13,8 @@ from sqlalchemy import bindparam, select
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.intersection import Withheld
 from orchestrator.policy.model import TenantId
-from orchestrator.store.prepared import Prepared
-from orchestrator.store.schema_staging import intersections
+from orchestrator.store.schema.staging import intersections
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 _OF = Prepared(

@@ -15,9 +15,9 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, inspect, text
 
 from orchestrator.errors import Missing
-from orchestrator.store.database import begin_reading, begin_writing, connect_pool
-from orchestrator.store.faults import translated
-from orchestrator.store.schema import HEAD
+from orchestrator.store.schema.core import HEAD
+from orchestrator.store.sql.database import begin_reading, begin_writing, connect_pool
+from orchestrator.store.sql.faults import translated
 
 _SCRIPTS = Path(__file__).with_name("migrations")
 VERSION_TABLE = "alembic_version"

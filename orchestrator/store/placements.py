@@ -24,10 +24,10 @@ from orchestrator.placement.choice import Algorithm, Choice, Settings, Verdict, 
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import RuleId, TenantId
 from orchestrator.store.events import Events
-from orchestrator.store.keys import from_micros, to_micros
 from orchestrator.store.records import PolicySnapshot
-from orchestrator.store.schema import domains, placement_settings, placements, tenants
-from orchestrator.store.schema_acls import acl_rules
+from orchestrator.store.schema.acls import acl_rules
+from orchestrator.store.schema.core import domains, placement_settings, placements, tenants
+from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction, expect
 
 _PER_MILLE = 1000

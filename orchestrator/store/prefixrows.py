@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Row, Table, bindparam, insert, select
 
 from orchestrator.policy.addresses import Prefix
-from orchestrator.store.keys import first_bytes, last_bytes
-from orchestrator.store.prepared import Prepared
-from orchestrator.store.schema import prefixes
+from orchestrator.store.schema.core import prefixes
+from orchestrator.store.sql.keys import first_bytes, last_bytes
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
 
 _OWNED = Prepared(

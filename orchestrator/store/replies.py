@@ -9,7 +9,7 @@ from sqlalchemy import delete, insert, select
 
 from orchestrator.errors import BadInput, Conflict
 from orchestrator.store.records import Reply
-from orchestrator.store.schema import replies
+from orchestrator.store.schema.core import replies
 from orchestrator.store.transaction import Transaction
 
 _KEY = re.compile(r"[!-~]{1,255}\Z")

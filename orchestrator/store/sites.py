@@ -15,9 +15,9 @@ from orchestrator.policy.model import Endpoint, TenantId, check_name
 from orchestrator.program.program import UPLINK
 from orchestrator.store.hostrows import add_switch, switch_rows, take_out_switch
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
-from orchestrator.store.prepared import Prepared
 from orchestrator.store.records import Change, EndpointRecord, HostRecord, check_interface
-from orchestrator.store.schema import endpoint_prefixes, endpoints, hosts, tenants
+from orchestrator.store.schema.core import endpoint_prefixes, endpoints, hosts, tenants
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, expect
 
 _FIRST_HOST = Prepared(
@@ -36,7 +36,7 @@ class Sites:
     # ------------------------------------------------------------------------------------------------ hosts
 
     def hosts(self, domain: str) -> tuple[HostRecord, ...]:
-        """The hosts with a switch, by name; firewall VNFs are in `firewalls.py`. Raises NotFound."""
+        """The hosts with a switch, by name; firewall VNFs are in `firewalls/machines.py`. Raises NotFound."""
         self._tx.domain(domain)
         return switch_rows(self._tx, domain, None)
 

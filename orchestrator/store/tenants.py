@@ -11,13 +11,13 @@ from orchestrator.errors import BadPolicy, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Action, TenantId, check_name
 from orchestrator.policy.ownership import check_ownership
-from orchestrator.store import aclrows
-from orchestrator.store.hits import forget_tenant
-from orchestrator.store.keys import first_bytes, from_micros, last_bytes
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.hits.rules import forget_tenant
 from orchestrator.store.prefixrows import insert_prefixes, overlapping, owned_prefixes
 from orchestrator.store.records import UNWRITTEN, Quota, TenantRecord
-from orchestrator.store.schema import endpoint_prefixes, endpoints, prefixes, tenants
-from orchestrator.store.schema_acls import acl_versions
+from orchestrator.store.schema.acls import acl_versions
+from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes, tenants
+from orchestrator.store.sql.keys import first_bytes, from_micros, last_bytes
 from orchestrator.store.transaction import Transaction, expect, one_line
 
 

@@ -9,11 +9,11 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, or_, select
 
 from orchestrator.errors import BadInput, NotFound, Unauthenticated
 from orchestrator.policy.model import TenantId
-from orchestrator.store.keys import digest_of, from_micros, new_secret, to_micros
-from orchestrator.store.prepared import Prepared
 from orchestrator.store.principals import Bearer
 from orchestrator.store.records import NewToken, Principal, Role, TokenRecord
-from orchestrator.store.schema import enforcers, tenants, tokens
+from orchestrator.store.schema.core import enforcers, tenants, tokens
+from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
+from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction, one_line
 
 

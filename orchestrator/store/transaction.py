@@ -15,14 +15,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.errors import BadInput, NotFound, Stale
 from orchestrator.policy.formats.native_values import at, read_text
-from orchestrator.store.aclcache import AclCache, CachedAcl, ListMoves
-from orchestrator.store.faults import translated
-from orchestrator.store.keys import to_micros
+from orchestrator.store.acls.cache import AclCache, CachedAcl, ListMoves
 from orchestrator.store.policycache import PolicyCache
-from orchestrator.store.popcache import KnownPop, PopCache
-from orchestrator.store.prepared import Driver, Prepared, Rows
+from orchestrator.store.pops.cache import KnownPop, PopCache
 from orchestrator.store.records import PolicySnapshot
-from orchestrator.store.schema import counters, domains, enforcers, hosts, tenants, tokens
+from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
+from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.keys import to_micros
+from orchestrator.store.sql.prepared import Driver, Prepared, Rows
 
 _T = TypeVar("_T")
 

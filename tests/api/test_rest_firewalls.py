@@ -11,7 +11,7 @@ from served import Served
 from orchestrator.client import Client, Host
 from orchestrator.client.firewalls import Firewall, Load
 from orchestrator.client.records import Held, PointReport
-from orchestrator.compile.filterrows import Filter, Plane, filter_program
+from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId

@@ -12,7 +12,7 @@ from served import Served
 
 from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import BadInput, Forbidden, NotFound, Stale
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json

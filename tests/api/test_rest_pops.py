@@ -10,7 +10,7 @@ from patience import until
 from served import Served
 
 from orchestrator.client import Client, Host
-from orchestrator.compile.servers import ServerCompiler
+from orchestrator.compile.servers.programs import ServerCompiler
 from orchestrator.errors import BadInput, Conflict, NotFound, TooLarge
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.native import acl_from_json

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bench.classifiers.recursive import recursive
 from orchestrator.bench.classifiers.suite import firsts, sample
 from orchestrator.bench.classifiers.tuplespace import Masked, prefixes, tuple_space
-from orchestrator.compile.bitvectors import MOST_RULES, Vectors, bit_vectors
-from orchestrator.compile.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
+from orchestrator.compile.servers.bitvectors import MOST_RULES, Vectors, bit_vectors
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet

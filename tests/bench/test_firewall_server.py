@@ -15,7 +15,7 @@ from orchestrator.bench.firewall_server.streams import ROUTING, TUNNEL, Streams,
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone
 from orchestrator.bench.traffic.rules import Listed
-from orchestrator.compile.cacherows import Verdict
+from orchestrator.compile.filters.cacherows import Verdict
 from orchestrator.errors import Missing, Refused
 
 

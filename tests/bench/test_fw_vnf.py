@@ -14,7 +14,7 @@ from orchestrator.bench.report import write
 from orchestrator.bench.results import Results
 from orchestrator.bench.traffic.addresses import SERVER, Clients, alone
 from orchestrator.cli.fleet import measurements_in
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.policy.model import Action, Packet
 from orchestrator.policy.oracle import decide
 from orchestrator.policy.protocols import UDP

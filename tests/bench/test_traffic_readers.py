@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.bench.traffic import filters, httperf, iperf, vnf
 from orchestrator.bench.traffic.addresses import Clients, in_turn
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.errors import Refused, Unreachable
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Policy, Rule, RuleId, Tenant, TenantId

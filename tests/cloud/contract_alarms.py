@@ -12,7 +12,7 @@ from cloud.contract_heat import URL
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fleets import HeatCloud
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.vouching import vouched
 from orchestrator.errors import Busy, NotFound, TooLarge
 

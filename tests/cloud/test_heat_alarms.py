@@ -16,7 +16,7 @@ from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fake import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Busy, Missing, NotFound, TooLarge, Unreachable
 
 LIMITS = AlarmLimits(fewest=1, most=3, cooldown_s=0)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile import bitvectors
-from orchestrator.compile.bitvectors import MOST_RULES, bit_vectors, in_order, summaries
-from orchestrator.compile.cacherows import CacheRow, Verdict, cache_table, families, read_table
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filterlists import operator_list, tenant_lists
-from orchestrator.compile.generalrows import fitting, general_rows
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict, cache_table, families, read_table
+from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.servers import bitvectors
+from orchestrator.compile.servers.bitvectors import MOST_RULES, bit_vectors, in_order, summaries
+from orchestrator.compile.servers.generalrows import fitting, general_rows
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.corners import policy_packets

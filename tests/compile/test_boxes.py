@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from strategies import acls
 
-from orchestrator.compile.boxes import MANY, box_atoms, rows_taken
-from orchestrator.compile.openflow import flow_counts
+from orchestrator.compile.lists.boxes import MANY, box_atoms, rows_taken
+from orchestrator.compile.openflow.encoder import flow_counts
 from orchestrator.policy.model import Acl
 from orchestrator.policy.space import Box, boxes_of
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import FAR_POOL, OWN_POOL, PORT_POOL, acls
 
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.compile import columns
-from orchestrator.compile.atoms import _by_column, atoms
+from orchestrator.compile.lists import columns
+from orchestrator.compile.lists.atoms import _by_column, atoms
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.numbers import RuleNumbers

@@ -28,8 +28,8 @@ from traced_switch import (
     rows_of,
 )
 
-from orchestrator.compile import oxm
 from orchestrator.compile.host import compile_host
+from orchestrator.compile.openflow import oxm
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, Rule, RuleId, Tenant, TenantId

@@ -11,15 +11,16 @@ from flow_interpreter import Switch, fields_of
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import acls, corner_packets_of
 
-from orchestrator.compile import clauses, conjunctive, oxm
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.clauses import Placed, conjunctive_flows
-from orchestrator.compile.conjunctive import Parts, hull, is_conjunctive, parts_of
+from orchestrator.compile.conjunctions import clauses, conjunctive
+from orchestrator.compile.conjunctions.clauses import Placed, conjunctive_flows
+from orchestrator.compile.conjunctions.conjunctive import Parts, hull, is_conjunctive, parts_of
+from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import DROP, instructions, output
-from orchestrator.compile.levels import levels
-from orchestrator.compile.openflow import RuleStage
-from orchestrator.compile.sides import Sides
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.encoder import RuleStage
+from orchestrator.compile.openflow.instructions import DROP, instructions, output
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, GroupName, Packet, ReturnTraffic, Rule
 from orchestrator.policy.oracle import ask

@@ -16,7 +16,7 @@ from strategies import acls, policies
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence import cover, edits, items, order, prove
 from orchestrator.compile.host import CompileCache, compile_host
-from orchestrator.compile.pipeline import DEFAULT_PRIORITY, Table
+from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Action, Policy, Rule, Tenant, TenantId

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import acls, rules
 
-from orchestrator.compile import atoms as by_column
-from orchestrator.compile import fewrules, openflow
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.lists import INGRESS_STAGE, OPERATOR_STAGE
+from orchestrator.compile.lists import atoms as by_column
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.lists import INGRESS_STAGE, OPERATOR_STAGE
+from orchestrator.compile.openflow import encoder as openflow
+from orchestrator.compile.openflow import fewrules
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import PortRange

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from compiled_filter import check_iptables, check_nftables
 
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Policy, ReturnTraffic, Rule, RuleId, Tenant, TenantId

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import acls
 
-from orchestrator.compile.comments import comment, read_comment
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Kind
-from orchestrator.compile.filterlists import WORLDS, World, tenant_lists
-from orchestrator.compile.firewall import firewall_cost
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.comments import comment, read_comment
+from orchestrator.compile.filters.cost import firewall_cost
+from orchestrator.compile.filters.iptables import iptables_texts
+from orchestrator.compile.filters.lists import WORLDS, World, tenant_lists
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.compile.nftables import waves as waves_module
 from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan

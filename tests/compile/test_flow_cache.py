@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile import flowcache
-from orchestrator.compile.cacherows import FLOWCACHE, CacheRow, Verdict, cache_table, read_table
-from orchestrator.compile.filterrows import Filter, Plane, filter_program
-from orchestrator.compile.flowcache import CacheEntry, FlowCache, flow_cache, prove
+from orchestrator.compile.filters import flowcache
+from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, Verdict, cache_table, read_table
+from orchestrator.compile.filters.flowcache import CacheEntry, FlowCache, flow_cache, prove
+from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import BadInput
 from orchestrator.placement.hoist import NotTheSame
 from orchestrator.placement.lifting import LiftedRule

@@ -10,9 +10,9 @@ from compiled_cache import check, every_rule
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile import flowcache
-from orchestrator.compile.cacherows import Verdict
-from orchestrator.compile.flowcache import _Lists
+from orchestrator.compile.filters import flowcache
+from orchestrator.compile.filters.cacherows import Verdict
+from orchestrator.compile.filters.flowcache import _Lists
 from orchestrator.placement.hoist import NotTheSame
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Policy, Tenant

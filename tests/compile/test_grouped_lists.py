@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from laws.test_levels_update import stories
 from strategies import policies
 
-from orchestrator.compile import conjunctive, oxm
+from orchestrator.compile.conjunctions import conjunctive
+from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.conjunctions import is_conjunctive
-from orchestrator.compile.grouped import TenantList
 from orchestrator.compile.host import CompileCache, compile_host
-from orchestrator.compile.instructions import instructions
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import (

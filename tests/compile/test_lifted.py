@@ -10,8 +10,8 @@ from lifted_shop import RULES, SHOP, WEB, named, policy, rule
 from orchestrator.compile.cookies import Cookie
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.lifts import Lift
-from orchestrator.compile.pipeline import LIFTED_PRIORITY, MISS_PRIORITY, Table
+from orchestrator.compile.lifting.lifts import Lift
+from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, MISS_PRIORITY, Table
 from orchestrator.placement.hoist import Form
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pytest
 from lifted_shop import SHOP
 
-from orchestrator.compile.atoms import atoms
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.placement.hoist import Form
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from lifted_shop import WEB, named, policy, rule
 from strategies import policies
 
-from orchestrator.compile import liftedrows, lifts
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.instructions import instructions, set_field
-from orchestrator.compile.openflow import RuleStage, rule_flows
-from orchestrator.compile.pipeline import LIFTED_PRIORITY, MISS_PRIORITY, OPERATOR_PERMIT, Table
+from orchestrator.compile.lifting import lifts
+from orchestrator.compile.lifting import rows as liftedrows
+from orchestrator.compile.openflow.encoder import RuleStage, rule_flows
+from orchestrator.compile.openflow.instructions import instructions, set_field
+from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, MISS_PRIORITY, OPERATOR_PERMIT, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Direction, Policy

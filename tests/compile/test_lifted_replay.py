@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.prospects import Prospector
+from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.placement.choice import LEAST_SAVED_US_PER_S, Algorithm, Prospects, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import EVERY_IPV4, Family

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from strategies import acls
 
-from orchestrator.compile import conjunctive, oxm
-from orchestrator.compile.atoms import atoms
+from orchestrator.compile.conjunctions import conjunctive
+from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.cost import Cost, cost
-from orchestrator.compile.grouped import TenantList
-from orchestrator.compile.levels import levels
-from orchestrator.compile.openflow import with_port_masks
-from orchestrator.compile.pipeline import Table
-from orchestrator.compile.structure import default_rows
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.encoder import with_port_masks
+from orchestrator.compile.pipelines.host import Table
+from orchestrator.compile.pipelines.structure import default_rows
 from orchestrator.compile.tcam import TcamCost
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId, Tenant, TenantId

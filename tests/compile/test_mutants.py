@@ -11,8 +11,12 @@ from compiled_domain import check_policy
 from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
-from orchestrator.compile import atoms, fewrules, host, levels, lists, openflow, structure
-from orchestrator.compile.pipeline import STATIC_PRIORITY
+from orchestrator.compile import host
+from orchestrator.compile.lists import atoms, levels, lists
+from orchestrator.compile.openflow import encoder as openflow
+from orchestrator.compile.openflow import fewrules
+from orchestrator.compile.pipelines import structure
+from orchestrator.compile.pipelines.host import STATIC_PRIORITY
 from orchestrator.policy.model import Policy
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.rules import FRAG_ANY, RuleTable

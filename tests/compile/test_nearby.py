@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import acls
 
-from orchestrator.compile.edits import hunks
 from orchestrator.compile.equivalence import prove
 from orchestrator.compile.equivalence.chain import RULE
 from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.equivalence.lines import Lines
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.nearby import Bounds
+from orchestrator.compile.lists.edits import hunks
+from orchestrator.compile.lists.nearby import Bounds
 from orchestrator.policy.model import Acl, Direction, Policy, ReturnTraffic, Tenant, TenantId
 from orchestrator.policy.space import Box, boxes_of
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import copy_field, instructions, output, output_register, set_field
-from orchestrator.compile.oxm import FIELDS, PACKET_REGISTERS, REGISTERS, Field, Term, pack, unpack
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import copy_field, instructions, output, output_register, set_field
+from orchestrator.compile.openflow.oxm import FIELDS, PACKET_REGISTERS, REGISTERS, Field, Term, pack, unpack
 from orchestrator.errors import BadInput
 
 PLAIN = tuple(field for field in FIELDS if field not in PACKET_REGISTERS) + REGISTERS

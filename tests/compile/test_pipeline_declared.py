@@ -8,11 +8,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from strategies import policies
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
-from orchestrator.compile.lists import RETURN_PRIORITY
-from orchestrator.compile.pipeline import (
+from orchestrator.compile.lists.lists import RETURN_PRIORITY
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.pipelines.host import (
     ALL_REGISTERS,
     DEFAULT_PRIORITY,
     HIGHEST_RULE_PRIORITY,
@@ -21,7 +21,7 @@ from orchestrator.compile.pipeline import (
     STATIC_PRIORITY,
     Table,
 )
-from orchestrator.compile.pipeline_page import pipeline_page
+from orchestrator.compile.pipelines.page import pipeline_page
 from orchestrator.policy.model import Policy
 from orchestrator.program.flows import Flow
 

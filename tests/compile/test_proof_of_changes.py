@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laws.test_levels_update import stories
 
-from orchestrator.compile import conjunctive, oxm
+from orchestrator.compile.conjunctions import conjunctive
 from orchestrator.compile.equivalence import cover, edits, items, order, prove
 from orchestrator.compile.host import CompileCache
+from orchestrator.compile.openflow import oxm
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import (

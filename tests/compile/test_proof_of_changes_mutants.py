@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from laws.test_levels_update import stories
 
-from orchestrator.compile import clauses, conjunctive
+from orchestrator.compile.conjunctions import clauses, conjunctive
+from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.compile.equivalence import conjunctionsteps, memberproof, membersets
-from orchestrator.compile.grouped import TenantList
 from orchestrator.policy.model import ReturnTraffic, Tenant
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lifted_shop import SHOP, WEB, policy, rule
 
-from orchestrator.compile.prospects import Prospector
+from orchestrator.compile.lifting.prospects import Prospector
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.savings import Prospect
 from orchestrator.policy.model import Direction, Policy, RuleId

@@ -11,9 +11,10 @@ from compile.test_servers_law import EXACT, OWN
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import exactpairs, pairset, servedtenants
-from orchestrator.compile.filterlists import operator_list
-from orchestrator.compile.servedtenants import Served
+from orchestrator.compile.filters.lists import operator_list
+from orchestrator.compile.servers import exactpairs, pairset
+from orchestrator.compile.servers import tenants as servedtenants
+from orchestrator.compile.servers.tenants import Served
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.listed import Listed
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, RuleId, Tenant, TenantId, trusted_acl

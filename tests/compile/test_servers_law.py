@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile import servedtenants
-from orchestrator.compile.exactpairs import HOSTS4, HOSTS6, PAIR_SETS, SERVICES4, SERVICES6, PairSet, keys_of
-from orchestrator.compile.filterlists import FilterList, tenant_lists
-from orchestrator.compile.filterrows import Filter
+from orchestrator.compile.filters.lists import FilterList, tenant_lists
+from orchestrator.compile.filters.rows import Filter
 from orchestrator.compile.nftables import plan
 from orchestrator.compile.nftables.script import whole_table
 from orchestrator.compile.nftables.served import MISDIRECTED, PAIRED, REHOME
-from orchestrator.compile.servedtenants import TenantCompiler
-from orchestrator.compile.servers import Ask, ServerCompiler
+from orchestrator.compile.servers import tenants as servedtenants
+from orchestrator.compile.servers.exactpairs import HOSTS4, HOSTS6, PAIR_SETS, SERVICES4, SERVICES6, PairSet, keys_of
+from orchestrator.compile.servers.programs import Ask, ServerCompiler
+from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.enforce.drivers.nftables.fake import Ruleset
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix

@@ -12,8 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from orchestrator.compile import exactpairs
 from orchestrator.compile.nftables import served
+from orchestrator.compile.servers import exactpairs
 from orchestrator.policy.model import TenantId
 from orchestrator.policy.prefilter import Share
 

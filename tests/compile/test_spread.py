@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import groups, oxm
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.pipeline_page import spread_page
+from orchestrator.compile.openflow import groups, oxm
+from orchestrator.compile.pipelines.page import spread_page
+from orchestrator.compile.pipelines.spread import SPREAD_REGISTERS, SPREAD_STAGES, SpreadTable
 from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
-from orchestrator.compile.spreadpipeline import SPREAD_REGISTERS, SPREAD_STAGES, SpreadTable
 from orchestrator.errors import BadInput
 from orchestrator.program.delta import between
 from orchestrator.program.flows import GROUPS, Flow

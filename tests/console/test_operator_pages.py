@@ -15,8 +15,8 @@ from orchestrator.client import Client, Host
 from orchestrator.client.firewalls import Load
 from orchestrator.client.spread import Carrier, Link
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.filterrows import Plane
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, Packet, TenantId
@@ -28,7 +28,7 @@ from orchestrator.program.sightings import Sighting, Sightings
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.settings import Settings
-from orchestrator.store.fleetrecords import FleetSample, FleetSettings
+from orchestrator.store.firewalls.records import FleetSample, FleetSettings
 from orchestrator.store.unit import Unit
 
 from .conftest import SHOP, Look, Town

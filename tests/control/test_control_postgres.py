@@ -15,8 +15,8 @@ from store.postgres_cluster import Cluster, binaries, running
 from orchestrator.client import Enrolment, PointReport
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.manager import key_of
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.pops.manager import key_of
 from orchestrator.control.publisher import Publisher
 from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json

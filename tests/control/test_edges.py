@@ -11,15 +11,15 @@ import pytest
 from patience import until
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.edgeheavy import TO_WAN
-from orchestrator.compile.edgepipeline import EdgeTable
-from orchestrator.control import edges
+from orchestrator.compile.lifting.edgeheavy import TO_WAN
+from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.edgemetrics import EdgeMetrics
-from orchestrator.control.heavy import choose
 from orchestrator.control.metrics import Metrics
-from orchestrator.control.poptraffic import pop_traffic
+from orchestrator.control.pops import edges
+from orchestrator.control.pops.heavy import choose
+from orchestrator.control.pops.metrics import EdgeMetrics
+from orchestrator.control.pops.traffic import pop_traffic
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
 from orchestrator.edge.places import Places
@@ -36,7 +36,7 @@ from orchestrator.program.counts import Counts
 from orchestrator.program.flows import Flow
 from orchestrator.program.program import Program, Tier
 from orchestrator.store import Store, open_store
-from orchestrator.store.poprecords import NewServer, PopSettings, ServerState
+from orchestrator.store.pops.records import NewServer, PopSettings, ServerState
 from orchestrator.store.records import HostRecord
 from orchestrator.store.unit import Unit
 

@@ -17,7 +17,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.errors import NotFound
 from orchestrator.stages import measuring
 from orchestrator.store import Store, open_store
-from orchestrator.store.pointrecords import EnforcedState, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.points.records import EnforcedState, PointRecord, PointReport, PointState, Standing
 from orchestrator.store.records import HostRecord
 
 HOSTS = ("h1", "h2")

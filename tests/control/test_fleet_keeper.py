@@ -10,12 +10,12 @@ import pytest
 from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 
 from orchestrator.cloud.base import Vnf, VnfState
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet.gauges import FleetGauges
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.pointrecords import PointState
+from orchestrator.store.points.records import PointState
 
 
 @pytest.fixture

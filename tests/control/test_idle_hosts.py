@@ -10,7 +10,7 @@ import pytest
 from control.test_manager import SERVERS, Site
 from patience import until
 
-from orchestrator.compile.grouped import TenantList
+from orchestrator.compile.conjunctions.grouped import TenantList
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl
 from orchestrator.program.program import Program

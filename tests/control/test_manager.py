@@ -12,17 +12,17 @@ import pytest
 import structlog
 from patience import until
 
-from orchestrator.compile import servedtenants
-from orchestrator.compile.cacherows import CLASSIFIER
-from orchestrator.compile.exactpairs import HOSTS4, keys_of
-from orchestrator.compile.servers import PEERS, Ask, ServerCompiler
+from orchestrator.compile.filters.cacherows import CLASSIFIER
+from orchestrator.compile.servers import tenants as servedtenants
+from orchestrator.compile.servers.exactpairs import HOSTS4, keys_of
+from orchestrator.compile.servers.programs import PEERS, Ask, ServerCompiler
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
-from orchestrator.control.manager import ServerManager, Unmade, key_of
 from orchestrator.control.metrics import Metrics
+from orchestrator.control.pops.manager import ServerManager, Unmade, key_of
+from orchestrator.control.pops.rates import UpdateRates
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.tiers import Tiers
-from orchestrator.control.updaterates import UpdateRates
 from orchestrator.edge.settings import EdgeSettings
 from orchestrator.errors import NotFound, TooLarge, TooOften
 from orchestrator.placement.heavy import HeavySettings
@@ -32,7 +32,7 @@ from orchestrator.policy.prefilter import Misdirect, Share
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.store import open_store
-from orchestrator.store.poprecords import NewServer, PopSettings, ServerState
+from orchestrator.store.pops.records import NewServer, PopSettings, ServerState
 from orchestrator.store.unit import Unit
 
 TENANTS = 12

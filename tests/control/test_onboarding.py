@@ -15,8 +15,8 @@ from orchestrator.hosts.installer import Installers, Tell
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import Wanted
 from orchestrator.store import Store, open_store
-from orchestrator.store.onboardings import OnboardingRecord, OnboardingState
-from orchestrator.store.pointrecords import PointReport, PointState
+from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
+from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.unit import Unit
 
 DOMAIN, HOST = "pop1", "host1"

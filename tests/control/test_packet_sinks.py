@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.control.ipfix import LONGEST, Exporter
-from orchestrator.control.packetsinks import Collector, JsonLines
+from orchestrator.control.packets.ipfix import LONGEST, Exporter
+from orchestrator.control.packets.sinks import Collector, JsonLines
 from orchestrator.errors import BadInput, Missing
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Action, Direction, Packet

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.pipeline import MISS_PRIORITY, Table
+from orchestrator.compile.pipelines.host import MISS_PRIORITY, Table
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
@@ -24,8 +24,8 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Endpoint, RuleId, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store import Store, open_store
-from orchestrator.store.hitrecords import RuleCounts
-from orchestrator.store.hits import Hits
+from orchestrator.store.hits.records import RuleCounts
+from orchestrator.store.hits.rules import Hits
 from orchestrator.store.placements import Placement
 from orchestrator.store.unit import Unit
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.compile.host import CompileCache, compile_host
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.control import compiler as compiler_module
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control

@@ -17,10 +17,10 @@ from orchestrator.control.enforcement import Report
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Tenant
-from orchestrator.store.notices import Notices
-from orchestrator.store.pointrecords import PointReport, PointState
-from orchestrator.store.poprecords import PopSettings
+from orchestrator.store.points.records import PointReport, PointState
+from orchestrator.store.pops.records import PopSettings
 from orchestrator.store.records import Committed, HostRecord, PolicySnapshot
+from orchestrator.store.sql.notices import Notices
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from deployment.image import run
 from deployment.machines import Machines
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.lab import namespaces, network
 from orchestrator.lab.edge import GATEWAY_IPV4
 from orchestrator.lab.ovs import OpenVSwitch

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.control.metrics import Metrics
-from orchestrator.store.pointrecords import PointState
+from orchestrator.store.points.records import PointState
 
 ALERTS = Path(__file__).resolve().parents[2] / "packaging/prometheus/alerts.yml"
 AT = "40m"

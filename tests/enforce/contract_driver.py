@@ -17,10 +17,11 @@ import pytest
 from enforce.contract_samples import SAMPLES, SYMBOLS, TO_VM2, Sample
 from patience import PATIENCE_S
 
-from orchestrator.compile import oxm, pipeline
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import instructions, output, set_field
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, output, set_field
+from orchestrator.compile.openflow.oxm import Term
+from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.enforce.changing import finish
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import messages

@@ -15,10 +15,10 @@ from typing import ClassVar, Protocol
 import pytest
 from compiled_filter import carried, counted_under
 
-from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filterrows import Plane, filter_program, filter_row
-from orchestrator.compile.iptables import FORWARD
+from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.iptables import FORWARD
+from orchestrator.compile.filters.rows import Plane, filter_program, filter_row
 from orchestrator.enforce import gap
 from orchestrator.enforce.agent import close_if_bare
 from orchestrator.enforce.changing import finish

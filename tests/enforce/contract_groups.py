@@ -13,9 +13,9 @@ from enforce.contract_driver import RULE, STAMP, Bench, change, held, packets, p
 from enforce.contract_samples import A4, B4, GATEWAY, ME, P4, VM2
 from patience import PATIENCE_S
 
-from orchestrator.compile import groups, oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import instructions, output, set_field
+from orchestrator.compile.openflow import groups, oxm
+from orchestrator.compile.openflow.instructions import instructions, output, set_field
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.frames import IPV4, ethernet, ipv4, tcp

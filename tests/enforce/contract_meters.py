@@ -6,9 +6,9 @@ from enforce.contract_driver import STAMP, Bench, change, held, placed, table
 from patience import PATIENCE_S
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import instructions, reporting
-from orchestrator.compile.meters import Meter, meter_in, meter_row
-from orchestrator.compile.openflow import meter_of
+from orchestrator.compile.openflow.encoder import meter_of
+from orchestrator.compile.openflow.instructions import instructions, reporting
+from orchestrator.compile.openflow.meters import Meter, meter_in, meter_row
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import messages, meters
 from orchestrator.enforce.gap import correction

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import (
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import (
     IN_PORT,
     conjunction,
     copy_field,
@@ -20,8 +20,8 @@ from orchestrator.compile.instructions import (
     output_register,
     set_field,
 )
-from orchestrator.compile.oxm import Term
-from orchestrator.compile.tracking import begin, track
+from orchestrator.compile.openflow.oxm import Term
+from orchestrator.compile.openflow.tracking import begin, track
 from orchestrator.enforce.drivers.openflow.frames import (
     ADVERTISEMENT,
     ARP,

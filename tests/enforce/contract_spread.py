@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from enforce.contract_driver import Bench
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.compile.spread import Member, MemberState, Side, Spread, spread_program
-from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.gap import correction, step

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.instructions import instructions, output
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, output
 from orchestrator.program.delta import Delta, between
 from orchestrator.program.flows import SYMBOL_BASE, Flow, FlowTable
 from orchestrator.program.program import Program, Tier

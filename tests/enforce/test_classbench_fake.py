@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.host import compile_host
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from lifted_shop import named, policy
 from strategies import policies
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_program
-from orchestrator.compile.edgeheavy import PASSED_ON, TO_WAN, Heavy, HeavyTable, entries_in
-from orchestrator.compile.edgepipeline import EDGE_REGISTERS, EDGE_STAGES, LINES_TOP, EdgeTable
 from orchestrator.compile.equivalence.edge import EdgeProof
-from orchestrator.compile.pipeline import GATEWAY_MAC
-from orchestrator.compile.pipeline_page import edge_page
+from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN, Heavy, HeavyTable, entries_in
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.pipelines.edge import EDGE_REGISTERS, EDGE_STAGES, LINES_TOP, EdgeTable
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.page import edge_page
 from orchestrator.edge.chunks import allocate
 from orchestrator.edge.lines import Lines, Shape
 from orchestrator.edge.places import servers_of, settled

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from enforce.contract_filters import Bench, FilterContract, corner_packets
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.iptables.fake import FakeIptables
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables.fake import FakeNft

@@ -11,8 +11,8 @@ from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.cacherows import CLASSIFIER, CacheRow, Verdict, cache_table
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.cacherows import CLASSIFIER, CacheRow, Verdict, cache_table
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel
 from orchestrator.enforce.drivers.bpf.around import Around, look_around

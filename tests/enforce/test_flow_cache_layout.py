@@ -9,8 +9,8 @@ from flow_cache_samples import packets_near, row_lists
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.cacherows import CacheRow
-from orchestrator.compile.flowcache import MOST_ROWS
+from orchestrator.compile.filters.cacherows import CacheRow
+from orchestrator.compile.filters.flowcache import MOST_ROWS
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf.layout import SET_BYTES, FlowSet, pack, unpack
 from orchestrator.errors import Refused

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import instructions
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, messages
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
 from orchestrator.enforce.drivers.openflow.flowmods import Command

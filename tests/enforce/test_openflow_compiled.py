@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
 from orchestrator.compile.host import compile_host
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to

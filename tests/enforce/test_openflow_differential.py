@@ -11,8 +11,8 @@ import pytest
 from enforce.contract_samples import MATCHES, SAMPLES, SYMBOLS, VM1, VM2
 from enforce.real_switch import RealSwitch, SocketLink
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import (
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import (
     IN_PORT,
     conjunction,
     copy_field,
@@ -21,7 +21,7 @@ from orchestrator.compile.instructions import (
     output_register,
     set_field,
 )
-from orchestrator.compile.tracking import begin, track
+from orchestrator.compile.openflow.tracking import begin, track
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from enforce.contract_samples import SAMPLES
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import instructions, output, set_field
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, output, set_field
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER

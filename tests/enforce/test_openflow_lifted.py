@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 
 from orchestrator.compile.host import CompileCache
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 from orchestrator.program.delta import Delta

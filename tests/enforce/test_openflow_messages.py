@@ -15,8 +15,8 @@ from os_ken.ofproto import ofproto_v1_5 as ofproto
 from os_ken.ofproto import ofproto_v1_5_parser as osken
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import (
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import (
     IN_PORT,
     copy_field,
     instructions,
@@ -24,7 +24,7 @@ from orchestrator.compile.instructions import (
     output_register,
     set_field,
 )
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, flowstats, messages
 from orchestrator.enforce.drivers.openflow.flowmods import Command
 from orchestrator.enforce.drivers.openflow.messages import (

@@ -26,9 +26,9 @@ from enforce.dummy_ovs import missing
 from enforce.real_switch import RealSwitch
 from enforce.test_openflow_fake_contract import FakeBench
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.spread import OUTSIDE_PORT
 from orchestrator.compile.spread import Spread
-from orchestrator.compile.spreadpipeline import OUTSIDE_PORT
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.policy.addresses import Family

@@ -8,9 +8,17 @@ from enforce.contract_samples import SAMPLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import oxm, pipeline
-from orchestrator.compile.instructions import IN_PORT, copy_field, instructions, output, output_register, set_field
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import (
+    IN_PORT,
+    copy_field,
+    instructions,
+    output,
+    output_register,
+    set_field,
+)
+from orchestrator.compile.openflow.oxm import Term
+from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.enforce.drivers.openflow.resolve import resolve
 from orchestrator.program.flows import SYMBOL_BASE, Flow, FlowTable
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 
-from orchestrator.compile import oxm
-from orchestrator.compile.instructions import instructions, output
-from orchestrator.compile.oxm import Term
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.instructions import instructions, output
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.enforce.changing import Changed
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import flowdesc, flowmods

@@ -19,7 +19,7 @@ from enforce.launched import HOME, Observer, raw_switch
 from enforce.programs import large_program, program, rule
 from patience import PATIENCE_S, until
 
-from orchestrator.compile.instructions import reporting
+from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import compat, frames, messages, packetin
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel

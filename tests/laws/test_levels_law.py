@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import acls
 
-from orchestrator.compile import levels as module
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.levels import levels, reference_levels
+from orchestrator.compile.lists import levels as module
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels, reference_levels
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT, PortRange

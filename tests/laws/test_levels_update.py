@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import FAR_POOL, OWN_POOL, acls, prefixes, rules
 
-from orchestrator.compile import atoms as atoms_module
-from orchestrator.compile import covers, exchange, labels, lists, native, openflow, pieces
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.levels import ATOM_WORDS, packed
-from orchestrator.compile.lists import CompiledList
+from orchestrator.compile.conjunctions import covers
+from orchestrator.compile.lists import atoms as atoms_module
+from orchestrator.compile.lists import exchange, labels, lists, native, pieces
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import ATOM_WORDS, packed
+from orchestrator.compile.lists.lists import CompiledList
+from orchestrator.compile.openflow import encoder as openflow
 from orchestrator.errors import AclflowError, BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import (

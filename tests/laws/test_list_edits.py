@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile import covers, edits, labels, native
-from orchestrator.compile.covers import Cover, PrefixChange
-from orchestrator.compile.edits import Hunk, hunks, widened
-from orchestrator.compile.labels import Labels
+from orchestrator.compile.conjunctions import covers
+from orchestrator.compile.conjunctions.covers import Cover, PrefixChange
+from orchestrator.compile.lists import edits, labels, native
+from orchestrator.compile.lists.edits import Hunk, hunks, widened
+from orchestrator.compile.lists.labels import Labels
 from orchestrator.policy.addresses import Family, Prefix, aggregate
 from orchestrator.policy.numbers import RuleNumbers
 

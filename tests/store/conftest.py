@@ -12,7 +12,7 @@ from store.postgres_cluster import Cluster, binaries, running
 
 from orchestrator.store import Store, open_store
 from orchestrator.store.migrate import upgrade
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema.core import metadata
 
 DATABASES = ("sqlite", "postgresql")
 

@@ -17,10 +17,10 @@ from orchestrator.policy.model import Acl, Action, TenantId
 from orchestrator.program.counts import NO_COUNTS, Counts, summed
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.hithistory import HitHistory, Resolution
-from orchestrator.store.hitsummary import _Columns
-from orchestrator.store.keys import from_micros
+from orchestrator.store.hits.history import HitHistory, Resolution
+from orchestrator.store.hits.summary import _Columns
 from orchestrator.store.records import AclRecord
+from orchestrator.store.sql.keys import from_micros
 
 TENANT = 3
 ENDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)

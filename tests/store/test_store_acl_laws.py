@@ -18,7 +18,9 @@ from store.postgres_cluster import Cluster
 from strategies import OWNED, acls
 
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
-from orchestrator.store import Store, aclrows, keys, open_store
+from orchestrator.store import Store, open_store
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.sql import keys
 from orchestrator.store.transaction import StoreSettings
 
 IDS = tuple(f"r{number}" for number in range(6))

@@ -15,7 +15,7 @@ from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
 from orchestrator.store import Store
-from orchestrator.store.schema_acls import acl_rules
+from orchestrator.store.schema.acls import acl_rules
 from orchestrator.store.transaction import StoreSettings
 from orchestrator.store.unit import Unit
 

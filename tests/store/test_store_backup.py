@@ -19,10 +19,10 @@ from store.scenes import acl, endpoint, populate, prefix, rule
 
 from orchestrator.errors import AclflowError, BadInput, Conflict, Missing, Unauthenticated
 from orchestrator.store import Store, migrate, open_store
-from orchestrator.store.backup import AuthorityFiles, back_up, tables_of
-from orchestrator.store.database import connect_pool
+from orchestrator.store.backups.backup import AuthorityFiles, back_up, tables_of
+from orchestrator.store.backups.restore import AHEAD, Restored, restore
 from orchestrator.store.records import HostRecord, Role
-from orchestrator.store.restore import AHEAD, Restored, restore
+from orchestrator.store.sql.database import connect_pool
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 Rows = dict[str, list[tuple[object, ...]]]
@@ -240,7 +240,7 @@ def rows_if_any(address: str) -> Rows:
 
 def test_a_backup_of_a_newer_schema_is_refused(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"sqlite:///{tmp_path / 'target.db'}"
-    monkeypatch.setattr("orchestrator.store.restore.HEAD", "0001")
+    monkeypatch.setattr("orchestrator.store.backups.restore.HEAD", "0001")
     with pytest.raises(Missing, match=r"take aclflow 1\.2\.3 or newer"):
         restored(address, file)
     assert rows_if_any(address) == {}
@@ -273,7 +273,7 @@ def test_a_disk_that_is_full_leaves_the_backup_before(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     before = file.read_bytes()
-    monkeypatch.setattr("orchestrator.store.backup.os.fsync", full)
+    monkeypatch.setattr("orchestrator.store.backups.backup.os.fsync", full)
     with pytest.raises(Missing, match="No space left"):
         saved(f"sqlite:///{tmp_path / 'small.db'}", file)
     assert file.read_bytes() == before

@@ -17,9 +17,9 @@ from orchestrator.identity.files import parsed_certificate
 from orchestrator.identity.names import SWITCH, Subject, Usage
 from orchestrator.identity.requests import PrivateKey, key_digest, new_key
 from orchestrator.store import Store
-from orchestrator.store.enrolments import Member, Signer
-from orchestrator.store.keys import certificate_digest, digest_of
-from orchestrator.store.pointrecords import CertificateRecord, Enrolled
+from orchestrator.store.points.enrolments import Member, Signer
+from orchestrator.store.points.records import CertificateRecord, Enrolled
+from orchestrator.store.sql.keys import certificate_digest, digest_of
 
 HOUR = dt.timedelta(hours=1)
 AUTHORITY = Authority.create("test", dt.datetime(2030, 1, 1, tzinfo=dt.UTC))

@@ -15,10 +15,10 @@ from strategies import FAR_POOL
 from orchestrator.errors import Busy, Conflict
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store import Store
-from orchestrator.store.database import begin_writing
-from orchestrator.store.faults import translated
-from orchestrator.store.keys import first_bytes, last_bytes
-from orchestrator.store.schema import endpoint_prefixes, endpoints, prefixes
+from orchestrator.store.schema.core import endpoint_prefixes, endpoints, prefixes
+from orchestrator.store.sql.database import begin_writing
+from orchestrator.store.sql.faults import translated
+from orchestrator.store.sql.keys import first_bytes, last_bytes
 from orchestrator.store.transaction import StoreSettings
 
 

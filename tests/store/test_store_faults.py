@@ -20,8 +20,8 @@ from store.scenes import acl, populate, rule
 from orchestrator.errors import BadInput, Busy, Conflict, Missing, NotFound, TryAgain, Unreachable
 from orchestrator.policy.model import Acl
 from orchestrator.store import Store, open_store
-from orchestrator.store.faults import translated
 from orchestrator.store.records import Reply, Role
+from orchestrator.store.sql.faults import translated
 from orchestrator.store.transaction import StoreSettings
 from orchestrator.store.unit import Unit
 

@@ -16,9 +16,10 @@ from store.scenes import acl, populate, prefix, rule
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, AddressGroup, GroupName, Rule
-from orchestrator.store import Store, grouprows
-from orchestrator.store.keys import HIGHEST_KEY
-from orchestrator.store.schema_acls import acl_group_members
+from orchestrator.store import Store
+from orchestrator.store.acls import grouprows
+from orchestrator.store.schema.acls import acl_group_members
+from orchestrator.store.sql.keys import HIGHEST_KEY
 
 NAMES = ("office", "partners")
 POOL = tuple(map(prefix, ("10.0.0.0/8", "192.0.2.1/32", "192.0.2.0/24", "2001:db8::/32", "10.1.0.0/24", "10.1.0.7/32")))

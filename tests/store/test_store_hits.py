@@ -19,10 +19,10 @@ from orchestrator.program.countframes import CountFrame, Loss, Note, decode_fram
 from orchestrator.program.counts import MOST, NO_COUNTS, Counts, counts_of, joined, summed
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
-from orchestrator.store.hithistory import HitHistory, Resolution
-from orchestrator.store.hitrecords import RuleHits
-from orchestrator.store.keys import to_micros
+from orchestrator.store.hits.history import HitHistory, Resolution
+from orchestrator.store.hits.records import RuleHits
 from orchestrator.store.records import HostRecord
+from orchestrator.store.sql.keys import to_micros
 from orchestrator.store.transaction import HistorySettings, StoreSettings
 
 HOSTS = ("host1", "host2")

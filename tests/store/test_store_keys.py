@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import FAR_POOL, prefixes
 
-from orchestrator.store.clock import SteadyClock
-from orchestrator.store.keys import (
+from orchestrator.store.sql.clock import SteadyClock
+from orchestrator.store.sql.keys import (
     HIGHEST_KEY,
     LOWEST_KEY,
     digest_of,

@@ -1,4 +1,4 @@
-"""The migrations lead to exactly the tables of `schema.py`, and databases of another schema are refused."""
+"""The migrations lead to exactly the tables of `schema/core.py`, and databases of another schema are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from store.postgres_cluster import Cluster
 
 from orchestrator.errors import Missing
 from orchestrator.store import migrate, open_store
-from orchestrator.store.schema import HEAD, metadata
+from orchestrator.store.schema.core import HEAD, metadata
 
 SQLITE_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name <> 'alembic_version'"
 POSTGRES_OBJECTS = (

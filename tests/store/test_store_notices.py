@@ -16,8 +16,8 @@ from store.scenes import populate, rule
 
 from orchestrator.errors import Unreachable
 from orchestrator.store import Store, open_store
-from orchestrator.store.notices import UNKNOWN
 from orchestrator.store.records import Committed
+from orchestrator.store.sql.notices import UNKNOWN
 
 
 def test_a_listener_hears_of_commits(store: Store, address: str) -> None:

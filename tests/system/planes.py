@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 from system.direct import Direct
 
-from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Kind
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.lab import pop
 from orchestrator.lab.expect import holder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import specfile
 from orchestrator.lab.expect import landing

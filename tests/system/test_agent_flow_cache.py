@@ -12,7 +12,7 @@ from compiled_filter import carried
 from enforce.contract_filters import corner_packets
 from system.test_agent import LESS, WHOLE, Vnf, eventually, wrong
 
-from orchestrator.compile.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import LEFT, RIGHT, Router

@@ -28,9 +28,9 @@ from system.test_flow_cache_program import (
     unicast,
 )
 
-from orchestrator.compile.cacherows import CacheRow, Verdict
-from orchestrator.compile.filterlists import operator_list, tenant_lists
-from orchestrator.compile.generalrows import general_rows
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.enforce.drivers.bpf import classifier, libbpf
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.layout import FlowSet

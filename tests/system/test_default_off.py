@@ -28,7 +28,7 @@ from system.shooting import (
     told_as,
 )
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.wire import Shot, shot
 from orchestrator.policy.addresses import Family, Prefix

@@ -24,7 +24,7 @@ from system.shooting import (
     udp_head,
 )
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab.wire import Shot
 from orchestrator.policy.addresses import Family

@@ -13,8 +13,8 @@ from system.edgebridge import EdgeBridge, edge_bridge
 from system.shooting import POP
 
 from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_program
-from orchestrator.compile.edgepipeline import LINES_TOP
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.edge import LINES_TOP
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.edge.chunks import Chunking
 from orchestrator.edge.hashing import positions
 from orchestrator.edge.lines import Lines

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from enforce.contract_filters import SHOP, Bench, FilterContract, bring, corner_packets, policy, program
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.iptables.tool import iptables_driver
 from orchestrator.enforce.drivers.nftables import tool

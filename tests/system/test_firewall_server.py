@@ -20,8 +20,8 @@ from compiled_filter import carried
 from enforce.contract_filters import BANK, DNS, SHOP, policy
 from pyroute2 import IPRoute, netns
 
-from orchestrator.compile.servedtenants import TenantCompiler
-from orchestrator.compile.servers import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.programs import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import finish
 from orchestrator.enforce.drivers.nftables import heldpairs

@@ -11,7 +11,7 @@ import pytest
 from system import test_flow_cache_program as tests
 from system.test_flow_cache_program import Bench
 
-from orchestrator.compile.cacherows import Verdict
+from orchestrator.compile.filters.cacherows import Verdict
 from orchestrator.enforce.drivers.bpf import kernel
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.router import Router

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from strategies import policies
 from system.test_same_verdicts import routable
 
-from orchestrator.compile.cacherows import CacheRow, Verdict
-from orchestrator.compile.flowcache import flow_cache
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict
+from orchestrator.compile.filters.flowcache import flow_cache
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache

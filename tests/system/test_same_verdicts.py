@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from strategies import policies
 from system.planes import FILTERS, PLANES, Filter, Plane, plane
 
-from orchestrator.compile.conjunctive import is_conjunctive
-from orchestrator.compile.sides import Sides
+from orchestrator.compile.conjunctions.conjunctive import is_conjunctive
+from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.enforce.drivers.openflow import frames
 from orchestrator.lab import specfile
 from orchestrator.lab.aims import OUTSIDE, TENANT, aims

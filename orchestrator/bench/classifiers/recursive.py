@@ -10,7 +10,7 @@
 
 A cell of a table is the class of a pair: pairs that the same rows reach into are one. Tables are what it costs: the
 first has as many cells as there are classes of both axes (Gupta and McKeown, SIGCOMM 1999). Axes and their classes are
-those of bit vectors (`compile/bitvectors.py`), so both begin with the same five searches.
+those of bit vectors (`compile/servers/bitvectors.py`), so both begin with the same five searches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.bitvectors import U64, Vectors
+from orchestrator.compile.servers.bitvectors import U64, Vectors
 from orchestrator.errors import TooLarge
 
 U32 = npt.NDArray[np.uint32]

@@ -30,8 +30,8 @@ from orchestrator.bench.firewall_server.general import classifier_rows
 from orchestrator.bench.nft_cost import owning_all, sets
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Series
-from orchestrator.compile.bitvectors import Vectors, bit_vectors
-from orchestrator.compile.cacherows import CacheRow
+from orchestrator.compile.filters.cacherows import CacheRow
+from orchestrator.compile.servers.bitvectors import Vectors, bit_vectors
 from orchestrator.errors import Drifted, Missing, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl

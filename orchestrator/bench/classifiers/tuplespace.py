@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from orchestrator.compile.cacherows import CacheRow
+from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.policy.spans import Span
 
 Masked = tuple[int, int, int, int, int, int]

@@ -22,7 +22,7 @@ import numpy as np
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.client import Client, Host
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import Unreachable
 from orchestrator.lab.ports import free_port
 from orchestrator.lab.service import COMMAND, administrators_token

@@ -22,7 +22,7 @@ from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import EVERY_IPV4
 from orchestrator.policy.model import Policy, Tenant, TenantId
 from orchestrator.policy.numbers import RuleNumbers
-from orchestrator.store.bulk import collector_paused
+from orchestrator.store.sql.bulk import collector_paused
 
 TENANTS, RULES = 50, 20_000
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator.compile import oxm
+from orchestrator.compile.openflow import oxm
 from orchestrator.enforce.drivers.openflow import compat, messages
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.messages import BundleControl

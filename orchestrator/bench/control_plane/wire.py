@@ -13,12 +13,12 @@ from orchestrator.bench.control_plane.sizes import Sizes, name_of, record_ratio
 from orchestrator.bench.ground import BASELINE_BRIDGES, channels, clear, flows_as_text, ofctl_add
 from orchestrator.bench.results import Results, Target
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.compile.atoms import atoms
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.levels import levels
-from orchestrator.compile.lists import INGRESS_STAGE, priorities
-from orchestrator.compile.openflow import rule_flows
-from orchestrator.compile.pipeline import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.levels import levels
+from orchestrator.compile.lists.lists import INGRESS_STAGE, priorities
+from orchestrator.compile.openflow.encoder import rule_flows
+from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.lab.pop import Lab

@@ -11,8 +11,8 @@ from orchestrator.bench.pop.shots import fire, permitted
 from orchestrator.bench.pop.world import Sizes as WorldSizes
 from orchestrator.bench.pop.world import World, machine
 from orchestrator.bench.results import Figure, Results
-from orchestrator.compile.edgeheavy import HeavyTable
-from orchestrator.compile.edgepipeline import EdgeTable
+from orchestrator.compile.lifting.edgeheavy import HeavyTable
+from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.popularity import Popularity
 from orchestrator.errors import Drifted
 from orchestrator.placement.lifting import LiftedRule

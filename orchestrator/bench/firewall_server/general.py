@@ -19,9 +19,9 @@ from orchestrator.bench.traffic.line import LEFT, MIDDLE, RIGHT, Line
 from orchestrator.bench.traffic.measured import ratios
 from orchestrator.bench.traffic.rules import Listed
 from orchestrator.bench.traffic.site import served
-from orchestrator.compile.cacherows import CacheRow
-from orchestrator.compile.filterlists import operator_list, tenant_lists
-from orchestrator.compile.generalrows import general_rows
+from orchestrator.compile.filters.cacherows import CacheRow
+from orchestrator.compile.filters.lists import operator_list, tenant_lists
+from orchestrator.compile.servers.generalrows import general_rows
 from orchestrator.enforce.drivers.bpf.classifier import KernelClassifier
 from orchestrator.enforce.drivers.bpf.front import NO_STAMP
 from orchestrator.enforce.drivers.bpf.layout import FlowSet

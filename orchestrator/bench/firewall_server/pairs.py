@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.bench.traffic.addresses import SERVER, Clients
-from orchestrator.compile.exactpairs import HOSTS4, Keys
 from orchestrator.compile.nftables.served import PAIRED
+from orchestrator.compile.servers.exactpairs import HOSTS4, Keys
 from orchestrator.enforce.drivers.nftables.pairs import PairTable
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family, Prefix, format_address

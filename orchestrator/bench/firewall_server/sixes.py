@@ -18,7 +18,7 @@ from orchestrator.bench.firewall_server.pairs import MARKED_ONLY, kernel_octets
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.compile.exactpairs import HOSTS6, Keys
+from orchestrator.compile.servers.exactpairs import HOSTS6, Keys
 from orchestrator.enforce.drivers.nftables.pairs import PairTable
 from orchestrator.errors import Drifted
 from orchestrator.lab.layout import Layout

@@ -16,7 +16,7 @@ from orchestrator.bench.firewall_server.managed import Managed, managed
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results, Stack, Target
 from orchestrator.client import Written
-from orchestrator.compile.exactpairs import HOSTS4
+from orchestrator.compile.servers.exactpairs import HOSTS4
 from orchestrator.enforce.drivers.nftables.pairs import NAMES, PairTable
 from orchestrator.errors import Drifted, Unreachable
 from orchestrator.lab.layout import Layout

@@ -9,7 +9,7 @@ from orchestrator.bench.fw_vnf.alone import Rates
 from orchestrator.bench.fw_vnf.sizes import PAPER_OCTETS, Sizes
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.traffic.measured import ratios
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.scaling.capacity import CapacityModel, Measured, fit
 
 _FIVE = 5

@@ -28,9 +28,9 @@ from orchestrator.bench.traffic.addresses import OWNED, SERVER_ADDRESS, THROUGHP
 from orchestrator.bench.traffic.filters import Filter
 from orchestrator.bench.traffic.iperf import received
 from orchestrator.bench.traffic.servers import until_listening
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.pipelines.spread import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.compile.spread import Member, Side, Spread, spread_program
-from orchestrator.compile.spreadpipeline import INSIDE_PORT, OUTSIDE_PORT
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
 from orchestrator.enforce.drivers.openflow.device import Switch

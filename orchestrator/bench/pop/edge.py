@@ -13,7 +13,7 @@ from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
 from orchestrator.bench.traffic.vnf import Ports, megaflows, missed
 from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
-from orchestrator.compile.edgepipeline import EdgeTable
+from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.lines import I64
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver

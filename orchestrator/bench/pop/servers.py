@@ -7,8 +7,8 @@ from functools import partial
 
 from orchestrator.bench.pop.links import Links, server
 from orchestrator.bench.pop.world import World
-from orchestrator.compile.servedtenants import TenantCompiler
-from orchestrator.compile.servers import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.programs import Ask, Peer, ServerCompiler
+from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.nftables.served import ServedDriver, served_driver
 from orchestrator.errors import Drifted

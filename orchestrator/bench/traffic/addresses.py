@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.model import Acl, Endpoint, Policy, Tenant, TenantId
 

@@ -10,7 +10,7 @@ import enum
 import re
 
 from orchestrator.bench.traffic.line import MIDDLE, Line
-from orchestrator.compile.iptables import iptables_texts
+from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.nftables import nftables_script
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Policy

@@ -20,7 +20,7 @@ from typing import TypeVar
 from pyroute2 import IPRoute
 
 from orchestrator.bench.traffic.addresses import CLIENT_MAC, EXCLUDED, NEXT_HOP_MAC, SERVER_ADDRESS, SERVER_MAC, Clients
-from orchestrator.compile.pipeline import GATEWAY_MAC
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces, processes
 from orchestrator.lab.layout import MARK, Layout

@@ -1,4 +1,4 @@
-/* Attributes of many objects as columns: what `compile/atoms.py` reads of rules.
+/* Attributes of many objects as columns: what `compile/lists/atoms.py` reads of rules.
  *
  * Rules, addresses, prefixes and port ranges are slotted: an attribute lies at a fixed place in its object. For the type
  * at hand the places are looked up once; an object of another type is asked in the ordinary way.

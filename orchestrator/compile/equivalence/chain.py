@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.pipeline import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.numbers import RuleNumbers

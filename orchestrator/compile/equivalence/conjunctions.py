@@ -1,10 +1,10 @@
 """Rules that are conjunctions, held to what they must be, and then put plainly.
 
-A conjunctive rule (`compile/conjunctive.py`) is several sets of entries, the clauses, and in each IP version an entry
-that decides what meets them all. Here every clause is shown to be exactly one factor of its rule (its sources, its
-destinations, or the rest), so that what meets them all are the rule's packets, no more and no less. Then the rule's
-place among the others remains to be shown. For that a *hull* stands for it, a rule of one box that holds all its
-packets: where the hull is in order, so is what is inside.
+A conjunctive rule (`compile/conjunctions/conjunctive.py`) is several sets of entries, the clauses, and in each IP
+version an entry that decides what meets them all. Here every clause is shown to be exactly one factor of its rule (its
+sources, its destinations, or the rest), so that what meets them all are the rule's packets, no more and no less. Then
+the rule's place among the others remains to be shown. For that a *hull* stands for it, a rule of one box that holds all
+its packets: where the hull is in order, so is what is inside.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.atoms import atoms
-from orchestrator.compile.conjunctive import hull
+from orchestrator.compile.conjunctions.conjunctive import hull
+from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
@@ -27,9 +27,9 @@ from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rows import checked_rows, kinds
 from orchestrator.compile.equivalence.wanted import wanted
-from orchestrator.compile.lists import ROW_STAGES
-from orchestrator.compile.openflow import rule_flows
-from orchestrator.compile.sides import Sides
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.lists import ROW_STAGES
+from orchestrator.compile.openflow.encoder import rule_flows
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, aggregate
 from orchestrator.policy.addresses import everything as whole_family

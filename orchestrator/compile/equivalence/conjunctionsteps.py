@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.conjunctive import hull
+from orchestrator.compile.conjunctions.conjunctive import hull
+from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.equivalence.chain import RULE, Chain
 from orchestrator.compile.equivalence.conjunctions import (
     Clause,
@@ -44,7 +45,6 @@ from orchestrator.compile.equivalence.membersets import Regrouped, outermost
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rows import checked_rows
 from orchestrator.compile.equivalence.wanted import wanted
-from orchestrator.compile.sides import Sides
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family
 from orchestrator.policy.model import SIDES, Rule, with_sides

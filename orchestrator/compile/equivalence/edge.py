@@ -18,12 +18,12 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.edgeheavy import PASSED_ON, TO_WAN
-from orchestrator.compile.edgepipeline import EdgeTable
 from orchestrator.compile.equivalence.items import decode
 from orchestrator.compile.equivalence.lifted import Ahead, LiftedProof, Row, packets_of, receiver
 from orchestrator.compile.equivalence.lines import Line
-from orchestrator.compile.instructions import output
+from orchestrator.compile.lifting.edgeheavy import PASSED_ON, TO_WAN
+from orchestrator.compile.openflow.instructions import output
+from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Direction, Policy
 from orchestrator.program.flows import SYMBOL_BASE, FlowTable

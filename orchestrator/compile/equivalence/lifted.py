@@ -29,7 +29,7 @@ import numpy as np
 from orchestrator.compile.equivalence.chain import SET_REG3, TABLE_OF, applied, goto, reported
 from orchestrator.compile.equivalence.items import FAMILY, FRAGMENTS, PROTOCOL, TABLE, Items, decode
 from orchestrator.compile.equivalence.lines import Line, Lines
-from orchestrator.compile.pipeline import LIFTED_PRIORITY, STATIC_PRIORITY, Table
+from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
 from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends
 from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, Decoded, Items, decode
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action, Rule
 from orchestrator.program.flows import U64, FlowTable

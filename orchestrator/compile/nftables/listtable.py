@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.compile.filterlists import FilterList, Stage, World
+from orchestrator.compile.filters.lists import FilterList, Stage, World
 from orchestrator.compile.nftables.plan import Plan
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.words import ICMP_NAME

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.compile.filterlists import Stage, World, filter_lists
+from orchestrator.compile.filters.lists import Stage, World, filter_lists
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP

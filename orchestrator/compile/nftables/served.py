@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.compile.comments import comment
 from orchestrator.compile.cookies import Kind
-from orchestrator.compile.filterlists import FilterList, World
+from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.filters.lists import FilterList, World
 from orchestrator.compile.nftables.listtable import LATER, ListTable, Objects, Planned, named
 from orchestrator.compile.nftables.plan import plan
 from orchestrator.compile.nftables.words import IP

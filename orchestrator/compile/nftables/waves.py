@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.levels import CAN_TAKE_TURNS, turns
+from orchestrator.compile.lists.levels import CAN_TAKE_TURNS, turns
 from orchestrator.compile.nftables.space import Axis, Rows, Space
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.compile.filterlists import Line
+from orchestrator.compile.filters.lists import Line
 from orchestrator.compile.nftables.plan import Shape
 from orchestrator.compile.nftables.space import Axis
 from orchestrator.policy.addresses import Family, format_address

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from orchestrator.compile import filterlogs
-from orchestrator.compile.filterlists import Line
+from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters.lists import Line
 from orchestrator.compile.nftables import words
 from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 from orchestrator.compile.nftables.space import Axis, Space

@@ -9,13 +9,13 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.decide import Decision, Fleet, History, Load, decide, storm
 from orchestrator.scaling.forecast import Sample
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
 from orchestrator.scaling.victims import Candidate, victims
-from orchestrator.store.fleetrecords import FleetLook, FleetSample, FleetTimes, MemberLook
+from orchestrator.store.firewalls.records import FleetLook, FleetSample, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
 
 _USUAL_OCTETS = 512.0

@@ -16,7 +16,7 @@ import structlog
 from orchestrator.cloud.base import Cloud, VnfOrder
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, TryAgain
-from orchestrator.store.fleetrecords import Member
+from orchestrator.store.firewalls.records import Member
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet import prediction
 from orchestrator.control.fleet.deciding import sample_of
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.fleetrecords import FleetLook, FleetSample
+from orchestrator.store.firewalls.records import FleetLook, FleetSample
 from orchestrator.store.unit import Unit
 
 

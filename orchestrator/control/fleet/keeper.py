@@ -33,7 +33,7 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
 from orchestrator.scaling.lifecycle import CARRYING, ENDING, MemberState, Sight
-from orchestrator.store.fleetrecords import FleetRecord
+from orchestrator.store.firewalls.records import FleetRecord
 from orchestrator.store.unit import Unit
 
 log = structlog.get_logger()

@@ -15,8 +15,8 @@ from orchestrator.control.fleet import sights, trials
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import TRIED, MemberState, Step, Trial, step
-from orchestrator.store.fleetrecords import FleetLook, Member, MemberLook, Place, TrialSheet
-from orchestrator.store.spreads import SpreadRecord
+from orchestrator.store.firewalls.records import FleetLook, Member, MemberLook, Place, TrialSheet
+from orchestrator.store.firewalls.spreads import SpreadRecord
 from orchestrator.store.unit import Unit
 
 _GETS_TRAFFIC = {MemberState.PROVEN: SpreadState.SERVING, MemberState.SERVING: SpreadState.SERVING,

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.fleetrecords import FleetLook
+from orchestrator.store.firewalls.records import FleetLook
 from orchestrator.store.records import FirewallLoad
 
 _LEAST_BUSY = 0.05

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.scaling.health import Health, looked
 from orchestrator.scaling.lifecycle import CARRYING, MemberState, Patience, Seen, Sight, Trial
-from orchestrator.store.fleetrecords import Member, MemberLook, Place
-from orchestrator.store.pointrecords import PointState
+from orchestrator.store.firewalls.records import Member, MemberLook, Place
+from orchestrator.store.points.records import PointState
 
 _SIGHTS = {
     VnfState.COMING: Sight.COMING,

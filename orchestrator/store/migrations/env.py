@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema.core import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 context.run_migrations()

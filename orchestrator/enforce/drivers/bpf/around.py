@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.drivers.nftables import netlink
 from orchestrator.enforce.drivers.nftables.pairs import NAMES as PAIR_TABLES
 from orchestrator.enforce.drivers.nftables.scripts import NAMES

@@ -16,8 +16,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator.compile.bitvectors import Axis, bit_vectors, in_order
-from orchestrator.compile.cacherows import CacheRow
+from orchestrator.compile.filters.cacherows import CacheRow
+from orchestrator.compile.servers.bitvectors import Axis, bit_vectors, in_order
 from orchestrator.enforce.drivers.bpf import classifierlayout as layout
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.enforce.drivers.bpf.layout import FlowSet

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from orchestrator.compile.bitvectors import MOST_INTERVALS, MOST_RULES, SUMMARY, WORDS, Axis, summaries
-from orchestrator.compile.cacherows import CacheRow
+from orchestrator.compile.filters.cacherows import CacheRow
+from orchestrator.compile.servers.bitvectors import MOST_INTERVALS, MOST_RULES, SUMMARY, WORDS, Axis, summaries
 from orchestrator.enforce.drivers.bpf.layout import OUTCOME_BYTES, FlowSet, looked_at, outcome
 from orchestrator.policy.addresses import Family
 from orchestrator.program.digest import DIGEST_BYTES

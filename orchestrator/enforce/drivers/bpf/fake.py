@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.compile.cacherows import Verdict
+from orchestrator.compile.filters.cacherows import Verdict
 from orchestrator.enforce.drivers.bpf.layout import FlowSet, pack
 from orchestrator.enforce.drivers.bpf.program import Counted
 from orchestrator.policy.model import Packet

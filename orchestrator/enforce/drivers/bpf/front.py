@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import structlog
 
-from orchestrator.compile.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
-from orchestrator.compile.filterrows import Plane
+from orchestrator.compile.filters.cacherows import FLOWCACHE, CacheRow, cache_table, families, read_table
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Stamp
 from orchestrator.enforce.drivers.bpf.around import Around, look_around
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache

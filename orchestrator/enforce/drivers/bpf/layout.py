@@ -10,8 +10,8 @@
     7272    MOST_ROWS rows of IPv6                    80 each
     27752   outcomes of IPv4, then of IPv6            8 each: three counters, the verdict, padding
 
-A row's octets are those of its match (`compile/cacherows.py`). Whom it counts for are cookies in a program, and places
-in the array of counters here.
+A row's octets are those of its match (`compile/filters/cacherows.py`). Whom it counts for are cookies in a program, and
+places in the array of counters here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.compile.cacherows import MOST_COUNTED, CacheRow, Verdict
-from orchestrator.compile.flowcache import MOST_ROWS
+from orchestrator.compile.filters.cacherows import MOST_COUNTED, CacheRow, Verdict
+from orchestrator.compile.filters.flowcache import MOST_ROWS
 from orchestrator.enforce.driver import Stamp
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family

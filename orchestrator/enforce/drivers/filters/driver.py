@@ -5,7 +5,7 @@
                                               ▼
                                         Tool.write(before, after, stamp)   one transaction
 
-A row is an object of the filter (`compile/filterrows.py`), so what a foreign hand changed, added or took away inside
+A row is an object of the filter (`compile/filters/rows.py`), so what a foreign hand changed, added or took away inside
 our tables shows as rows that differ, and is put right like every other difference. What the device was last read to
 hold is remembered, so that an apply knows the whole of it; after any error it is read again.
 """
@@ -19,9 +19,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filterrows import Filter, filter_row
+from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.rows import Filter, filter_row
 from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Hits, Observed, Stamp
 from orchestrator.program.delta import Delta

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from orchestrator.compile.comments import read_comment
 from orchestrator.compile.cookies import Cookie
-from orchestrator.compile.filterlogs import GROUP, OCTETS
+from orchestrator.compile.filters.comments import read_comment
+from orchestrator.compile.filters.logs import GROUP, OCTETS
 from orchestrator.enforce.drivers.nftables.netlink import attribute, attributes, number, replies
 from orchestrator.enforce.drivers.openflow import headers
 from orchestrator.errors import Missing

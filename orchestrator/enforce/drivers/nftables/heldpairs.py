@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.exactpairs import PAIR_SETS, Keys, PairSet, joined
+from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, joined
 from orchestrator.enforce.drivers.nftables.pairs import NAMES, PairTable
 
 READABLE = 50_000

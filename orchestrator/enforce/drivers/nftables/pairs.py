@@ -16,8 +16,17 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from orchestrator.compile.exactpairs import HOSTS4, HOSTS6, PAIR_SETS, SERVICES4, SERVICES6, Keys, PairSet, joined
 from orchestrator.compile.nftables.served import PAIRED
+from orchestrator.compile.servers.exactpairs import (
+    HOSTS4,
+    HOSTS6,
+    PAIR_SETS,
+    SERVICES4,
+    SERVICES6,
+    Keys,
+    PairSet,
+    joined,
+)
 from orchestrator.enforce.drivers.nftables.netlink import (
     APPEND,
     CREATE,

@@ -16,7 +16,7 @@ from typing import Any
 from pyroute2 import IPRoute, NetlinkError
 
 from orchestrator.compile.nftables.served import MISDIRECTED, REHOME
-from orchestrator.compile.servers import PEERS, Peer
+from orchestrator.compile.servers.programs import PEERS, Peer
 from orchestrator.errors import Missing, Refused
 from orchestrator.program.flows import Flow, FlowTable
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.compile.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
 from orchestrator.compile.nftables.served import AGAIN_WORDS
-from orchestrator.compile.servers import PEERS
+from orchestrator.compile.servers.exactpairs import PAIR_SETS, Keys, PairSet, keys_of, pair_rows
+from orchestrator.compile.servers.programs import PEERS
 from orchestrator.enforce.changing import LASTING, Changed, Changing, wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run

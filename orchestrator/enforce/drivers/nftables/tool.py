@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.compile.filterrows import FILTERS, Plane
+from orchestrator.compile.filters.rows import FILTERS, Plane
 from orchestrator.compile.nftables.words import IP
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.filters.command import Run, run

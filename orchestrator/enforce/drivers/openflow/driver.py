@@ -21,10 +21,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile import oxm
 from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
-from orchestrator.compile.meters import Meter
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.meters import Meter
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, groupmods, messages, meters, smallchange

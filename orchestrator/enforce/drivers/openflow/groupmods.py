@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from orchestrator.compile import groups
+from orchestrator.compile.openflow import groups
 from orchestrator.enforce.drivers.openflow.flowmods import Encoded
 from orchestrator.enforce.drivers.openflow.messages import (
     ATOMIC_ORDERED,

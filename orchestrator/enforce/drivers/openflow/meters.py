@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.compile.instructions import meters_named
-from orchestrator.compile.meters import Meter, meter_in
-from orchestrator.compile.pipeline import Table
+from orchestrator.compile.openflow.instructions import meters_named
+from orchestrator.compile.openflow.meters import Meter, meter_in
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.drivers.openflow.messages import MULTIPART_BODY, Multipart, Type, message, multipart_request
 from orchestrator.program.flows import FlowTable
 

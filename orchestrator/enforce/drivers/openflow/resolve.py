@@ -16,8 +16,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile import groups, oxm, pipeline
-from orchestrator.compile.instructions import instructions as instruction_list
+from orchestrator.compile.openflow import groups, oxm
+from orchestrator.compile.openflow.instructions import instructions as instruction_list
+from orchestrator.compile.pipelines import host as pipeline
 from orchestrator.program.flows import SYMBOL_BASE, U8, Flow, FlowTable
 from orchestrator.program.program import UPLINK
 

@@ -1,0 +1,58 @@
+"""`aclflow acl diff`: what a change permits and denies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.acl.convert import say_account_of
+from orchestrator.cli.files import read_files, whole
+from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
+from orchestrator.cli.terminal import at_work, say, say_json
+from orchestrator.policy.describe import box_text, change_json, change_text
+from orchestrator.policy.difference import Change, difference
+
+_ANSWER_IS_NO = 1
+
+
+@taking
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="An access list; - is standard input.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The list to compare it with.")],
+    reading: Reading,
+    judging: Judging,
+    report: Report = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which packets a change permits or denies.
+
+    The answer is exact and says nothing of rules that only changed their words or places. Each line is a set of packets
+    whose fate changes, + for those that become permitted, with the rules that decide them before and after; where rules
+    before these take too many parts of it to be cut out, they are named or counted. Ends with 1 if there is any.
+    """
+    own = judging.prefixes()
+    old, new = read_files([before, after], reading)
+    old_acl, new_acl = whole(old, reading), whole(new, reading)
+    with at_work(f"comparing {len(old_acl.rules)} with {len(new_acl.rules)} rules"):
+        found = difference(old_acl, new_acl, own=own, returns=judging.return_traffic)
+    if as_json:
+        say_json({"permitted": [*map(change_json, found.permitted)], "denied": [*map(change_json, found.denied)]})
+    else:
+        if report:
+            say_account_of(old)
+            say_account_of(new)
+        _say(found.permitted, "+", "green")
+        _say(found.denied, "-", "red")
+        if report:
+            say(f"{len(found.permitted)} sets of packets become permitted, {len(found.denied)} denied", bold=True)
+    if found:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _say(changes: Iterable[Change], sign: str, colour: str) -> None:
+    for change in changes:
+        less = (*change.less_before, *change.less_after)
+        told = change_text(change.direction.value, box_text(change.box), change.before, change.after, less)
+        say(f"{sign} {told}", colour=colour)

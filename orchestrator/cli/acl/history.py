@@ -1,0 +1,104 @@
+"""`aclflow acl blame` and `aclflow acl bisect`: which version of a list, in files, opened or closed a packet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.acl.trace import Asking
+from orchestrator.cli.files import read_file, whole
+from orchestrator.cli.options import AsJson, Reading, taking
+from orchestrator.cli.packets import PacketOptions
+from orchestrator.cli.terminal import remark, say, say_json
+from orchestrator.errors import BadInput
+from orchestrator.policy.describe import bisected_json, blame_json, packet_json, packet_text
+from orchestrator.policy.history import Asked, Verdict, bisect, permits
+from orchestrator.policy.history import blame as blame_of
+from orchestrator.policy.model import Acl, Action
+
+_ANSWER_IS_NO = 1
+_DONE = {Action.PERMIT: "permitted", Action.DENY: "denied"}
+
+Versions = Annotated[
+    list[str], typer.Argument(metavar="FILE", help="Versions of one list from the oldest to the newest.")
+]
+
+
+@taking
+def blame(
+    names: Versions, packet_options: PacketOptions, asking: Asking, reading: Reading, as_json: AsJson = False
+) -> None:
+    """Show which version of a list opened or closed a packet.
+
+    Reads from the newest version back to the one that said otherwise. Ends with 1 if they all say the same.
+    """
+    asked = _asked(names, packet_options, asking)
+    found = blame_of(((name, _load(name, reading)) for name in reversed(names)), asked)
+    if as_json:
+        say_json({"packet": packet_json(asked.packet), **blame_json(found)})
+    else:
+        say(packet_text(asked.packet))
+        if found.before:
+            _say(found.before, "before")
+            _say(found.after, "since")
+        else:
+            _say(found.after, "in all versions that are given, from")
+        if found.now != found.after:
+            _say(found.now, "now")
+    if found.before is None:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+@taking
+def bisect_versions(
+    names: Versions,
+    packet_options: PacketOptions,
+    asking: Asking,
+    reading: Reading,
+    decided_by: Annotated[
+        str | None, typer.Option("--decided-by", help="Ask whether this rule decides, not whether the packet may pass.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find two neighbouring versions that disagree about a packet, reading few of many.
+
+    Halves what lies between the oldest and the newest. Where the answer went back and forth, what is found is one of
+    several changes. Ends with 1 if the oldest and the newest agree.
+    """
+    asked = _asked(names, packet_options, asking)
+
+    def holds(verdict: Verdict[str]) -> bool:
+        return permits(verdict) if decided_by is None else verdict.rule == decided_by
+
+    found = bisect(names, lambda name: _load(name, reading), asked, holds)
+    if as_json:
+        say_json({"packet": packet_json(asked.packet), "change": bisected_json(found) if found else None})
+    elif found is None:
+        say(packet_text(asked.packet))
+        say(f"{names[0]} and {names[-1]} give the same answer; what lies between was not looked at")
+    else:
+        say(packet_text(asked.packet))
+        _say(found.before, "before")
+        _say(found.after, "since")
+        if found.looked_at < found.of:
+            remark(f"{found.looked_at} of {found.of} versions were looked at: it may have changed more often")
+    if found is None:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _asked(names: list[str], packet_options: PacketOptions, asking: Asking) -> Asked:
+    again = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if again is not None:
+        raise BadInput("it is given twice: each version is a file of its own", place=again)
+    return Asked(packet_options.packet(), asking.way, asking.return_traffic)
+
+
+def _load(name: str, reading: Reading) -> Acl:
+    return whole(read_file(name, reading), reading)
+
+
+def _say(verdict: Verdict[str], when: str) -> None:
+    by = f"rule '{verdict.rule}'" if verdict.rule else "the default"
+    colour = "green" if verdict.action is Action.PERMIT else "red"
+    say(f"{when} {verdict.version}: {_DONE[verdict.action]}, by {by}", colour=colour)

@@ -1,0 +1,1 @@
+"""Rules over address groups without a cross product: conjunctive match, and what members of groups change."""

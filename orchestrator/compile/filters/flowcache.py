@@ -1,0 +1,360 @@
+"""What a flow cache in front of a firewall may decide: popular rules, composed of all lists that packets meet, proven.
+
+A firewall VNF asks the operator's rules, then the egress list of the tenant that owns the source, then the ingress list
+of the tenant that owns the destination. A cache decides in one step, so an entry of it is some packets that all of them
+treat alike, with whom the packet filter would have counted them for:
+
+    rule ── hoist ──▶ its own packets ─┐
+         └─ replies ─▶ the other way ──┴─▶ operator's rules that meet them        deny  (operator-rule 3)
+                                           sender's rows x receiver's rows        permit (egress-default 7, rule 12)
+                                           sender's rows alone, or receiver's     permit (rule 12)
+
+The entries of one rule are a block: they decide every packet that the block holds, so blocks may stand in any order.
+Where lists would meet in too many ways, their packets are deferred: an entry takes them out of the cache's hands. So it
+does with packets that a rule with `log` decides, which the packet filter reports.
+
+`prove` goes the other way: it takes what each entry really decides and asks every list for its deciders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.filters.cacherows import CacheRow, Verdict, rows_of
+from orchestrator.placement.hoist import Form, NotTheSame, Stays, hoist, parts
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.formats.express import ESTABLISHED_SET
+from orchestrator.policy.model import RETURN_RULE_ID, Action, Direction, Policy, Tenant, TenantId
+from orchestrator.policy.protocols import SCTP, TCP, UDP
+from orchestrator.policy.rulelist import Row, RuleList, rule_lists, world
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box, boxes_of, everything, remaining
+from orchestrator.policy.spans import Span
+from orchestrator.program.program import Tier
+
+MOST_ROWS = 256
+"""Rows that a cache has room for, in each IP version."""
+
+MOST_PARTS = 32
+"""More parts of a rule, rows of a list that meet its packets, or tenants on a side are left to the packet filter."""
+
+_FEW_SPANS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """Packets with one fate: `counts` are the cookies of the rules, defaults and return traffic that decide it."""
+
+    box: Box
+    verdict: Verdict
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCache:
+    """Entries in order, the first that holds a packet decides; and the rules that found no place, and why."""
+
+    entries: tuple[CacheEntry, ...]
+    stays: tuple[tuple[LiftedRule, str], ...]
+
+    @property
+    def rows(self) -> tuple[CacheRow, ...]:
+        """The entries as rows of a cache, those of IPv4 first."""
+        found = [row for entry in self.entries for row in entry_rows(entry)]
+        return tuple(sorted(found, key=lambda row: row.family))
+
+
+def entry_rows(entry: CacheEntry) -> Iterator[CacheRow]:
+    """The rows of an entry."""
+    return rows_of(entry.box, entry.verdict, entry.counts)
+
+
+def flow_cache(policy: Policy, chosen: Sequence[LiftedRule]) -> FlowCache:
+    """The cache for some rules, given in order of worth, each with the replies to what it permits.
+
+    A rule that has no form above its list, or for which there is no room, is left out with the reason. Raises
+    NotTheSame if an entry were not what the policy decides.
+    """
+    lists = _Lists(policy)
+    entries: list[CacheEntry] = []
+    stays = []
+    room = dict.fromkeys(Family, MOST_ROWS)
+    for name in dict.fromkeys(chosen):
+        block, because = lists.block(name)
+        needed = dict.fromkeys(Family, 0)
+        for entry in block:
+            needed[entry.box.family] += sum(1 for _ in entry_rows(entry))
+        if any(needed[family] > room[family] for family in Family):
+            because = f"it takes {max(needed.values())} rows, and {min(room.values())} are left"
+        elif block:
+            entries += block
+            room = {family: room[family] - needed[family] for family in Family}
+        if because:
+            stays.append((name, because))
+    _prove(lists, entries)
+    return FlowCache(tuple(entries), tuple(stays))
+
+
+def prove(policy: Policy, entries: Sequence[CacheEntry]) -> None:
+    """Show that every packet that an entry decides is decided and counted so by the policy. Raises NotTheSame."""
+    _prove(_Lists(policy), entries)
+
+
+class _Lists:
+    """The lists of a policy as rows of packet space, made when they are asked for."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._tenants = {tenant.id: tenant for tenant in policy.tenants}
+        self._known: dict[tuple[str, Direction], Mapping[Family, RuleList]] = {}
+        self.operator = {family: _operator_list(policy, family) for family in Family}
+        self._reporting = _reporting(policy)
+        self._owned = {family: _owned(policy, family) for family in Family}
+
+    def of(self, tenant: Tenant, direction: Direction, family: Family) -> RuleList:
+        """One list of a tenant that owns addresses of the family."""
+        key = tenant.id, direction
+        if key not in self._known:
+            own, returns = tenant.prefixes, self._policy.return_traffic
+            self._known[key] = rule_lists(tenant.acl, direction, own=own, returns=returns)
+        return self._known[key][family]
+
+    def owners(self, family: Family, addresses: spans.Spans) -> tuple[Tenant | None, ...]:
+        """Whose some addresses are, nobody (None) last."""
+        shared = {name: spans.intersect(addresses, own) for name, own in self._owned[family].items()}
+        met = [self._tenants[name] for name, common in shared.items() if common]
+        covered = spans.union(span for common in shared.values() for span in common)
+        return (*met, *(() if covered == addresses else (None,)))
+
+    def _shared(self, addresses: spans.Spans, tenant: Tenant | None, family: Family) -> spans.Spans:
+        return addresses if tenant is None else spans.intersect(addresses, self._owned[family][tenant.id])
+
+    def block(self, name: LiftedRule) -> tuple[list[CacheEntry], str]:
+        """The entries of a rule and of the replies to its packets, none behind another that hides it; none, and why."""
+        tenant = self._tenants.get(name.tenant)
+        rule = next((each for each in tenant.acl.rules if each.id == name.rule), None) if tenant else None
+        if tenant is None or rule is None:
+            return [], "there is no such rule"
+        if rule.log:
+            return [], "it logs, and what it decides the packet filter reports"
+        boxes: list[Box] = []
+        reasons: list[str] = []
+        for family in Family:
+            if tenant.id not in self._owned[family]:
+                continue
+            found = _hoisted(self.of(tenant, rule.direction, family), name)
+            if isinstance(found, Stays):
+                reasons.append(found.because)
+            else:
+                boxes += found
+        replies = [_turned(box) for box in boxes if rule.action is Action.PERMIT]
+        entries: list[CacheEntry] = []
+        for box in (*boxes, *(turned for each in replies for turned in each)):
+            for entry in map(self._unless_reported, self.composed(box)):
+                if not any(before.box.contains(entry.box) for before in entries):
+                    entries.append(entry)
+        if all(entry.verdict is Verdict.DEFER for entry in entries):
+            return [], "; ".join(dict.fromkeys(reasons)) or "too many rules meet its packets"
+        return entries, ""
+
+    def is_reported(self, entry: CacheEntry) -> bool:
+        """Whether a rule that logs decides an entry's packets."""
+        return not self._reporting.isdisjoint(entry.counts)
+
+    def _unless_reported(self, entry: CacheEntry) -> CacheEntry:
+        return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
+
+    def composed(self, box: Box) -> Iterator[CacheEntry]:
+        """Whatever the lists decide for the whole packets of a box, in the order in which it must be asked."""
+        whole = box.intersect(everything(box.family)._replace(fragments=WHOLE))
+        if whole is None:
+            return
+        operator = self.operator[box.family]
+        shares = parts(operator, whole, most_entries=MOST_PARTS)
+        if shares is None:
+            yield CacheEntry(whole, Verdict.DEFER)
+            return
+        for share in shares:
+            row = operator.rows[share.row]
+            if row.rule is not None:
+                yield CacheEntry(share.box, _verdict(row), (self.cookie(None, None, row),))
+            else:
+                yield from self._of_tenants(share.box)
+
+    def _of_tenants(self, box: Box) -> Iterator[CacheEntry]:
+        """What tenants' lists decide. Who owns an address is asked before nobody, so nobody's part needs no cutting."""
+        senders = self.owners(box.family, box.source)
+        receivers = self.owners(box.family, box.destination)
+        if len(senders) > MOST_PARTS:
+            yield CacheEntry(box._replace(source=self._crowd(box.source, box.family)), Verdict.DEFER)
+            senders = tuple(each for each in senders if each is None)
+        if len(receivers) > MOST_PARTS:
+            yield CacheEntry(box._replace(destination=self._crowd(box.destination, box.family)), Verdict.DEFER)
+            receivers = tuple(each for each in receivers if each is None)
+        for sender in senders:
+            sent = box._replace(source=self._shared(box.source, sender, box.family))
+            for receiver in receivers:
+                within = sent._replace(destination=self._shared(box.destination, receiver, box.family))
+                yield from self._between(sender, receiver, within)
+
+    def _crowd(self, addresses: spans.Spans, family: Family) -> spans.Spans:
+        """Those of some addresses that are anybody's, and perhaps others between them: few spans."""
+        owned = spans.union(span for own in self._owned[family].values() for span in spans.intersect(addresses, own))
+        return spans.intersect(addresses, _coarse(owned))
+
+    def _between(self, sender: Tenant | None, receiver: Tenant | None, box: Box) -> list[CacheEntry]:
+        """The sender's rows, each with the receiver's rows that meet what it permits."""
+        deferred = [CacheEntry(box, Verdict.DEFER)]
+        if sender is None:
+            return deferred if receiver is None else self._received(receiver, box, ()) or deferred
+        found: list[CacheEntry] = []
+        rows = self.of(sender, Direction.EGRESS, box.family)
+        shares = parts(rows, box, most_entries=MOST_PARTS)
+        for share in shares or ():
+            row = rows.rows[share.row]
+            counts = (self.cookie(sender, Direction.EGRESS, row),)
+            if receiver is None or not row.permit:
+                found.append(CacheEntry(share.box, _verdict(row), counts))
+            else:
+                found += self._received(receiver, share.box, counts) or [CacheEntry(share.box, Verdict.DEFER)]
+        return found if shares is not None and len(found) <= MOST_PARTS else deferred
+
+    def _received(self, receiver: Tenant, box: Box, counts: tuple[int, ...]) -> list[CacheEntry]:
+        """The receiver's rows, each for its part of what was sent; none if they are too many."""
+        rows = self.of(receiver, Direction.INGRESS, box.family)
+        shares = parts(rows, box, most_entries=MOST_PARTS) or ()
+        return [
+            CacheEntry(
+                share.box,
+                _verdict(rows.rows[share.row]),
+                (*counts, self.cookie(receiver, Direction.INGRESS, rows.rows[share.row])),
+            )
+            for share in shares
+        ]
+
+    def cookie(self, tenant: Tenant | None, direction: Direction | None, row: Row) -> int:
+        """The cookie under which a row's packets count."""
+        ingress = direction is Direction.INGRESS
+        if tenant is None:
+            assert row.rule is not None
+            kind, number = Kind.OPERATOR_RULE, self._policy.operator_numbers[row.rule.id]
+        elif row.rule is None:
+            kind, number = Kind.INGRESS_DEFAULT if ingress else Kind.EGRESS_DEFAULT, tenant.number
+        elif row.rule.id == RETURN_RULE_ID:
+            kind, number = Kind.INGRESS_RETURN if ingress else Kind.EGRESS_RETURN, tenant.number
+        else:
+            kind, number = Kind.RULE, tenant.rule_numbers[row.rule.id]
+        return Cookie(Tier.SERVER, kind, number).pack()
+
+
+def _hoisted(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
+    """The packets of a rule as it may stand above its list: with `together` all of its box, for what must stay above
+    it comes along when the box is composed."""
+    place = next((number for number, row in enumerate(rows.rows) if row.id == name.rule), None)
+    if place is None:
+        return []
+    found = hoist(rows, place, most_entries=MOST_PARTS)
+    if isinstance(found, Stays):
+        return found
+    own = [entry.box for entry in found.entries if entry.row == place]
+    assert found.form is not Form.TOGETHER or own == [rows.rows[place].box]
+    return own
+
+
+def _turned(box: Box) -> Iterator[Box]:
+    """The replies to the packets of a box: of TCP established segments, of UDP and SCTP whatever comes back."""
+    for protocol in (TCP, UDP, SCTP):
+        if box.protocols >> protocol & 1 and box.fragments & WHOLE:
+            yield box._replace(
+                fragments=WHOLE,
+                protocols=1 << protocol,
+                icmp_types=ALL_BYTES,
+                icmp_codes=ALL_BYTES,
+                tcp_flags=ESTABLISHED_SET if protocol == TCP else ALL_BYTES,
+                source=box.destination,
+                destination=box.source,
+                source_ports=box.destination_ports,
+                destination_ports=box.source_ports,
+            )
+
+
+def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
+    for place, entry in enumerate(entries):
+        if entry.verdict is Verdict.DEFER:
+            continue
+        before = [each.box for each in entries[:place] if each.box.overlaps(entry.box)]
+        for decided in remaining((entry.box,), before):
+            found = _decided(lists, decided)
+            if found != (entry.verdict, entry.counts) or lists.is_reported(entry):
+                raise NotTheSame(f"entry {place} of the flow cache would decide packets that are decided otherwise")
+
+
+def _decided(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | None:
+    """The one fate of a box' packets; None where they have several, or one that nobody decides."""
+    operator = _only_row(lists.operator[box.family], box)
+    if operator is None:
+        return None
+    if operator.rule is not None:
+        return _verdict(operator), (lists.cookie(None, None, operator),)
+    ends = lists.owners(box.family, box.source), lists.owners(box.family, box.destination)
+    if max(map(len, ends)) > 1 or ends == ((None,), (None,)):
+        return None
+    counts: tuple[int, ...] = ()
+    verdict = Verdict.DENY
+    for (tenant,), direction in zip(ends, (Direction.EGRESS, Direction.INGRESS), strict=True):
+        if tenant is not None:
+            row = _only_row(lists.of(tenant, direction, box.family), box)
+            if row is None:
+                return None
+            counts, verdict = (*counts, lists.cookie(tenant, direction, row)), _verdict(row)
+            if verdict is Verdict.DENY:
+                break
+    return verdict, counts
+
+
+def _only_row(rows: RuleList, box: Box) -> Row | None:
+    deciders = rows.deciders(box)
+    return rows.rows[deciders[0]] if len(deciders) == 1 else None
+
+
+def _operator_list(policy: Policy, family: Family) -> RuleList:
+    """The operator's rules; the last row stands for those packets of which they do not speak."""
+    boxes = [
+        (box, rule, position)
+        for position, rule in enumerate(policy.operator)
+        for box in boxes_of(rule, {})
+        if box.family is family
+    ]
+    rows = [Row(box, rule.action is Action.PERMIT, rule, position) for box, rule, position in boxes]
+    return RuleList([*rows, Row(everything(family), False, None, len(policy.operator))])
+
+
+def _reporting(policy: Policy) -> frozenset[int]:
+    """The cookies of the rules that log."""
+    found = [(Kind.OPERATOR_RULE, policy.operator_numbers[rule.id]) for rule in policy.operator if rule.log]
+    for tenant in policy.tenants:
+        found += [(Kind.RULE, tenant.rule_numbers[rule.id]) for rule in tenant.acl.rules if rule.log]
+    return frozenset(Cookie(Tier.SERVER, *each).pack() for each in found)
+
+
+def _owned(policy: Policy, family: Family) -> Mapping[TenantId, spans.Spans]:
+    """The addresses of each tenant that has some."""
+    worlds = {
+        tenant.id: world(family, Direction.INGRESS, tenant.prefixes) for tenant in policy.tenants if tenant.prefixes
+    }
+    return {name: box.destination for name, box in worlds.items() if box is not None}
+
+
+def _coarse(exact: spans.Spans) -> spans.Spans:
+    """A few spans that hold all of some spans: the widest gaps stay open."""
+    gaps = sorted(range(1, len(exact)), key=lambda place: exact[place - 1].high - exact[place].low)
+    starts = [0, *sorted(gaps[: _FEW_SPANS - 1])]
+    ends = [*(place - 1 for place in starts[1:]), len(exact) - 1]
+    return tuple(Span(exact[start].low, exact[end].high) for start, end in zip(starts, ends, strict=True))
+
+
+def _verdict(row: Row) -> Verdict:
+    return Verdict.PERMIT if row.permit else Verdict.DENY

@@ -1,0 +1,203 @@
+"""The iptables compiler: a policy as `iptables-restore` and `ip6tables-restore` text, one line a match, linear.
+
+    FORWARD ─┬─▶ whole ── operator's lines ── -s prefix ──▶ egress_7 ── -d prefix ──▶ ingress_9 ── -s prefix ACCEPT
+             └─▶ later ── ...                 (a permit RETURNs)        (a permit ACCEPTs)         to nobody of ours
+
+What gets to an end is dropped. The text replaces the whole filter table in one transaction; INPUT and OUTPUT let
+everything pass, for the filter speaks of forwarded packets only. Nothing here tracks connections. Mode `full` (see
+`filterlists`): every list is enforced.
+
+Later fragments have chains of their own (`_later`), in which only lines stand that can match them. ip6tables has no
+other way to say "not a later fragment" of any protocol; and iptables over nftables takes the octets of a later fragment
+for a header (seen with 1.8.9 on Linux 6.18), where the kernel's own iptables does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.compile.filters import logs as filterlogs
+from orchestrator.compile.filters.lists import WORLDS, FilterList, Line, Stage, World, filter_lists
+from orchestrator.errors import NotExpressible
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.formats.iptables.options import PROTOCOL_ZERO
+from orchestrator.policy.loglimit import LogLimit
+from orchestrator.policy.model import Action, Policy
+from orchestrator.policy.ports import HIGHEST_PORT
+from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
+from orchestrator.policy.tcpflags import TcpFlag
+
+_NAMES = {ICMP: "icmp", TCP: "tcp", UDP: "udp", ICMPV6: "icmpv6", SCTP: "sctp"}
+_SIX_FLAGS = 0x3F
+"""The flags that iptables has words for; the other two are looked at as numbers, which it can do in IPv4 only."""
+_ANY_TYPE = 255
+"""The ICMP type that iptables takes for every type."""
+_TARGETS = {
+    Stage.OPERATOR: ("ACCEPT", "DROP"),
+    Stage.EGRESS: ("RETURN", "DROP"),
+    Stage.INGRESS: ("ACCEPT", "DROP"),
+}
+"""What permit and deny do: the sender's list passes a packet on to the receiver's."""
+
+
+def iptables_texts(policy: Policy) -> Mapping[Family, str]:
+    """The text for `iptables-restore` (IPv4) and the one for `ip6tables-restore` (IPv6).
+
+    Raises TooLarge and BadPolicy as `filter_lists` does, NotExpressible where an IPv6 rule looks at the flags ECE or
+    CWR.
+    """
+    return {family: _text(family, chains) for family, chains in iptables_chains(policy).items()}
+
+
+def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    """The same, chain by chain: the rules of FORWARD and of each chain of ours, by name. Raises as `iptables_texts`."""
+    lists = filter_lists(policy)
+    return {family: _chains(lists, family, policy.log_limit) for family in Family}
+
+
+def iptables_lines(lists: Sequence[FilterList]) -> int:
+    """How many lines some lists take, both IP versions together: a line a match, one more where it logs, and one for
+    each default."""
+    found = 0
+    for each in lists:
+        for world in WORLDS:
+            rules = each.rows(world).rules
+            found += len(rules) + int((rules.log == 1).sum()) + (each.default is not None)
+    return found
+
+
+_HEADERS = {
+    Family.IPV4: ("-p tcp -m tcp", "-p udp -m udp", "-p sctp -m sctp", "-p icmp -m icmp --icmp-type any"),
+    Family.IPV6: ("-p tcp -m tcp", "-p udp -m udp", "-p sctp -m sctp", "-p icmpv6 -m icmp6 --icmpv6-type 1"),
+}
+"""Lines without a target: the kernel's match of a header drops the packet if the header is cut short, and that is all
+they are for. Ports behind it could not be told, and a line that asks for them might be passed by."""
+
+_HEADS = {
+    Family.IPV4: ["# aclflow: IPv4 half of a policy; load with iptables-restore", "*filter"],
+    Family.IPV6: ["# aclflow: IPv6 half of a policy; load with ip6tables-restore", "*filter"],
+}
+FORWARD = "FORWARD"
+"""The kernel's own chain that every forwarded packet meets; what gets to its end is dropped."""
+_FIRST_RULES = {
+    Family.IPV4: ("-f -g later", "-g whole"),
+    Family.IPV6: ("-m frag --fragfirst -g whole", "-m frag -g later", "-g whole"),
+}
+
+
+def _text(family: Family, chains: Mapping[str, tuple[str, ...]]) -> str:
+    declared = [":INPUT ACCEPT [0:0]", ":FORWARD DROP [0:0]", ":OUTPUT ACCEPT [0:0]"]
+    declared += [f":{chain} - [0:0]" for chain in chains if chain != FORWARD]
+    rules = [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
+    return "\n".join([*_HEADS[family], *declared, *rules, "COMMIT", ""])
+
+
+def _chains(lists: Sequence[FilterList], family: Family, limit: LogLimit) -> Mapping[str, tuple[str, ...]]:
+    chains: dict[str, tuple[str, ...]] = {FORWARD: _FIRST_RULES[family]}
+    for world in (World(family, later=False), World(family, later=True)):
+        chains["later" if world.later else "whole"] = tuple(_way(lists, world, limit))
+        for each in lists:
+            if each.stage is not Stage.OPERATOR:
+                chains[_chain(each, world)] = tuple(_list_rules(each.rows(world), world, limit))
+    return chains
+
+
+def _chain(each: FilterList, world: World) -> str:
+    return f"{each.name}_later" if world.later else each.name
+
+
+def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator[str]:
+    """A packet's way: the operator's rules, the lists that its addresses lead to, and out to whoever is not ours."""
+    owned = {stage: list(_owned(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
+    if not world.later:
+        yield from _HEADERS[world.family]
+    for each in lists:
+        if each.stage is Stage.OPERATOR:
+            yield from _list_rules(each.rows(world), world, limit)
+    for stage, option in ((Stage.EGRESS, "-s"), (Stage.INGRESS, "-d")):
+        for each, prefix in owned[stage]:
+            yield _rule(*_address(option, prefix), f"-j {_chain(each, world)}")
+    for _, prefix in owned[Stage.EGRESS]:
+        yield _rule(*_address("-s", prefix), "-j ACCEPT")
+
+
+def _owned(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
+    for each in lists:
+        if each.stage is stage:
+            yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)
+
+
+def _list_rules(each: FilterList, world: World, limit: LogLimit) -> Iterator[str]:
+    permit, deny = _TARGETS[each.stage]
+    for line in each.lines():
+        matches, target = tuple(_matches(line, world.family)), permit if line.permit else deny
+        if line.log:
+            yield _rule(*matches, filterlogs.iptables_words(each.tenant, limit, line.comment))
+        yield _rule(*matches, _comment(line.comment), f"-j {target}")
+    if each.default is not None:
+        target = permit if each.default is Action.PERMIT else deny
+        yield _rule(_comment(each.default_comment), f"-j {target}")
+
+
+def _rule(*words: str) -> str:
+    return " ".join(words)
+
+
+def _comment(text: str) -> str:
+    return f'-m comment --comment "{text}"'
+
+
+def _address(option: str, prefix: Prefix) -> tuple[str, ...]:
+    return (f"{option} {prefix}",) if prefix.length else ()
+
+
+def _matches(line: Line, family: Family) -> Iterator[str]:
+    """The matches of a line."""
+    yield from _address("-s", line.source)
+    yield from _address("-d", line.destination)
+    if line.protocol == 0:
+        yield f'-m u32 --u32 "{PROTOCOL_ZERO}"'
+    elif line.protocol > 0:
+        yield f"-p {_NAMES.get(line.protocol, line.protocol)}"
+    if line.icmp_type >= 0:
+        yield from _icmp(line, family)
+    ports = (*_ports("--sport", line.source_ports), *_ports("--dport", line.destination_ports))
+    if ports or line.flags_mask:
+        yield " ".join([f"-m {_NAMES[line.protocol]}", *ports, *_flags(line)])
+    if line.flags_mask & ~_SIX_FLAGS:
+        if family is Family.IPV6:
+            raise NotExpressible(
+                f"{line.comment}: ip6tables cannot look at the TCP flags ECE and CWR", place="tcp_flags"
+            )
+        yield _u32(f"12>>16&{line.flags_mask:#x}={line.flags_value:#x}")
+
+
+def _icmp(line: Line, family: Family) -> Iterator[str]:
+    code = "" if line.icmp_code < 0 else f"/{line.icmp_code}"
+    if family is Family.IPV6:
+        yield f"-m icmp6 --icmpv6-type {line.icmp_type}{code}"
+    elif line.icmp_type != _ANY_TYPE:
+        yield f"-m icmp --icmp-type {line.icmp_type}{code}"
+    else:
+        yield _u32("0>>24=0xff" if line.icmp_code < 0 else f"0>>16=0xff{line.icmp_code:02x}")
+
+
+def _u32(test: str) -> str:
+    """A test of the words behind the IPv4 header (whose length is in its first byte)."""
+    return f'-m u32 --u32 "0>>22&0x3c@{test}"'
+
+
+def _ports(option: str, ports: tuple[int, int]) -> tuple[str, ...]:
+    low, high = ports
+    if (low, high) == (0, HIGHEST_PORT):
+        return ()
+    return (f"{option} {low}" if low == high else f"{option} {low}:{high}",)
+
+
+def _flags(line: Line) -> tuple[str, ...]:
+    mask, value = line.flags_mask & _SIX_FLAGS, line.flags_value & _SIX_FLAGS
+    return (f"--tcp-flags {_flag_names(mask)} {_flag_names(value)}",) if mask else ()
+
+
+def _flag_names(flags: int) -> str:
+    return ",".join(flag.name for flag in TcpFlag if flag & flags and flag.name) or "NONE"

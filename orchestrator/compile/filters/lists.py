@@ -1,0 +1,200 @@
+"""A policy as ordered filter lists: what the iptables and the nftables compiler both write down.
+
+A firewall VNF forwards packets between networks and asks, as the oracle does:
+
+    operator ──▶ egress list of the tenant that owns the source ──▶ ingress list of the tenant that owns the destination
+
+A `FilterList` is one of these lists in columns, return traffic included as its last rows. Packet filters cannot treat
+later fragments like whole packets (they carry no ports, and in IPv6 their protocol is hidden), so each list is taken
+apart by IP version and fragment: `rows` gives the rows that can match at all in one of these four *worlds*.
+
+Compiled this way a filter enforces the whole policy (mode `full`): it is what a domain has whose firewall VNFs are all
+that stands between its tenants. A pre-filter in front of hosts that enforce the policy themselves is another thing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.cookies import Kind
+from orchestrator.compile.filters.comments import comment
+from orchestrator.compile.lists.atoms import atoms
+from orchestrator.compile.lists.lists import return_atoms
+from orchestrator.errors import AclflowError
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.formats.express import NO_PACKETS
+from orchestrator.policy.model import Action, Direction, Policy, ReturnTraffic, Tenant
+from orchestrator.policy.protocols import IPV6_FRAGMENT
+from orchestrator.program.rules import (
+    ANY_BYTE,
+    EGRESS,
+    FRAG_ANY,
+    FRAG_LATER,
+    FRAG_NOT_LATER,
+    INGRESS,
+    PERMIT,
+    RuleTable,
+)
+
+
+class World(NamedTuple):
+    """The packets that a filter can treat alike: of one IP version, whole ones (and first fragments) or later ones."""
+
+    family: Family
+    later: bool
+
+
+WORLDS = tuple(World(family, later) for family in Family for later in (False, True))
+
+
+class Line(NamedTuple):
+    """One row as a value: what it matches, what becomes of the packet, the comment it counts under, whether it logs.
+
+    Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest).
+    """
+
+    source: Prefix
+    destination: Prefix
+    protocol: int
+    source_ports: tuple[int, int]
+    destination_ports: tuple[int, int]
+    icmp_type: int
+    icmp_code: int
+    flags_value: int
+    flags_mask: int
+    permit: bool
+    comment: str
+    log: bool = False
+
+
+class Stage(enum.Enum):
+    """When a list is asked."""
+
+    OPERATOR = "operator"
+    EGRESS = "egress"
+    INGRESS = "ingress"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterList:
+    """One list. `tenant` is the tenant's number (0 for the operator's list, which has no `prefixes` and no `default`).
+
+    `kind` says for each row of `rules` what its number counts.
+    """
+
+    stage: Stage
+    tenant: int
+    prefixes: tuple[Prefix, ...]
+    rules: RuleTable
+    kind: npt.NDArray[np.uint8]
+    default: Action | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage.value}_{self.tenant}" if self.tenant else self.stage.value
+
+    @property
+    def default_comment(self) -> str:
+        """The comment under which the list's default counts."""
+        return comment(Kind.EGRESS_DEFAULT if self.stage is Stage.EGRESS else Kind.INGRESS_DEFAULT, self.tenant)
+
+    def lines(self) -> Iterator[Line]:
+        """Every row in order."""
+        rules = self.rules
+        columns = (
+            _prefixes(rules.family, rules.src_hi, rules.src_lo, rules.src_len),
+            _prefixes(rules.family, rules.dst_hi, rules.dst_lo, rules.dst_len),
+            rules.protocol.tolist(),
+            zip(rules.sp_lo.tolist(), rules.sp_hi.tolist(), strict=True),
+            zip(rules.dp_lo.tolist(), rules.dp_hi.tolist(), strict=True),
+            *(getattr(rules, name).tolist() for name in ("icmp_type", "icmp_code", "flags_value", "flags_mask")),
+            (rules.action == PERMIT).tolist(),
+            (comment(Kind(kind), n) for kind, n in zip(self.kind.tolist(), rules.number.tolist(), strict=True)),
+            (rules.log == 1).tolist(),
+        )
+        return map(Line._make, zip(*columns, strict=True))
+
+    def silent_permits(self) -> FilterList:
+        """The same list, in which only denies are reported: where a host behind reports what is permitted."""
+        log = np.where(self.rules.action == PERMIT, 0, self.rules.log).astype(np.uint8)
+        return replace(self, rules=replace(self.rules, log=log))
+
+    def rows(self, world: World) -> FilterList:
+        """The rows that can match in one world, rid of what every packet there has in common.
+
+        No IPv6 packet's upper layer is an extension header; all of its later fragments have protocol 44, and no whole
+        packet has it.
+        """
+        rules = self.rules
+        never = set(NO_PACKETS[world.family])
+        hidden = world == (Family.IPV6, True)
+        if world == (Family.IPV6, False):
+            never.add(IPV6_FRAGMENT)
+        mine = (rules.family == world.family) & (rules.frag != (FRAG_NOT_LATER if world.later else FRAG_LATER))
+        mine &= np.isin(rules.protocol, (ANY_BYTE, IPV6_FRAGMENT)) if hidden else ~np.isin(rules.protocol, list(never))
+        kept = rules.take(mine)
+        if world.later:
+            kept = replace(kept, frag=np.full(len(kept), FRAG_ANY, np.uint8))
+        if hidden:
+            kept = replace(kept, protocol=np.full(len(kept), ANY_BYTE, np.int16))
+        return replace(self, rules=kept, kind=self.kind[mine])
+
+
+def filter_lists(policy: Policy) -> tuple[FilterList, ...]:
+    """Every list of a policy: the operator's, then each tenant's egress and ingress.
+
+    Raises TooLarge where a list cannot be expanded, BadPolicy where a rule has no number, both with their place.
+    """
+    lists = [operator_list(policy)]
+    for tenant in policy.tenants:
+        try:
+            lists += tenant_lists(tenant, policy.return_traffic)
+        except AclflowError as error:
+            raise error.within(f"tenants[{tenant.id}].acl") from None
+    return tuple(lists)
+
+
+def operator_list(policy: Policy) -> FilterList:
+    """The operator's list. Raises as `filter_lists` does."""
+    try:
+        operator = atoms(policy.operator, {}, numbers=policy.operator_numbers).in_one_list()
+    except AclflowError as error:
+        raise error.within("operator") from None
+    return FilterList(Stage.OPERATOR, 0, (), operator, np.full(len(operator), Kind.OPERATOR_RULE, np.uint8), None)
+
+
+def tenant_lists(tenant: Tenant, returns: ReturnTraffic) -> tuple[FilterList, FilterList]:
+    """A tenant's egress and ingress list."""
+    table = atoms(tenant.acl.rules, tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+    extra = return_atoms(tenant.number) if returns is ReturnTraffic.ESTABLISHED else RuleTable.empty()
+    extra = replace(extra, number=np.full(len(extra), tenant.number, np.uint64))
+    return (
+        _tenant_list(tenant, table, extra, Stage.EGRESS),
+        _tenant_list(tenant, table, extra, Stage.INGRESS),
+    )
+
+
+def _tenant_list(tenant: Tenant, table: RuleTable, extra: RuleTable, stage: Stage) -> FilterList:
+    egress = stage is Stage.EGRESS
+    direction = EGRESS if egress else INGRESS
+    own, last = table.take(table.direction == direction), extra.take(extra.direction == direction)
+    kind = np.full(len(own) + len(last), Kind.RULE, np.uint8)
+    kind[len(own) :] = Kind.EGRESS_RETURN if egress else Kind.INGRESS_RETURN
+    default = tenant.acl.default(Direction.EGRESS if egress else Direction.INGRESS)
+    return FilterList(stage, tenant.number, tenant.prefixes, RuleTable.joined([own, last]), kind, default)
+
+
+def _prefixes(
+    family: npt.NDArray[np.uint8],
+    upper: npt.NDArray[np.uint64],
+    lower: npt.NDArray[np.uint64],
+    length: npt.NDArray[np.uint8],
+) -> Iterator[Prefix]:
+    for version, high, low, bits in zip(*(c.tolist() for c in (family, upper, lower, length)), strict=True):
+        yield Prefix(Family(version), high >> 32 if version == Family.IPV4 else high << 64 | low, bits)

@@ -1,0 +1,91 @@
+"""The program of a domain's firewall VNFs: the objects of a packet filter as rows, each a key and its text.
+
+    key     table        which filter                      `Filter`
+            match        the object's name, as the device calls it: ``chain ingress_7``, ``map senders``, ``FORWARD``
+    value   instructions the object's text: what stands inside its braces, or a chain's rules, one a line
+            cookie       finds the object's row when it is read back; says nothing of what counts there
+
+So it is a program like every other: its digest, its deltas, the way to an enforcement point, the copy on its disk and
+the loop that compares and repairs are those of switches. What a line counts for stands in its comment (`comments.py`).
+A program holds the rows of every plane that some firewall of the domain has; a driver takes those of its own filters.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.filters.cacherows import cache_table
+from orchestrator.compile.filters.flowcache import flow_cache
+from orchestrator.compile.filters.iptables import FORWARD, iptables_chains
+from orchestrator.compile.nftables import nftables_objects
+from orchestrator.placement.lifting import LiftedRule
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Policy
+from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Program, Tier
+
+
+class Plane(enum.Enum):
+    """What a firewall VNF filters with."""
+
+    NFTABLES = "nftables"
+    IPTABLES = "iptables"
+
+
+class Filter(enum.IntEnum):
+    """Which filter a row is of: the `table` of its key."""
+
+    NFT_IPV4 = 1
+    NFT_IPV6 = 2
+    IPTABLES = 3
+    IP6TABLES = 4
+
+
+FILTERS: Mapping[Plane, Mapping[Family, Filter]] = {
+    Plane.NFTABLES: {Family.IPV4: Filter.NFT_IPV4, Family.IPV6: Filter.NFT_IPV6},
+    Plane.IPTABLES: {Family.IPV4: Filter.IPTABLES, Family.IPV6: Filter.IP6TABLES},
+}
+
+CLOSED = "policy DROP"
+"""The first line of the kernel's own chain: what gets to its end is dropped."""
+
+_COOKIE_BITS = 20
+"""Names share cookies rarely, and blocks of a program (cookies with the same upper bits) hold several names."""
+_OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:egress|ingress)_(\d+)(?:_|\Z)")
+
+
+def filter_program(
+    policy: Policy, planes: Iterable[Plane], *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()
+) -> Program:
+    """The program of the firewall tier: the whole policy for each of some planes, and lifted rules for flow caches.
+
+    Raises what the compilers raise (TooLarge, BadPolicy, NotExpressible), with the place of the rule.
+    """
+    wanted = frozenset(planes)
+    rows = FlowTable.of(row for plane in Plane if plane in wanted for row in _rows(policy, plane))
+    if lifted:
+        rows = FlowTable.joined([rows, cache_table(flow_cache(policy, lifted).rows)])
+    return Program.of(domain, Tier.SERVER, generation, rows, ())
+
+
+def filter_row(of: Filter, name: str, text: str) -> Flow:
+    """An object as a row."""
+    tenant = _OF_A_TENANT.match(name)
+    number = int.from_bytes(blake2b(f"{of} {name}".encode(), digest_size=8).digest(), "big") >> (64 - _COOKIE_BITS)
+    cookie = Cookie(Tier.SERVER, Kind.STRUCTURE, number).pack()
+    return Flow(of, 0, name.encode(), text.encode(), cookie, int(tenant[1]) if tenant else 0)
+
+
+def _rows(policy: Policy, plane: Plane) -> Iterator[Flow]:
+    for family, objects in _objects(policy, plane).items():
+        for name, lines in objects.items():
+            first = (CLOSED,) if name == FORWARD else ()
+            yield filter_row(FILTERS[plane][family], name, "\n".join((*first, *lines)))
+
+
+def _objects(policy: Policy, plane: Plane) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
+    return nftables_objects(policy) if plane is Plane.NFTABLES else iptables_chains(policy)

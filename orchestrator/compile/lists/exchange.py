@@ -1,0 +1,214 @@
+"""Atoms that leave a compiled list and others that come into it.
+
+pieces ── drafted ──> the pieces concerned with the atoms that they will have, levels not known yet
+index ── followed ──> the rules whose level moves
+drafts, and pieces with such rules ── written ──> new pieces, and the rows that went and came
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.compile.lists.labels import LabelColumn
+from orchestrator.compile.lists.levels import Levels
+from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, places
+from orchestrator.program.delta import difference
+from orchestrator.program.flows import FlowTable
+
+_MOVES_AT_LEAST, _MOVES_SHARE = 64, 8
+"""At most 64 atoms or every 8th may move before starting from scratch is the faster way."""
+
+_TOUCHED = np.dtype([("label", np.uint64), ("was", np.int32), ("unused", np.int32)])
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What turns the rows of one compiled list into those of another: no row is in both, none that stays in either."""
+
+    removed: FlowTable
+    added: FlowTable
+
+
+class Exchanged(NamedTuple):
+    """A list's pieces and index after an exchange, and what became of its rows."""
+
+    pieces: Pieces
+    index: Any
+    change: RowChange
+
+
+def exchanged(pieces: Pieces, index: Any, gone: Run, come: Piece, highest: int, lowest: int) -> Exchanged | None:
+    """The list without the atoms `gone` and with `come`, both in list order; levels from priority `highest` downwards.
+
+    None where starting from scratch is the faster way, or tells better what is wrong.
+    """
+    if len(gone.label) + len(come.label) > max(_MOVES_AT_LEAST, pieces.how_many_atoms // _MOVES_SHARE):
+        return None
+    drafts = _drafts(pieces, gone, come)
+    now = _Now.of(pieces, drafts)
+    touched = _touched(pieces, np.unique(np.concatenate((gone.label, come.label))))
+    limit = max(_MOVES_AT_LEAST, sum(map(len, now.label)) // _MOVES_SHARE)
+    followed = index.followed(
+        now.first, now.label, now.atoms, gone.label, gone.atoms, come.label, come.atoms, touched, limit
+    )
+    if followed is None:
+        return None
+    moves = _Moves.of(*followed[1])
+    if moves.level.max(initial=0) > highest - lowest:
+        return None
+    written = {place: draft.written(moves, highest) for place, draft in drafts.items()}
+    for place in pieces.holding(moves.moved):
+        if place not in drafts:
+            written[place] = _moved(pieces.items[place], moves, highest)
+    return Exchanged(
+        pieces.replaced({place: each.pieces for place, each in written.items()}), followed[0], _row_change(written)
+    )
+
+
+def _touched(pieces: Pieces, label: LabelColumn) -> Any:
+    rows = np.zeros(len(label), _TOUCHED)
+    rows["label"], rows["was"] = label, pieces.levels_of(label)
+    return rows
+
+
+def _row_change(written: Mapping[int, _Written]) -> RowChange:
+    """Rows that went in one place and came in another stay; so the two are compared."""
+    in_order = [written[place] for place in sorted(written)]
+    gone, come = together(each.gone for each in in_order), together(each.come for each in in_order)
+    if not len(gone) or not len(come):
+        return RowChange(gone.compacted(), come.compacted())
+    return RowChange(*difference(gone, come))
+
+
+def together(tables: Iterable[FlowTable]) -> FlowTable:
+    """The rows of several tables, one after the other; shared where only one has any."""
+    some = [table for table in tables if len(table)]
+    return some[0] if len(some) == 1 else FlowTable.joined(some)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moves:
+    """The rules that were looked at, by ascending label, and their levels now; to those of `moved` theirs is new."""
+
+    label: LabelColumn
+    level: Levels
+    moved: LabelColumn
+
+    @classmethod
+    def of(cls, label: bytes, was: bytes, level: bytes) -> _Moves:
+        rules, now = np.frombuffer(label, np.uint64), np.frombuffer(level, np.int32)
+        return cls(rules, now, rules[np.frombuffer(was, np.int32) != now])
+
+    def applied(self, label: LabelColumn, level: Levels) -> Levels:
+        """The levels of some atoms after the moves."""
+        if not len(self.label):
+            return level
+        found = np.minimum(np.searchsorted(self.label, label), len(self.label) - 1)
+        after: Levels = np.where(self.label[found] == label, self.level[found], level)
+        return after
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draft:
+    """A piece as it will be: `come` are new atoms, `order` the rows of the old and the new ones that it will have."""
+
+    old: Piece
+    come: Piece
+    order: Places
+    now: Run
+
+    @classmethod
+    def of(cls, old: Piece, gone: Run, come: Piece) -> _Draft:
+        """`gone` are atoms of the piece."""
+        stays = np.ones(len(old), np.bool_)
+        stays[places(old.run, gone, behind=False)] = False
+        ahead = np.append(_ZERO, np.cumsum(stays, dtype=np.int64))[places(old.run, come.run, behind=False)]
+        is_new = np.zeros(int(stays.sum()) + len(come), np.bool_)
+        is_new[np.arange(len(come)) + ahead] = True
+        order = np.empty(len(is_new), np.int64)
+        order[is_new] = len(old) + np.arange(len(come))
+        order[~is_new] = np.flatnonzero(stays)
+        both = Run.joined((old.run, come.run))
+        return cls(old, come, order, Run(both.label[order], both.atoms[order]))
+
+    def written(self, moves: _Moves, highest: int) -> _Written:
+        """The piece with the levels that its rules have now."""
+        old, come = self.old, self.come
+        before = np.concatenate((old.level, come.level))[self.order]
+        level = moves.applied(self.now.label, before)
+        stays = np.zeros(len(old) + len(come), np.bool_)
+        stays[self.order] = level == before
+        count = np.concatenate((old.count, come.count))
+        flows = together((old.flows, come.flows)).take(_rows(count, self.order))
+        piece = Piece(self.now.label, self.now.atoms, level, count[self.order], flows).prioritised(highest)
+        return _Written(piece.cut(), old.rows_of(~stays[: len(old)]), piece.rows_of(~stays[self.order]))
+
+
+_ZERO: Places = np.zeros(1, np.int64)
+
+
+def _moved(old: Piece, moves: _Moves, highest: int) -> _Written:
+    """A piece that keeps its atoms, with the levels that its rules have now."""
+    level = moves.applied(old.label, old.level)
+    differs = level != old.level
+    if not differs.any():
+        return _Written([old], NO_ROWS, NO_ROWS)
+    piece = replace(old, level=level).prioritised(highest)
+    return _Written([piece], old.rows_of(differs), piece.rows_of(differs))
+
+
+class _Written(NamedTuple):
+    """What a piece became, the rows that it alone has, and those that it alone had."""
+
+    pieces: list[Piece]
+    gone: FlowTable
+    come: FlowTable
+
+
+def _rows(count: Places, order: Places) -> Places:
+    """The rows of atoms in the order `order`; all rows lie one after the other, `count[i]` of atom i."""
+    start, repeats = np.cumsum(count) - count, count[order]
+    within = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    found: Places = np.repeat(start[order], repeats) + within
+    return found
+
+
+def _drafts(pieces: Pieces, gone: Run, come: Piece) -> dict[int, _Draft]:
+    """The pieces concerned, by their places. A list without pieces gets one at place 0."""
+    if not pieces.items:
+        return {0: _Draft.of(come.part(0, 0), gone, come)}
+    leaving, coming = pieces.places_of(gone), pieces.places_of(come.run)
+    drafts = {}
+    for place in np.unique(np.concatenate((leaving, coming))).tolist():
+        out, into = (np.searchsorted(each, (place, place + 1)).tolist() for each in (leaving, coming))
+        drafts[place] = _Draft.of(pieces.items[place], gone.part(*out), come.part(*into))
+    return drafts
+
+
+class _Now(NamedTuple):
+    """The list after the exchange, as the index reads it: a column of each piece, and what label each begins with."""
+
+    first: LabelColumn
+    label: tuple[LabelColumn, ...]
+    atoms: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, pieces: Pieces, drafts: Mapping[int, _Draft]) -> _Now:
+        label, atoms, first = list(pieces.label), list(pieces.atoms), pieces.first.label.copy()
+        if not pieces.items:  # then there is one draft, of a piece that is not there yet
+            label, atoms, first = [_NOTHING.label], [_NOTHING.atoms], np.zeros(1, np.uint64)
+        for place in sorted(drafts, reverse=True):
+            now = drafts[place].now
+            if len(now):
+                label[place], atoms[place], first[place] = now.label, now.atoms, now.label[0]
+            else:
+                del label[place], atoms[place]
+                first = np.delete(first, place)
+        return cls(first, tuple(label), tuple(atoms))
+
+
+_NOTHING = Run.joined(())

@@ -1,0 +1,260 @@
+"""From access lists to the rows of the rule tables: atoms, levels, priorities, cookies, flow entries.
+
+A `CompiledList` keeps what was found on the way, so that when a few rules of a tenant's list change, the rest is taken
+over: `updated` gives the same as starting from scratch, at the cost of the rules that changed and of those whose level
+moves with them. Its rows are in pieces; a piece that did not change is the same object in the list after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.conjunctions.conjunctive import Hull
+from orchestrator.compile.conjunctions.members import Members
+from orchestrator.compile.conjunctions.sides import Sides
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms
+from orchestrator.compile.lists.exchange import RowChange, exchanged
+from orchestrator.compile.lists.labels import LabelColumn, Labels
+from orchestrator.compile.lists.levels import Levels, levels, packed
+from orchestrator.compile.lists.native import extension
+from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
+from orchestrator.compile.lists.steps import Difference, Labelled, Step
+from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
+from orchestrator.compile.openflow.instructions import DROP, instructions, set_field
+from orchestrator.compile.pipelines.host import (
+    DESTINATION_TENANT,
+    HIGHEST_RULE_PRIORITY,
+    LOWEST_RULE_PRIORITY,
+    OPERATOR_PERMIT,
+    SOURCE_TENANT,
+    STATIC_PRIORITY,
+    Table,
+)
+from orchestrator.errors import AclflowError, TooLarge
+from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.program.flows import U16, FlowTable
+from orchestrator.program.program import Tier
+from orchestrator.program.rules import EGRESS, INGRESS, RuleTable
+
+INGRESS_STAGE = RuleStage(Table.INGRESS, DESTINATION_TENANT.field, instructions(goto=Table.OUTPUT), DROP)
+EGRESS_STAGE = RuleStage(Table.EGRESS, SOURCE_TENANT.field, instructions(goto=Table.LOCAL), DROP)
+OPERATOR_STAGE = RuleStage(
+    Table.OPERATOR, None, instructions([set_field(OPERATOR_PERMIT.field, 1)], goto=Table.LOCAL), DROP
+)
+
+RETURN_PRIORITY = LOWEST_RULE_PRIORITY
+"""Where return traffic is admitted, its rule is the last of every list and keeps the lowest priority for itself."""
+
+_STAGES = (
+    (INGRESS, INGRESS_STAGE, Kind.INGRESS_RETURN),
+    (EGRESS, EGRESS_STAGE, Kind.EGRESS_RETURN),
+)
+ROW_STAGES = {Direction.INGRESS: INGRESS_STAGE, Direction.EGRESS: EGRESS_STAGE}
+"""What the rows of each direction's rules are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The priorities that the levels of a list take, from the highest downwards."""
+
+    highest: int
+    lowest: int
+
+    def priorities(self, level: Levels, position: npt.NDArray[np.uint32], rules: Sequence[Rule]) -> U16:
+        """The priority of every level; `position` says whose it is. Raises TooLarge for the first that is too low."""
+        beyond = np.flatnonzero(level > self.highest - self.lowest)
+        if len(beyond):
+            first = int(position[beyond[0]])
+            raise TooLarge(
+                f"rule '{rules[first].id}' is the last of {int(level[beyond[0]]) + 1} rules that each overlap the "
+                f"next; there are priorities for {self.highest - self.lowest + 1}",
+                place=f"rules[{first}]",
+            )
+        return (self.highest - level).astype(np.uint16)
+
+
+def priorities(level: Levels, table: RuleTable, rules: Sequence[Rule], *, highest: int, lowest: int) -> U16:
+    """The priority of every atom of a list: level 0 has the highest. Raises TooLarge with the rule's place."""
+    return _Range(highest, lowest).priorities(level, table.order, rules)
+
+
+_FEW, _SHARE = 64, 8
+"""When more rules come than this, or than every 8th atom of the list, starting from scratch is the faster way."""
+
+_RANGES = {
+    ReturnTraffic.ESTABLISHED: _Range(HIGHEST_RULE_PRIORITY, RETURN_PRIORITY + 1),
+    ReturnTraffic.EXPLICIT: _Range(HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY),
+}
+_RULE_COOKIE = np.uint64(Cookie(Tier.HOST, Kind.RULE).pack())
+_OPERATOR_COOKIE = np.uint64(Cookie(Tier.HOST, Kind.OPERATOR_RULE).pack())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledList:
+    """A tenant's rules in both directions.
+
+    `change` is what turned the rows of the list that this one was brought up to date from into its own; None where it
+    was compiled from scratch. `members` is None until a group changes for the first time. `sides` remembers what sides
+    stand for.
+    """
+
+    tenant: Tenant
+    returns: ReturnTraffic
+    sides: Sides
+    labels: Labels
+    pieces: Pieces
+    index: Any
+    return_rows: tuple[FlowTable, ...]
+    members: Members | None = None
+    change: RowChange | None = None
+
+    @property
+    def rows(self) -> tuple[FlowTable, ...]:
+        """The flow entries: those of the pieces in list order, and return traffic's if the domain has that."""
+        return (*[piece.flows for piece in self.pieces.items], *self.return_rows)
+
+    @classmethod
+    def of(cls, tenant: Tenant, returns: ReturnTraffic, sides: Sides | None = None) -> CompiledList:
+        """Compile from scratch; `sides` are those of the tenant's groups, if they are there already.
+
+        Raises TooLarge with the rule's place if the list needs more levels than there are priorities, or more rows than
+        a table can hold; BadPolicy if a rule has no number.
+        """
+        acl, among = tenant.acl, _RANGES[returns]
+        table = atoms(acl.rules, acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+        level = levels(table)
+        for direction, _, _ in _STAGES:
+            mine = table.direction == direction
+            among.priorities(level[mine], table.order[mine], acl.rules)
+        labels = Labels.of(len(acl.rules))
+        label = labels.between(0, len(labels))[table.order]
+        whole = _piece(table, label, level, acl.rules).prioritised(among.highest)
+        index = None if extension is None else extension.build(whole.label, whole.atoms, level)
+        established = returns is ReturnTraffic.ESTABLISHED
+        return_rows = tuple(_return_rows(tenant.number)) if established else ()
+        return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
+
+    def updated(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
+        """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does.
+
+        `difference` is that to the new list, if it is known. This list stays as it is, whatever becomes of the new one.
+        """
+        if difference is None:
+            difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
+        found = None
+        if returns is self.returns and self.index is not None and difference.come <= self.most_come:
+            found = self._followed(tenant, difference)
+        return CompiledList.of(tenant, returns, difference.groups.after) if found is None else found
+
+    @property
+    def most_come(self) -> int:
+        """When more rules come, starting from scratch is the faster way."""
+        return max(_FEW, self.pieces.how_many_atoms // _SHARE)
+
+    def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
+        """The priorities of the rules at some positions of the list; None for a rule that never matches."""
+        level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
+        return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
+
+    def _followed(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
+        """The list brought up to date; None where starting from scratch is faster, or tells better what is wrong."""
+        step = Step.between(self.tenant, tenant, self.labels, self.members, difference)
+        if step is None or len(step.come) > self.most_come:
+            return None
+        try:
+            gone = self._gone(step)
+            come = _come(step.come, tenant)
+        except AclflowError:
+            return None
+        among = _RANGES[self.returns]
+        found = exchanged(self.pieces, self.index, gone, come, among.highest, among.lowest)
+        if found is None or found.pieces.how_many_atoms > MOST_ATOMS or found.pieces.how_many_rows > MOST_FLOWS:
+            return None
+        return CompiledList(
+            tenant, self.returns, difference.groups.after, step.labels, found.pieces, found.index, self.return_rows,
+            step.members, found.change,
+        )  # fmt: skip
+
+    def _gone(self, step: Step) -> Run:
+        runs = [self.pieces.between(low, high) for low, high in step.gone]
+        if step.lost:
+            table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
+            runs.append(Run(_labels(step.lost)[table.order], packed(table)))
+        whole = Run.joined(runs)
+        order = np.argsort(whole.label, kind="stable")
+        return Run(whole.label[order], whole.atoms[order])
+
+
+def _come(rules: Sequence[Labelled], tenant: Tenant) -> Piece:
+    """The atoms that come, without levels. Raises as `atoms` and `rule_flows` do."""
+    if not rules:
+        return _NO_PIECE
+    table = atoms([each.rule for each in rules], tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+    level = np.full(len(table), NO_LEVEL, np.int32)
+    return _piece(table, _labels(rules)[table.order], level, [each.rule for each in rules])
+
+
+def _labels(rules: Sequence[Labelled]) -> LabelColumn:
+    return np.array([each.label for each in rules], np.uint64)
+
+
+def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[Rule]) -> Piece:
+    """Atoms with their rows, in the order of the atoms; priorities left out. The atoms of hulls have no rows."""
+    has_rows = np.array([type(rule) is not Hull for rule in rules], np.bool_)[table.order]
+    count = flow_counts(table) * has_rows
+    mine = [(stage, np.flatnonzero((table.direction == direction) & has_rows)) for direction, stage, _ in _STAGES]
+    parts = [_flows(table if len(rows) == len(table) else table.take(rows), stage) for stage, rows in mine if len(rows)]
+    if len(parts) == 1:
+        return Piece(label, packed(table), level, count, parts[0])
+    order = np.argsort(np.concatenate([np.repeat(rows, count[rows]) for _, rows in mine]), kind="stable")
+    return Piece(label, packed(table), level, count, FlowTable.joined(parts).take(order))
+
+
+def _flows(table: RuleTable, stage: RuleStage) -> FlowTable:
+    """The rows of one direction; all pieces have the same instruction set."""
+    meter = meter_of(int(table.tenant[0])) if len(table) else 0
+    flows = rule_flows(table, stage, np.zeros(len(table), np.uint16), table.number | _RULE_COOKIE, meter)
+    whole = _all_doings(meter)
+    numbers = np.array([whole.index(each) for each in flows.instruction_set], np.uint32)
+    return replace(flows, instructions=numbers[flows.instructions], instruction_set=whole)
+
+
+@lru_cache(maxsize=1024)
+def _all_doings(meter: int) -> tuple[bytes, ...]:
+    """The instruction set of a list's rows."""
+    return tuple(dict.fromkeys(each for _, stage, _ in _STAGES for each in doings(stage, meter)))
+
+
+_NO_PIECE = _piece(RuleTable.empty(), _labels(()), np.empty(0, np.int32), ())
+
+
+def operator_rows(policy: Policy) -> FlowTable:
+    """The operator's rules. Their directions do not count: each is asked once, whichever way the packet goes."""
+    rules = policy.operator
+    table = atoms(rules, {}, numbers=policy.operator_numbers).in_one_list()
+    priority = priorities(levels(table), table, rules, highest=STATIC_PRIORITY, lowest=LOWEST_RULE_PRIORITY)
+    return rule_flows(table, OPERATOR_STAGE, priority, table.number | _OPERATOR_COOKIE, meter_of(0))
+
+
+def return_atoms(tenant: int) -> RuleTable:
+    """The return-traffic rules of both directions, as rows of a tenant's lists."""
+    return atoms(RETURN_RULES, {}, tenant=tenant)
+
+
+def _return_rows(tenant: int) -> list[FlowTable]:
+    table = return_atoms(tenant)
+    rows = []
+    for direction, stage, kind in _STAGES:
+        mine = table.take(table.direction == direction)
+        priority = np.full(len(mine), RETURN_PRIORITY, np.uint16)
+        cookie = np.full(len(mine), Cookie(Tier.HOST, kind, tenant).pack(), np.uint64)
+        rows.append(rule_flows(mine, stage, priority, cookie))
+    return rows

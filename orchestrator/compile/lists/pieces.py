@@ -1,0 +1,195 @@
+"""A compiled list in pieces of bounded size, so that a change copies only the pieces that it is in.
+
+    list      rule  rule  rule  rule  rule  rule ...            rules have labels that ascend (`labels.py`)
+    atoms     a a   a     a a a a a   a     a                   in the order of the list, then as `atoms` lays them down
+    rows      rrr   r     r r r r r   rr    r                   an atom is one flow entry, or several
+    pieces   [         ][           ][           ]              a piece may end inside a rule, never inside an atom
+
+Nothing here ever changes: a change of a list makes new pieces and shares the others. All pieces one after the other are
+the same columns however they were cut, and whatever the list's history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.lists.labels import LabelColumn
+from orchestrator.compile.lists.levels import ATOM_WORDS, Atoms, Levels
+from orchestrator.compile.lists.native import extension
+from orchestrator.program.flows import U16, FlowTable
+
+Counts = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
+
+MOST_ROWS = 512
+"""How many flow entries a piece has at most, unless one atom is more."""
+
+_ROWS = 384
+"""How many a new piece has at most."""
+
+NO_ROWS = FlowTable.of(())
+
+NO_LEVEL = -1
+"""The level of an atom whose rule has none yet."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Atoms in list order with the labels of their rules."""
+
+    label: LabelColumn
+    atoms: Atoms
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def part(self, start: int, stop: int) -> Run:
+        return Run(self.label[start:stop], self.atoms[start:stop])
+
+    @classmethod
+    def joined(cls, runs: Sequence[Run]) -> Run:
+        """Several, one after the other."""
+        label = np.concatenate([np.empty(0, np.uint64), *(run.label for run in runs)])
+        return cls(label, np.concatenate([np.empty((0, ATOM_WORDS), np.uint64), *(run.atoms for run in runs)]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Atoms in list order with their rules' labels and levels, `count` rows each, and those rows."""
+
+    label: LabelColumn
+    atoms: Atoms
+    level: Levels
+    count: Counts
+    flows: FlowTable
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def run(self) -> Run:
+        return Run(self.label, self.atoms)
+
+    def prioritised(self, highest: int) -> Piece:
+        """The same with the priorities that the levels give: level 0 has the highest."""
+        priority: U16 = np.repeat(highest - self.level, self.count).astype(np.uint16)
+        return replace(self, flows=replace(self.flows, priority=priority))
+
+    def rows_of(self, atoms: npt.NDArray[np.bool_]) -> FlowTable:
+        """The rows of some of the atoms."""
+        return self.flows.take(np.repeat(atoms, self.count)) if atoms.any() else NO_ROWS
+
+    def part(self, start: int, stop: int) -> Piece:
+        """Atoms `start` up to, not including, `stop`; it shares nothing with this piece."""
+        row = int(self.count[:start].sum())
+        flows = self.flows.part(row, row + int(self.count[start:stop].sum()))
+        width = int(flows.match_length.max(initial=0))
+        own = FlowTable(
+            flows.table.copy(), flows.priority.copy(), flows.cookie.copy(), flows.tenant.copy(),
+            flows.match_length.copy(), flows.match[:, :width].copy(), flows.instructions.copy(), flows.instruction_set,
+        )  # fmt: skip
+        atoms = slice(start, stop)
+        return Piece(
+            self.label[atoms].copy(), self.atoms[atoms].copy(), self.level[atoms].copy(), self.count[atoms].copy(), own
+        )
+
+    def cut(self) -> list[Piece]:
+        """The same in pieces of bounded size and about equal ones, no wider than they must be; none without atoms."""
+        rows, width = len(self.flows), self.flows.match.shape[1]
+        if 0 < rows <= MOST_ROWS and self.flows.match_length.max() == width:
+            return [self]
+        most = MOST_ROWS if rows <= MOST_ROWS else -(-rows // -(-rows // _ROWS))
+        ends = np.cumsum(self.count)
+        pieces, start, done = [], 0, 0
+        while start < len(self):
+            stop = max(start + 1, int(np.searchsorted(ends, done + most, "right")))
+            pieces.append(self.part(start, stop))
+            start, done = stop, int(ends[stop - 1])
+        return pieces
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Pieces in list order, none of them empty; a column of each; and what they begin with as columns."""
+
+    items: tuple[Piece, ...]
+    label: tuple[LabelColumn, ...]
+    atoms: tuple[Atoms, ...]
+    first: Run
+
+    @property
+    def how_many_atoms(self) -> int:
+        return sum(map(len, self.label))
+
+    @property
+    def how_many_rows(self) -> int:
+        return sum([len(piece.flows) for piece in self.items])
+
+    @classmethod
+    def of(cls, whole: Piece) -> Pieces:
+        """A list in new pieces."""
+        return _NO_PIECES.replaced({0: whole.cut()})
+
+    def replaced(self, news: Mapping[int, Sequence[Piece]]) -> Pieces:
+        """With other pieces, or none, at some places."""
+        items: list[Piece] = []
+        first: list[Run] = []
+        done = 0
+        for place in sorted(news):
+            items += (*self.items[done:place], *news[place])
+            first += (self.first.part(done, place), *(piece.run.part(0, 1) for piece in news[place]))
+            done = place + 1
+        items += self.items[done:]
+        first.append(self.first.part(done, len(self.first)))
+        columns = tuple([piece.label for piece in items]), tuple([piece.atoms for piece in items])
+        return Pieces(tuple(items), *columns, Run.joined(first))
+
+    def between(self, low: int, high: int) -> Run:
+        """The atoms of the rules with labels `low` to `high`."""
+        first, last = _bounds(self.first.label, low, high)
+        found = []
+        for piece in self.items[max(0, first - 1) : last]:
+            start, stop = _bounds(piece.label, low, high)
+            found.append(Run(piece.label[start:stop], piece.atoms[start:stop]))
+        return Run.joined(found)
+
+    def levels_of(self, label: LabelColumn) -> Levels:
+        """The levels of some rules; NO_LEVEL where one has no atoms."""
+        found = np.full(len(label), NO_LEVEL, np.int32)
+        within = np.searchsorted(self.first.label, label, "right") - 1
+        for place in np.unique(within[within >= 0]).tolist():
+            piece, mine = self.items[place], np.flatnonzero(within == place)
+            row = np.minimum(np.searchsorted(piece.label, label[mine]), len(piece) - 1)
+            found[mine] = np.where(piece.label[row] == label[mine], piece.level[row], NO_LEVEL)
+        return found
+
+    def holding(self, label: LabelColumn) -> list[int]:
+        """The places of all pieces that may hold atoms of some rules."""
+        first = np.maximum(np.searchsorted(self.first.label, label), 1) - 1
+        last = np.searchsorted(self.first.label, label, "right")
+        return sorted({place for start, stop in zip(first.tolist(), last.tolist(), strict=True)
+                       for place in range(start, stop)})  # fmt: skip
+
+    def places_of(self, run: Run) -> Places:
+        """The piece that each atom is in, or belongs to."""
+        return np.maximum(places(self.first, run, behind=True) - 1, 0)
+
+
+_NO_PIECES = Pieces((), (), (), Run.joined(()))
+
+
+def places(among: Run, wanted: Run, *, behind: bool) -> Places:
+    """Where in a run of atoms others belong: before what is equal to them, or behind."""
+    found = np.empty(len(wanted), np.int64)
+    extension.places(among.label, among.atoms, wanted.label, wanted.atoms, behind, found)
+    return found
+
+
+def _bounds(column: LabelColumn, low: int, high: int) -> tuple[int, int]:
+    """From which place on values are at least `low`, and from which above `high`."""
+    wanted = np.array((low, high), np.uint64)
+    return int(np.searchsorted(column, wanted[0])), int(np.searchsorted(column, wanted[1], "right"))

@@ -1,0 +1,296 @@
+"""From atoms to flow entries: the bulk encoder.
+
+Tens of thousands of matches are written at NumPy speed by grouping the atoms by *layout*: which fields a match holds
+and which of them carry a mask. Matches of one layout have their headers, values and masks at the same offsets, so a
+layout is one structured dtype, filled column by column. There are a few dozen layouts in a list, whatever its length.
+
+Port ranges become the fewest value/mask pairs that cover them (`masks`), so an atom may be several flow entries; these
+are disjoint, as the pairs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS, few_counts, few_matches
+from orchestrator.compile.openflow.instructions import reporting
+from orchestrator.compile.openflow.oxm import Field
+from orchestrator.errors import TooLarge
+from orchestrator.policy.ports import PortRange, masks
+from orchestrator.program.flows import U16, U64, FlowTable
+from orchestrator.program.rules import FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
+
+MOST_FLOWS = 4_000_000
+"""What one list may expand to; no switch of ours holds more."""
+
+Column = npt.NDArray[Any]
+Rows = npt.NDArray[np.intp]
+
+_NO_MASK, _MASKED, _EXACT = 0, 1, 2
+"""How a match looks at a field: not at all, at some bits, at all of them."""
+
+_ALL_16, _ALL_64 = 0xFFFF, 0xFFFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStage:
+    """A table that holds one direction's rules: which register says whose they are, and what permit and deny do."""
+
+    table: int
+    register: Field | None
+    permit: bytes
+    deny: bytes
+
+
+@lru_cache(maxsize=1024)
+def doings(stage: RuleStage, meter: int) -> tuple[bytes, ...]:
+    """What rows do that permit, that deny, that permit and report, that deny and report."""
+    plain = stage.permit, stage.deny
+    return (*plain, *(reporting(each, meter) for each in plain))
+
+
+def meter_of(tenant: int) -> int:
+    """The meter that bounds how often packets of a tenant's rules are reported; 0: the operator's."""
+    return tenant + 1
+
+
+class MaskedRules(NamedTuple):
+    """Atoms with their port ranges as value/mask pairs; `atom` is the row in the `RuleTable` that each came from."""
+
+    atom: Rows
+    sp_value: U16
+    sp_mask: U16
+    dp_value: U16
+    dp_mask: U16
+
+
+def with_port_masks(rules: RuleTable) -> MaskedRules:
+    """Every atom once for each pair of a source port mask and a destination port mask. Raises TooLarge."""
+    sources, destinations = _Covers.of(rules.sp_lo, rules.sp_hi), _Covers.of(rules.dp_lo, rules.dp_hi)
+    repeats = sources.how_many * destinations.how_many
+    if repeats.sum() > MOST_FLOWS:
+        worst = int(rules.order[int(repeats.argmax())])
+        raise TooLarge(
+            f"the list needs {repeats.sum()} flow entries, over {MOST_FLOWS}; this rule needs the most of them",
+            place=f"rules[{worst}]",
+        )
+    atom = np.repeat(np.arange(len(rules)), repeats)
+    left = np.arange(len(atom)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    left, destination = np.divmod(left, destinations.how_many[atom])
+    sp_value, sp_mask = sources.pair(atom, left)
+    dp_value, dp_mask = destinations.pair(atom, destination)
+    return MaskedRules(atom, sp_value, sp_mask, dp_value, dp_mask)
+
+
+def flow_counts(rules: RuleTable) -> Rows:
+    """How many flow entries each atom becomes."""
+    if len(rules) <= FEW:
+        return np.array(few_counts(rules), np.intp)
+    return _Covers.of(rules.sp_lo, rules.sp_hi).how_many * _Covers.of(rules.dp_lo, rules.dp_hi).how_many
+
+
+_THE_ONE: Rows = np.zeros(1, np.intp)
+
+
+class _Covers(NamedTuple):
+    """For a column of port ranges: where each range's first value/mask pair is in `pairs`, and how many it has."""
+
+    first: Rows
+    how_many: Rows
+    pairs: U16
+
+    @classmethod
+    def of(cls, low: U16, high: U16) -> _Covers:
+        ends = low.astype(np.uint32) << 16 | high
+        ranges, which = np.unique(ends, return_inverse=True) if len(ends) != 1 else (ends, _THE_ONE)
+        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in ranges.tolist()]
+        counts = np.array([len(each) for each in covers], np.intp)
+        pairs = np.array([pair for each in covers for pair in each], np.uint16).reshape(-1, 2)
+        return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)
+
+    def pair(self, atom: Rows, index: Rows) -> tuple[U16, U16]:
+        found = self.pairs[self.first[atom] + index]
+        return found[:, 0], found[:, 1]
+
+
+def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, meter: int = 0) -> FlowTable:
+    """The flow entries of a table's rules; `priority` and `cookie` are columns, one value an atom.
+
+    `meter` is that of the rules that log; where none does it is not looked at.
+    """
+    atom, match, length = _few(rules, stage.register) if len(rules) <= FEW else _many(rules, stage.register)
+    return FlowTable(
+        table=np.full(len(atom), stage.table, np.uint8),
+        priority=priority[atom],
+        cookie=cookie[atom],
+        tenant=rules.tenant[atom],
+        match_length=length,
+        match=match,
+        instructions=((rules.action[atom] != PERMIT) + 2 * rules.log[atom]).astype(np.uint32),
+        instruction_set=doings(stage, meter) if rules.log.any() else (stage.permit, stage.deny),
+    )
+
+
+def _few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+    """For each flow entry its atom, the bytes of its match, zero-padded to one width, and how many these are."""
+    rows, matches = few_matches(rules, register)
+    if len(rows) > MOST_FLOWS:
+        return _many(rules, register)  # which says of what rule there are too many
+    lengths = list(map(len, matches))
+    width = max(lengths, default=0)
+    padded = bytearray().join([each.ljust(width, b"\0") for each in matches])
+    match = np.frombuffer(padded, np.uint8).reshape(len(rows), width)
+    return np.array(rows, np.intp), match, np.array(lengths, np.uint8)
+
+
+def _many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
+    """The same by column."""
+    masked = with_port_masks(rules)
+    atom = masked.atom
+    return atom, *_matches(rules if len(rules) == len(atom) else rules.take(atom), masked, register)
+
+
+class _Part(NamedTuple):
+    """One field of a layout: values and masks as columns of words (one word, or two for 128 bits)."""
+
+    field: Field
+    value: tuple[Column, ...]
+    mask: tuple[Column, ...] | None = None
+
+
+def _matches(rules: RuleTable, masked: MaskedRules, register: Field | None) -> tuple[Column, Column]:
+    """The match bytes of every row, zero-padded to one width, and their lengths."""
+    groups = _layouts(rules, masked)
+    packed = [_packed(_parts(rules, masked, register, rows), len(rows)) for rows in groups]
+    width = max((each.shape[1] for each in packed), default=0)
+    match = np.zeros((len(rules), width), np.uint8)
+    length = np.zeros(len(rules), np.uint8)
+    for rows, each in zip(groups, packed, strict=True):
+        match[rows, : each.shape[1]] = each
+        length[rows] = each.shape[1]
+    return match, length
+
+
+def _layouts(rules: RuleTable, masked: MaskedRules) -> list[Rows]:
+    """The rows of each layout."""
+    if len(rules) < 2:
+        return [np.arange(1)] if len(rules) else []
+    codes, which = np.unique(_layout_codes(rules, masked), return_inverse=True)
+    ordered = np.argsort(which, kind="stable")
+    return np.split(ordered, np.searchsorted(which[ordered], np.arange(1, len(codes))))
+
+
+def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint32]:
+    """A number for each row that is equal for rows of one layout: every digit is one field's way of being looked at."""
+    bits = np.where(rules.family == 4, 32, 128)
+    digits = (
+        (rules.family == 6, 2),
+        (_how(rules.src_len, bits), 3),
+        (_how(rules.dst_len, bits), 3),
+        (rules.frag, 3),
+        (rules.protocol + 1, 257),  # which ports and ICMP fields there are depends on it
+        (_how(masked.sp_mask, _ALL_16), 3),
+        (_how(masked.dp_mask, _ALL_16), 3),
+        (rules.flags_mask != 0, 2),
+        (rules.icmp_type >= 0, 2),
+        (rules.icmp_code >= 0, 2),
+    )
+    code = np.zeros(len(rules), np.uint32)
+    for digit, radix in digits:
+        code = code * radix + digit.astype(np.uint32)
+    return code
+
+
+def _how(looked_at: Column, everything: Column | int) -> Column:
+    return np.where(looked_at == 0, _NO_MASK, np.where(looked_at == everything, _EXACT, _MASKED))
+
+
+def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: Rows) -> list[_Part]:
+    """The fields of one layout in canonical order; `rows` are all the rows that have it."""
+    first = rows[0]
+    six, protocol = bool(rules.family[first] == 6), int(rules.protocol[first])
+    parts = [_constant(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
+    sides = ((rules.src_hi, rules.src_lo, rules.src_len), (rules.dst_hi, rules.dst_lo, rules.dst_len))
+    fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
+    for field, (upper, lower, length) in zip(fields, sides, strict=True):
+        parts += _prefix(field, upper[rows], lower[rows], length[rows])
+    if rules.frag[first] == FRAG_NOT_LATER:
+        parts.append(_constant(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
+    elif rules.frag[first] == FRAG_LATER:
+        parts.append(_constant(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
+    if protocol >= 0:
+        parts.append(_constant(oxm.IP_PROTO, protocol))
+    if protocol in PORT_FIELDS:
+        ports = ((masked.sp_value, masked.sp_mask), (masked.dp_value, masked.dp_mask))
+        for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
+            parts += _masked(field, value[rows], mask[rows], _ALL_16)
+        parts += _masked(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
+    for field, column in zip(ICMP_FIELDS.get(protocol, ()), (rules.icmp_type, rules.icmp_code), strict=False):
+        if column[first] >= 0:
+            parts.append(_Part(field, (column[rows],)))
+    if register is not None:
+        parts.append(_tenant(register, rules.tenant[rows]))
+    return parts
+
+
+def _constant(field: Field, value: int, mask: int | None = None) -> _Part:
+    return _Part(field, (np.array(value),), None if mask is None else (np.array(mask),))
+
+
+def _prefix(field: Field, upper: U64, lower: U64, length: Column) -> list[_Part]:
+    """A side's prefix; IPv4 addresses lie in the upper 32 bits."""
+    upper_mask = _leading(np.minimum(length, 64))
+    if field.size == 4:
+        return _masked(field, upper >> np.uint64(32), upper_mask >> np.uint64(32), 0xFFFFFFFF)
+    if length[0] == 0:
+        return []
+    mask = None if length[0] == 128 else (upper_mask, _leading(np.maximum(length, 64) - 64))
+    return [_Part(field, (upper, lower), mask)]
+
+
+def _leading(length: Column) -> U64:
+    """64-bit masks of the first `length` bits (0..64)."""
+    shift = (64 - np.maximum(length, 1)).astype(np.uint64)
+    return np.where(length == 0, np.uint64(0), np.uint64(_ALL_64) << shift)
+
+
+def _masked(field: Field, value: Column, mask: Column, everything: int) -> list[_Part]:
+    """A field under a mask; all rows look at it in the same way, so the first tells how."""
+    if mask[0] == 0:
+        return []
+    return [_Part(field, (value,), None if mask[0] == everything else (mask,))]
+
+
+def _tenant(register: Field, tenant: Column) -> _Part:
+    """The tenant's number in one half of a packet register."""
+    pair, lower = divmod(register.number, 2)
+    shift = np.uint64(0 if lower else 32)
+    value = tenant.astype(np.uint64) << shift
+    return _Part(oxm.PACKET_REGISTERS[pair], (value,), (np.array(np.uint64(0xFFFFFFFF) << shift),))
+
+
+def _packed(parts: list[_Part], count: int) -> npt.NDArray[np.uint8]:
+    """`count` matches of one layout as a (count, length) array of bytes."""
+    names: list[tuple[str, str]] = []
+    values: list[Column] = []
+    for part in parts:
+        words = part.value if part.mask is None else part.value + part.mask
+        word = f">u{part.field.size // len(part.value)}"
+        header = part.field.header if part.mask is None else part.field.masked_header
+        values += (np.array(header), *words)
+        names += [(f"f{len(names) + i}", ">u4" if i == 0 else word) for i in range(1 + len(words))]
+    rows = np.empty(count, _row_type(tuple(names)))
+    for (name, _), value in zip(names, values, strict=True):
+        rows[name] = value
+    return rows.view(np.uint8).reshape(count, rows.dtype.itemsize)
+
+
+@cache
+def _row_type(names: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
+    return np.dtype(list(names))

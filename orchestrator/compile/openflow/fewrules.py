@@ -1,0 +1,213 @@
+"""The atoms and matches of a few rules, one by one.
+
+A column of one value costs NumPy as much as one of a thousand, so for the rules of a small change `atoms.py` and
+`openflow/encoder.py` come here. Law: what is found here is what they find by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.oxm import Field
+from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate, everything
+from orchestrator.policy.model import Action, AddressGroup, Direction, Rule, resolve
+from orchestrator.policy.ports import HIGHEST_PORT, PortRange, masks
+from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP, only_family
+from orchestrator.program.rules import (
+    ANY_BYTE,
+    COLUMNS,
+    DENY,
+    EGRESS,
+    FRAG_ANY,
+    FRAG_LATER,
+    FRAG_NOT_LATER,
+    INGRESS,
+    PERMIT,
+    RuleTable,
+)
+
+FEW = 16
+"""So many rules, or atoms, are looked at one by one at most."""
+
+PORT_FIELDS = {
+    TCP: (oxm.TCP_SRC, oxm.TCP_DST),
+    UDP: (oxm.UDP_SRC, oxm.UDP_DST),
+    SCTP: (oxm.SCTP_SRC, oxm.SCTP_DST),
+}
+ICMP_FIELDS = {ICMP: (oxm.ICMP_TYPE, oxm.ICMP_CODE), ICMPV6: (oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE)}
+
+_HALF = (1 << 64) - 1
+DIRECTIONS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
+ACTIONS = {Action.PERMIT: PERMIT, Action.DENY: DENY}
+_EVERYTHING = {family: (everything(family),) for family in Family}
+_NO_FLAGS = ((0, 0),)
+
+
+def few_atoms(
+    rules: Sequence[Rule], groups: Mapping[str, AddressGroup], tenant: int, numbers: Sequence[int]
+) -> RuleTable | None:
+    """The atoms of some rules with these numbers, in the order in which `atoms` lays them down; None: too many."""
+    if len(rules) > FEW:
+        return None
+    rows: list[tuple[int, ...]] = []
+    for order, (rule, number) in enumerate(zip(rules, numbers, strict=True)):
+        if rule.source.groups or rule.destination.groups:
+            return None
+        head = order, number, tenant, DIRECTIONS[rule.direction], ACTIONS[rule.action]
+        for family in Family:
+            if only_family(rule.protocol) in (None, family):
+                rows += [(*head, *each) for each in _of_family(rule, family, groups)]
+        if len(rows) > FEW:
+            return None
+    columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
+    return RuleTable(*[np.array(column, kind) for column, kind in zip(columns, COLUMNS.values(), strict=True)])
+
+
+def _of_family(rule: Rule, family: Family, groups: Mapping[str, AddressGroup]) -> list[tuple[int, ...]]:
+    """A rule's atoms in one IP version: the columns from `family` on. More than are few are cut off, too."""
+    sides = _words(rule.source, family, groups), _words(rule.destination, family, groups)
+    ports = rule.source_ports, rule.destination_ports
+    flags = [(each.value, each.mask) for each in rule.flag_matches] or _NO_FLAGS
+    if len(sides[0]) * len(sides[1]) * len(ports[0]) * len(ports[1]) * len(flags) > FEW:
+        return [()] * (FEW + 1)
+    exact = [ANY_BYTE if each is None else each for each in (rule.protocol, rule.icmp_type, rule.icmp_code)]
+    return [
+        (family, exact[0], *source, *destination, low.low, low.high, high.low, high.high, exact[1], exact[2],
+         *asked, _fragments(rule, low, high), rule.log)
+        for source, destination, low, high, asked in product(sides[0], sides[1], ports[0], ports[1], flags)
+    ]  # fmt: skip
+
+
+def _fragments(rule: Rule, source: PortRange, destination: PortRange) -> int:
+    if any(each.low > 0 or each.high < HIGHEST_PORT for each in (source, destination)):
+        return FRAG_NOT_LATER
+    if rule.fragments:
+        return FRAG_LATER
+    return FRAG_NOT_LATER if rule.flag_matches or rule.icmp_type is not None else FRAG_ANY
+
+
+def _words(side: Addresses, family: Family, groups: Mapping[str, AddressGroup]) -> list[tuple[int, int, int]]:
+    """A side in one IP version: upper and lower half of each network, left-aligned, and its length."""
+    if side.is_any:
+        prefixes: Sequence[Prefix] = _EVERYTHING[family]
+    elif len(side.prefixes) == 1:
+        prefixes = side.prefixes if side.prefixes[0].family is family else ()
+    else:
+        prefixes = aggregate(resolve(side, groups, family))
+    if family is Family.IPV4:
+        return [(each.network << 32, 0, each.length) for each in prefixes]
+    return [(each.network >> 64, each.network & _HALF, each.length) for each in prefixes]
+
+
+# ------------------------------------------------------------------------------------------------------------ matches
+
+
+class _Atom(NamedTuple):
+    """What an atom matches, as numbers."""
+
+    family: int
+    protocol: int
+    source: tuple[int, int, int]
+    destination: tuple[int, int, int]
+    source_ports: tuple[int, int]
+    destination_ports: tuple[int, int]
+    icmp: tuple[int, int]
+    flags: tuple[int, int]
+    frag: int
+    tenant: int
+
+
+def few_matches(rules: RuleTable, register: Field | None) -> tuple[list[int], list[bytes]]:
+    """The matches of some atoms' flow entries in the order of `rule_flows`, and the row of the atom of each."""
+    rows: list[int] = []
+    matches: list[bytes] = []
+    for row, atom in enumerate(_atoms_of(rules)):
+        head, tail = _around_ports(atom, register)
+        fields = PORT_FIELDS.get(atom.protocol)
+        for source in _covers(*atom.source_ports):
+            for destination in _covers(*atom.destination_ports):
+                ports = b"" if fields is None else _masked(fields[0], *source) + _masked(fields[1], *destination)
+                rows.append(row)
+                matches.append(head + ports + tail)
+    return rows, matches
+
+
+def few_counts(rules: RuleTable) -> list[int]:
+    """How many flow entries each of some atoms becomes."""
+    ends = (rules.sp_lo, rules.sp_hi, rules.dp_lo, rules.dp_hi)
+    return [
+        len(_covers(*ports[:2])) * len(_covers(*ports[2:]))
+        for ports in zip(*[column.tolist() for column in ends], strict=True)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
+    return masks(PortRange(low, high))
+
+
+def _atoms_of(rules: RuleTable) -> list[_Atom]:
+    def column(name: str) -> list[Any]:
+        found: list[Any] = getattr(rules, name).tolist()
+        return found
+
+    def several(*names: str) -> list[Any]:
+        return list(zip(*map(column, names), strict=True))
+
+    columns = (
+        column("family"), column("protocol"), several("src_hi", "src_lo", "src_len"),
+        several("dst_hi", "dst_lo", "dst_len"), several("sp_lo", "sp_hi"), several("dp_lo", "dp_hi"),
+        several("icmp_type", "icmp_code"), several("flags_value", "flags_mask"), column("frag"), column("tenant"),
+    )  # fmt: skip
+    return [_Atom(*each) for each in zip(*columns, strict=True)]
+
+
+def _around_ports(atom: _Atom, register: Field | None) -> tuple[bytes, bytes]:
+    """A match's fields before and behind the ports, in canonical order."""
+    six = atom.family == Family.IPV6
+    head = [_exact(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
+    fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
+    for field, (upper, lower, length) in zip(fields, (atom.source, atom.destination), strict=True):
+        bits = 8 * field.size
+        value = (upper << 64 | lower) >> (128 - bits)
+        head.append(_masked(field, value, (1 << bits) - (1 << bits - length)))
+    if atom.frag == FRAG_NOT_LATER:
+        head.append(_masked(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
+    elif atom.frag == FRAG_LATER:
+        head.append(_exact(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
+    if atom.protocol >= 0:
+        head.append(_exact(oxm.IP_PROTO, atom.protocol))
+    tail = [_masked(oxm.TCP_FLAGS, *atom.flags)] if atom.protocol in PORT_FIELDS else []
+    icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), atom.icmp, strict=False)
+    tail += [_exact(field, value) for field, value in icmp if value >= 0]
+    if register is not None:
+        pair, lower = divmod(register.number, 2)
+        shift = 0 if lower else 32
+        tail.append(_masked(oxm.PACKET_REGISTERS[pair], atom.tenant << shift, 0xFFFFFFFF << shift))
+    return b"".join(head), b"".join(tail)
+
+
+def _masked(field: Field, value: int, mask: int) -> bytes:
+    """A field under a mask; nothing where no bit is looked at."""
+    if mask == 0:
+        return b""
+    headers, ones = _headers(field)
+    if mask == ones:
+        return headers[0] + value.to_bytes(field.size, "big")
+    return headers[1] + value.to_bytes(field.size, "big") + mask.to_bytes(field.size, "big")
+
+
+def _exact(field: Field, value: int) -> bytes:
+    return _headers(field)[0][0] + value.to_bytes(field.size, "big")
+
+
+@cache
+def _headers(field: Field) -> tuple[tuple[bytes, bytes], int]:
+    """A field's headers without and with a mask, and the mask that looks at every bit."""
+    return (field.header.to_bytes(4, "big"), field.masked_header.to_bytes(4, "big")), field.ones

@@ -1,0 +1,132 @@
+"""OpenFlow actions and instructions as bytes, in the form in which Open vSwitch writes them back.
+
+A flow's instructions are one optional apply-actions list and one optional goto-table; none at all drops the packet.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable
+
+from orchestrator.compile.openflow.oxm import Field
+
+IN_PORT = 0xFFFFFFF8
+"""The reserved port number that sends a packet back to where it came from, which a plain port number never does."""
+
+DROP = b""
+"""No instructions."""
+
+_OUTPUT, _SET_FIELD, _COPY_FIELD, _EXPERIMENTER = 0, 25, 28, 0xFFFF
+_GOTO_TABLE, _APPLY_ACTIONS = 1, 4
+_NICIRA, _OUTPUT_REGISTER, _CONJUNCTION, _CONTROLLER = 0x00002320, 15, 34, 37
+_MOST_OCTETS, _METER = 0, 5
+"""Properties of the controller action."""
+
+_MULTIPATH = 10
+_RESUBMIT_TABLE, _SAME_IN_PORT = 14, 0xFFF8
+"""Of the resubmit action: its subtype, and the input port that leaves the packet's own."""
+
+REPORTED_BYTES = 128
+"""So much of a packet is shown to the controller: its headers."""
+
+
+def output(port: int) -> bytes:
+    """Send the packet out of a port: a number, a symbol or `IN_PORT`."""
+    return struct.pack(">HHIH6x", _OUTPUT, 16, port, 0)
+
+
+def output_register(register: Field) -> bytes:
+    """Send the packet out of the port whose number a register holds (a Nicira extension)."""
+    whole = 8 * register.size - 1
+    return struct.pack(">HHIHHIH6x", _EXPERIMENTER, 24, _NICIRA, _OUTPUT_REGISTER, whole, register.header, 0xFFFF)
+
+
+def set_field(field: Field, value: int, mask: int | None = None) -> bytes:
+    """Write a constant into a header field or a register; under a mask, into some of its bits."""
+    oxm = (field.header if mask is None else field.masked_header).to_bytes(4, "big") + value.to_bytes(field.size, "big")
+    if mask is not None:
+        oxm += mask.to_bytes(field.size, "big")
+    return _padded(struct.pack(">HH", _SET_FIELD, _rounded(4 + len(oxm))) + oxm)
+
+
+def copy_field(source: Field, destination: Field, *, bits: int | None = None, source_at: int = 0) -> bytes:
+    """Copy a whole field into another of the same size; or `bits` bits of it, from bit `source_at` on, into the lowest
+    of another. Bits are counted from the least significant."""
+    bits = 8 * source.size if bits is None else bits
+    headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
+    return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, source_at, 0) + headers)
+
+
+def resubmit(table: int) -> bytes:
+    """Look the packet up in a table as it is now, do what is found there, and go on (a Nicira extension)."""
+    return struct.pack(">HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _SAME_IN_PORT, table)
+
+
+def conjunction(number: int, clause: int, clauses: int) -> bytes:
+    """The packet meets clause `clause` (from 0) of the `clauses` (2..64) of a conjunctive match (a Nicira extension).
+
+    A packet that meets them all, at one priority, is looked up again with the conjunction's number as its `conj_id`.
+    """
+    return struct.pack(">HHIHBBI", _EXPERIMENTER, 16, _NICIRA, _CONJUNCTION, clause, clauses, number)
+
+
+def report(meter: int) -> bytes:
+    """Show the packet's headers to the controller, as often as a meter allows (a Nicira extension).
+
+    The packet itself goes on in any case: what the meter holds back is the report.
+    """
+    most, metered = struct.pack(">HHH2x", _MOST_OCTETS, 8, REPORTED_BYTES), struct.pack(">HHI", _METER, 8, meter)
+    return struct.pack(">HHIH6x", _EXPERIMENTER, 32, _NICIRA, _CONTROLLER) + most + metered
+
+
+def reporting(doing: bytes, meter: int) -> bytes:
+    """The instruction list that does the same and reports the packet first."""
+    first, length = struct.unpack_from(">HH", doing.ljust(4, b"\0"))
+    applied, rest = (doing[8:length], doing[length:]) if first == _APPLY_ACTIONS else (b"", doing)
+    return instructions([report(meter), applied]) + rest
+
+
+class HashFields(enum.IntEnum):
+    """What of a packet is hashed. Symmetric: the two directions of a connection have the same hash."""
+
+    ETH_SRC = 0
+    SYMMETRIC_L3L4 = 2
+    """Addresses and protocol, and TCP's and SCTP's ports."""
+    NW_SRC = 4
+    NW_DST = 5
+
+
+def multipath(fields: HashFields, basis: int, modulo: int, register: Field) -> bytes:
+    """Write a hash of the packet, modulo a number of 2 to 65536, into the lower 16 bits of a register (Nicira)."""
+    modulo_n, bits = 0, 15
+    return struct.pack(
+        ">HHIHHH2xHHI2xHI",
+        *(_EXPERIMENTER, 32, _NICIRA, _MULTIPATH, fields, basis, modulo_n, modulo - 1, 0, bits, register.header),
+    )
+
+
+def meters_named(doing: bytes) -> list[int]:
+    """The meters by which an instruction list reports packets."""
+    begun = report(0)[:-4]
+    at, found = doing.find(begun), []
+    while at >= 0:
+        at += len(begun)
+        found.append(int.from_bytes(doing[at : at + 4], "big"))
+        at = doing.find(begun, at)
+    return found
+
+
+def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> bytes:
+    """An instruction list: apply `actions`, then go on in table `goto` (None: the packet's way ends here)."""
+    body = b"".join(actions)
+    applied = struct.pack(">HHI", _APPLY_ACTIONS, 8 + len(body), 0) + body if body else b""
+    return applied + (struct.pack(">HHB3x", _GOTO_TABLE, 8, goto) if goto is not None else b"")
+
+
+def _rounded(length: int) -> int:
+    return (length + 7) // 8 * 8
+
+
+def _padded(action: bytes) -> bytes:
+    return action.ljust(_rounded(len(action)), b"\0")

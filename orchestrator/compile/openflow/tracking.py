@@ -1,0 +1,34 @@
+"""What a switch knows of connections: the Nicira action `ct`, as Open vSwitch writes it back.
+
+    ┌ head: type, length, vendor, subtype, flags 2, zone's source 4, zone 2, table 1, pad 3, helper 2 ┐┌ actions ...
+
+`track` looks the packet's connection up and goes on in a table, where its mark can be matched; `begin` has the switch
+remember the connection under a mark. It is the datapath that does both, with the packet itself, whichever cache entry
+the packet met. Both can be used only where the match says which IP version the packet is of.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from orchestrator.compile.openflow.instructions import set_field
+from orchestrator.compile.openflow.oxm import CT_MARK
+
+_EXPERIMENTER, _NICIRA, _CT = 0xFFFF, 0x00002320, 35
+_COMMIT, _NO_TABLE = 1, 0xFF
+_HEAD = struct.Struct(">HHIHHIHB3xH")
+
+
+def track(zone: int, table: int) -> bytes:
+    """Go on in a table with what is known in a zone of the packet's connection: its mark, 0 where there is none."""
+    return _ct(0, zone, table, b"")
+
+
+def begin(zone: int, mark: int) -> bytes:
+    """Remember the packet's connection in a zone, under a mark above 0; one that is known gets the mark. What is no
+    connection (a broken checksum, flags that nothing begins with) is not remembered."""
+    return _ct(_COMMIT, zone, _NO_TABLE, set_field(CT_MARK, mark))
+
+
+def _ct(flags: int, zone: int, table: int, actions: bytes) -> bytes:
+    return _HEAD.pack(_EXPERIMENTER, _HEAD.size + len(actions), _NICIRA, _CT, flags, 0, zone, table, 0) + actions

@@ -1,0 +1,208 @@
+"""The host tier's pipeline, declared as data: tables, registers, what each table looks at and where it sends packets.
+
+Whatever has to agree on a table's number or a register's meaning takes it from here. `structure.py` and `host.py` make
+the rows, a test holds them to what is declared, and `docs/pipeline.md` is written from here (`pipeline_page`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.openflow.oxm import REGISTERS, Field
+
+GATEWAY_MAC = 0x0AAC1F000001
+"""The virtual router's address, the same on every switch: endpoints send to it, the edge addresses hosts by it."""
+
+DEFAULT_PRIORITY = 300
+"""The end of a list: where no rule speaks."""
+LOWEST_RULE_PRIORITY = 301
+HIGHEST_RULE_PRIORITY = 30000
+STATIC_PRIORITY = 30001
+"""Operator rules downwards from here; and, in the tenants' tables, the row that passes packets by."""
+LIFTED_PRIORITY = 65001
+"""Lifted rules downwards from here."""
+MISS_PRIORITY = 0
+"""The last row of every table."""
+
+
+class Table(enum.IntEnum):
+    """Table numbers, in the order in which a packet meets them."""
+
+    ADMISSION = 0
+    RESPONDER = 5
+    ADVERTISER = 6
+    LIFTED = 10
+    OPERATOR = 20
+    EGRESS = 30
+    LOCAL = 40
+    INGRESS = 50
+    OUTPUT = 60
+    METERS = 252
+    STAMP = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register's meaning along the pipeline. All bits of all registers are zero when a packet comes in."""
+
+    name: str
+    field: Field
+    bits: str
+    meaning: str
+
+
+SOURCE_TENANT = Register(
+    "source_tenant", REGISTERS[0], "0-31", "number of the sending endpoint's tenant; 0: not an endpoint here"
+)
+DESTINATION_TENANT = Register(
+    "destination_tenant", REGISTERS[1], "0-31", "number of the receiving local endpoint's tenant"
+)
+FROM_UPLINK = Register("from_uplink", REGISTERS[2], "0", "1: the packet came in by the uplink")
+OPERATOR_PERMIT = Register(
+    "operator_permit", REGISTERS[3], "0", "1: the operator permits it, or a lifted rule: lists are not asked any more"
+)
+OUTPUT_PORT = Register(
+    "output_port", REGISTERS[4], "0-31", "port of the receiving local endpoint; 0: leave by the uplink"
+)
+SCRATCH = Register("scratch", REGISTERS[5], "0-31", "holds a field while two are swapped, within one list of actions")
+
+ALL_REGISTERS = (SOURCE_TENANT, DESTINATION_TENANT, FROM_UPLINK, OPERATOR_PERMIT, OUTPUT_PORT, SCRATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A table: what it is for, the fields its rows may match, the tables they may send packets on to, and a miss."""
+
+    table: enum.IntEnum
+    purpose: str
+    looks_at: tuple[Field, ...]
+    goes_to: tuple[enum.IntEnum, ...]
+    miss: str
+
+
+RULE_FIELDS = (
+    oxm.CONJ_ID, oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV4_DST, oxm.IPV6_SRC, oxm.IPV6_DST, oxm.IP_FRAG, oxm.IP_PROTO,
+    oxm.TCP_SRC, oxm.TCP_DST, oxm.TCP_FLAGS, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
+    oxm.ICMP_TYPE, oxm.ICMP_CODE, oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE,
+)  # fmt: skip
+"""What a rule may look at."""
+
+STAGES = (
+    Stage(
+        Table.ADMISSION,
+        "Lets in what may come in by a port, and notes where it came from. Tagged frames, frames to several, first "
+        "fragments too short for their ports, and neighbour discovery that is not answered are dropped. From an "
+        "endpoint's port only its own MAC address and its own prefixes may send; its ARP requests and neighbour "
+        "solicitations for others go to the responder. From the uplink every IP packet comes in.",
+        (
+            oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.VLAN_VID, oxm.IPV4_SRC, oxm.IPV6_SRC, oxm.IP_FRAG,
+            oxm.IP_PROTO, oxm.TCP_SRC, oxm.TCP_DST, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
+            oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE, oxm.ND_TARGET, oxm.ND_SLL,
+            oxm.ARP_OP, oxm.ARP_SPA, oxm.ARP_TPA, oxm.ARP_SHA,
+        ),
+        (Table.RESPONDER, Table.LIFTED),
+        "drop",
+    ),
+    Stage(
+        Table.RESPONDER,
+        "Answers for every address with the gateway's MAC address: an ARP reply straight away; a neighbour "
+        "solicitation becomes an advertisement here and gets its link-layer address in the next table, for a flow may "
+        "only set that field of what its match says is an advertisement.",
+        (oxm.ETH_TYPE, oxm.IP_PROTO, oxm.ICMPV6_TYPE, oxm.ARP_OP),
+        (Table.ADVERTISER,),
+        "drop",
+    ),
+    Stage(
+        Table.ADVERTISER,
+        "Completes a neighbour advertisement and sends it back.",
+        (oxm.ETH_TYPE, oxm.IP_PROTO, oxm.ICMPV6_TYPE),
+        (),
+        "drop",
+    ),
+    Stage(
+        Table.LIFTED,
+        "Parts of lists, decided before anything else is looked at, so that packets of popular rules share few cache "
+        "entries: for packets from the uplink what the operator and the receiver's ingress list say, for an endpoint's "
+        "what the operator and its egress list say. `lifting.md` has the why and the proof.",
+        (*RULE_FIELDS, SOURCE_TENANT.field, FROM_UPLINK.field),
+        (Table.OPERATOR, Table.LOCAL),
+        "on to operator",
+    ),
+    Stage(
+        Table.OPERATOR,
+        "The operator's rules. A permit passes the tenants' lists by.",
+        RULE_FIELDS,
+        (Table.EGRESS, Table.LOCAL),
+        "on to egress",
+    ),
+    Stage(
+        Table.EGRESS,
+        "The egress list of the sending endpoint's tenant. Packets from the uplink pass by: their sender's host asked.",
+        (*RULE_FIELDS, SOURCE_TENANT.field),
+        (Table.LOCAL,),
+        "drop",
+    ),
+    Stage(
+        Table.LOCAL,
+        "Is the destination an endpoint here? Then its tenant, port and MAC address are written down, and the gateway "
+        "becomes the sender. If not, endpoints' packets leave by the uplink and the uplink's are dropped.",
+        (oxm.ETH_TYPE, oxm.IPV4_DST, oxm.IPV6_DST, FROM_UPLINK.field),
+        (Table.INGRESS, Table.OUTPUT),
+        "drop",
+    ),
+    Stage(
+        Table.INGRESS,
+        "The ingress list of the receiving endpoint's tenant, unless the operator has permitted the packet.",
+        (*RULE_FIELDS, DESTINATION_TENANT.field, OPERATOR_PERMIT.field),
+        (Table.OUTPUT,),
+        "drop",
+    ),
+    Stage(
+        Table.OUTPUT,
+        "Out of the receiving endpoint's port, or out of the uplink, addressed from gateway to gateway.",
+        (OUTPUT_PORT.field,),
+        (),
+        "out of the port in the register",
+    ),
+    Stage(
+        Table.METERS,
+        "No packet comes here. A row for every tenant with rules that log: its match says which meter bounds the "
+        "reports of its packets, how many a second, and how many at once. Controllers make meters from these rows.",
+        REGISTERS[:3],
+        (),
+        "drop",
+    ),
+    Stage(
+        Table.STAMP,
+        "No packet comes here. One row carries the program's digest in its match (the first four registers) and the "
+        "generation in its cookie; it is written in the same transaction as the rows it speaks of.",
+        REGISTERS[:4],
+        (),
+        "drop",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A range of priorities in the tables that hold rules."""
+
+    priorities: str
+    holds: str
+
+
+BANDS = (
+    Band(f"{LIFTED_PRIORITY} downwards", "lifted rules"),
+    Band(
+        f"{STATIC_PRIORITY} downwards",
+        "operator rules, in their own table; in egress and ingress the row that passes packets by",
+    ),
+    Band(
+        f"{HIGHEST_RULE_PRIORITY} to {LOWEST_RULE_PRIORITY}",
+        "tenants' rules by level; return traffic, being every list's last rule, at the lower end",
+    ),
+    Band(f"{DEFAULT_PRIORITY}", "the default of a tenant's list"),
+    Band(f"{MISS_PRIORITY}", "the end of the table"),
+)

@@ -1,0 +1,66 @@
+"""A tenant's exact pairs as a multiset of rows: several rules may permit one pair, which goes with the last of them.
+
+It never changes: with a few pairs more or fewer it shares all blocks of rows that these do not touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from orchestrator.compile.servers.exactpairs import Keys, PairSet, pair_rows
+from orchestrator.program.blocks import Blocks
+from orchestrator.program.delta import difference
+from orchestrator.program.flows import Flow, FlowTable
+
+NO_ROWS = FlowTable.of(())
+RowChange = tuple[FlowTable, FlowTable]
+"""The rows that are gone, and those that came."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """The pairs of the tenant of a number; `more`: how many further rules permit the pair of a row."""
+
+    tenant: int
+    rows: Blocks
+    more: Mapping[Flow, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tenant: int, pairs: Mapping[PairSet, Keys]) -> Pairs:
+        """From pairs, one for each rule that permits it."""
+        tables, more = [], {}
+        for kind, keys in pairs.items():
+            each, count = np.unique(keys, axis=0, return_counts=True)
+            tables.append(pair_rows(kind, each, tenant))
+            for place in np.flatnonzero(count > 1).tolist():
+                more[tables[-1].row(place)] = int(count[place]) - 1
+        return cls(tenant, Blocks.of(FlowTable.joined(tables)), more)
+
+    def changed(self, gone: Mapping[PairSet, Keys], come: Mapping[PairSet, Keys]) -> tuple[Pairs, RowChange]:
+        """These without some, which must be there, and with others."""
+        by: dict[Flow, int] = {}
+        for pairs, sign in ((gone, -1), (come, 1)):
+            for kind, keys in pairs.items():
+                for row in pair_rows(kind, keys, self.tenant).rows():
+                    by[row] = by.get(row, 0) + sign
+        more = dict(self.more)
+        removed: list[Flow] = []
+        added: list[Flow] = []
+        for row, change in by.items():
+            before = more.pop(row, 0) + (row in self.rows)
+            after = before + change
+            if after > 1:
+                more[row] = after - 1
+            if bool(before) != bool(after):
+                (added if after else removed).append(row)
+        tables = FlowTable.of(removed), FlowTable.of(added)
+        return Pairs(self.tenant, self.rows.replaced(*tables), more), tables
+
+    def since(self, before: Pairs | None) -> RowChange:
+        """What turns the rows of others into these."""
+        if before is None:
+            return NO_ROWS, self.rows.joined()
+        return difference(*before.rows.apart(self.rows))

@@ -1,0 +1,309 @@
+"""The temporal rows of address groups: a row for each group's description, and a row for each member.
+
+A change of one member of ten thousand ends or begins one row, and readers of the next version mend the copy that they
+have by that row. Members are kept in the order in which they were written, by order keys as rules are (`keys.py`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Row, bindparam, insert, or_, select, update
+
+from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native_values import at, read_text
+from orchestrator.policy.model import AddressGroup, GroupName
+from orchestrator.store.acls.cache import KeyedGroup, spliced
+from orchestrator.store.schema.acls import acl_group_members, acl_groups
+from orchestrator.store.sql.keys import keys_between, longest_increasing, spread
+from orchestrator.store.transaction import Transaction
+
+MOST_MEMBERS = 100_000
+"""Of one group."""
+MOST_GROUPS = 10_000
+"""Of one access list."""
+
+_AT_ONCE = 1_000
+"""How many values a query names."""
+
+_groups = acl_groups.c
+_members = acl_group_members.c
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member as its row keeps it."""
+
+    since_version: int
+    order_key: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What becomes of one group. `description` None: the group goes. `is_new`: its own row begins at this version."""
+
+    name: str
+    description: str | None
+    is_new: bool
+    ended: tuple[MemberRow, ...]
+    begun: tuple[tuple[int, str], ...]
+
+    @property
+    def nothing(self) -> bool:
+        return self.description is not None and not (self.is_new or self.ended or self.begun)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What a replacement of all groups comes to: the groups that change, and all of them as they will be."""
+
+    changes: tuple[GroupChange, ...]
+    groups: Mapping[str, KeyedGroup]
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def load(tx: Transaction, tenant: int, version: int) -> Mapping[str, KeyedGroup]:
+    """A tenant's groups at a version, by name."""
+    descriptions = _descriptions(tx, tenant, version)
+    members: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+    if descriptions:
+        statement = (
+            select(_members.name, _members.order_key, _members.prefix)
+            .where(_members.tenant == tenant, holds_at(_members, version))
+            .order_by(_members.name, _members.order_key)
+        )
+        for row in tx.read(statement):
+            members[row.name].append(row)
+    return MappingProxyType(
+        {name: _keyed(name, description, members[name]) for name, description in descriptions.items()}
+    )
+
+
+def _keyed(name: str, description: str, rows: Sequence[Row[Any]]) -> KeyedGroup:
+    prefixes = tuple([Prefix.parse(row.prefix) for row in rows])
+    return KeyedGroup(array("q", [row.order_key for row in rows]), AddressGroup(GroupName(name), prefixes, description))
+
+
+def refreshed(
+    tx: Transaction, tenant: int, base: int, version: int, old: Mapping[str, KeyedGroup]
+) -> Mapping[str, KeyedGroup]:
+    """The groups at a newer version (the tenant's current one), from those at `base` and what began and ended since."""
+    changed = or_(_groups.since_version > base, _groups.until_version > base)
+    moved = tx.read(select(_groups.name).where(_groups.tenant == tenant, changed).limit(1)).first() is not None
+    begun, ended = _begun_since(tx, tenant, base), _ended_since(tx, tenant, base)
+    if not (moved or begun or ended):
+        return old
+    descriptions = (
+        _descriptions(tx, tenant, version) if moved else {name: each.group.description for name, each in old.items()}
+    )
+    return MappingProxyType(
+        {
+            name: _mended(name, description, old.get(name), ended.get(name, ()), begun.get(name, ()))
+            for name, description in descriptions.items()
+        }
+    )
+
+
+def _mended(
+    name: str,
+    description: str,
+    old: KeyedGroup | None,
+    ended: Sequence[int],
+    begun: Sequence[tuple[int, Prefix]],
+) -> KeyedGroup:
+    if old is not None and not (ended or begun) and old.group.description == description:
+        return old
+    keys = old.keys if old is not None else array("q")
+    prefixes = old.group.prefixes if old is not None else ()
+    keys, prefixes = spliced(keys, prefixes, ended, begun)
+    return KeyedGroup(keys, AddressGroup(GroupName(name), prefixes, description))
+
+
+def _begun_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[tuple[int, Prefix]]]:
+    found: defaultdict[str, list[tuple[int, Prefix]]] = defaultdict(list)
+    statement = select(_members.name, _members.order_key, _members.prefix).where(
+        _members.tenant == tenant, _members.since_version > base, _members.until_version.is_(None)
+    )
+    for row in tx.read(statement):
+        found[row.name].append((row.order_key, Prefix.parse(row.prefix)))
+    return found
+
+
+def _ended_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[int]]:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    statement = select(_members.name, _members.order_key).where(
+        _members.tenant == tenant,
+        _members.until_version > base,
+        _members.since_version + 0 <= base,  # + 0: so that SQLite takes the index of ended rows, which are few
+    )
+    for row in tx.read(statement):
+        found[row.name].append(row.order_key)
+    return found
+
+
+def _descriptions(tx: Transaction, tenant: int, version: int) -> dict[str, str]:
+    statement = (
+        select(_groups.name, _groups.description)
+        .where(_groups.tenant == tenant, holds_at(_groups, version))
+        .order_by(_groups.name)
+    )
+    return {row.name: row.description for row in tx.read(statement)}
+
+
+def holds_at(columns: Any, version: int) -> Any:
+    """The condition that a temporal row holds at a version."""
+    return (columns.since_version <= version) & or_(columns.until_version.is_(None), columns.until_version > version)
+
+
+def current_members(tx: Transaction, tenant: int, name: str) -> tuple[MemberRow, ...]:
+    """The rows of a group's members as they are, in order."""
+    statement = (
+        select(_members.since_version, _members.order_key, _members.prefix)
+        .where(_members.tenant == tenant, _members.name == name, _members.until_version.is_(None))
+        .order_by(_members.order_key)
+    )
+    return tuple(MemberRow(row.since_version, row.order_key, row.prefix) for row in tx.read(statement))
+
+
+def members_named(tx: Transaction, tenant: int, name: str, prefixes: Iterable[str]) -> tuple[MemberRow, ...]:
+    """Those rows of a group's members that hold one of these prefixes."""
+    wanted = tuple(prefixes)
+    found: list[MemberRow] = []
+    for start in range(0, len(wanted), _AT_ONCE):
+        statement = select(_members.since_version, _members.order_key, _members.prefix).where(
+            _members.tenant == tenant,
+            _members.name == name,
+            _members.until_version.is_(None),
+            _members.prefix.in_(wanted[start : start + _AT_ONCE]),
+        )
+        found += [MemberRow(row.since_version, row.order_key, row.prefix) for row in tx.read(statement)]
+    return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------------------- comparing
+
+
+def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -> GroupPlan:
+    """What makes a tenant's current groups those that are wanted.
+
+    Raises BadInput and TooLarge with the place inside ``groups``.
+    """
+    if len(wanted) > MOST_GROUPS:
+        raise too_many_groups(len(wanted))
+    statement = select(_groups.name, _groups.description).where(
+        _groups.tenant == tenant, _groups.until_version.is_(None)
+    )
+    old = {row.name: row.description for row in tx.read(statement)}
+    changes = [removal(tx, tenant, name) for name in old if name not in wanted]
+    groups = {}
+    for name, group in wanted.items():
+        if name != group.name:
+            raise BadInput(f"the group is called '{group.name}' in itself", place=f"groups.{name}")
+        change, groups[name] = changed(tx, tenant, group, old.get(name), f"groups.{name}")
+        changes.append(change)
+    return GroupPlan(tuple(change for change in changes if not change.nothing), MappingProxyType(groups))
+
+
+def too_many_groups(count: int) -> TooLarge:
+    """The error that says so."""
+    return TooLarge(f"{count} address groups are more than the {MOST_GROUPS} that a list may have", place="groups")
+
+
+def removal(tx: Transaction, tenant: int, name: str) -> GroupChange:
+    """What takes a group away."""
+    return GroupChange(name, None, False, current_members(tx, tenant, name), ())
+
+
+def changed(
+    tx: Transaction, tenant: int, group: AddressGroup, description: str | None, place: str = ""
+) -> tuple[GroupChange, KeyedGroup]:
+    """What makes a group this one, and the group with its keys.
+
+    `description` is the one it has now, None where there is no such group yet. Raises BadInput, TooLarge.
+    """
+    check_size(len(group.prefixes), place)
+    at(f"{place}.description" if place else "description", read_text, group.description)
+    before = current_members(tx, tenant, group.name) if description is not None else ()
+    texts = [str(prefix) for prefix in group.prefixes]
+    keys = _keys(before, texts)
+    wanted = dict(zip(keys, texts, strict=True))
+    stays = {row.order_key for row in before if wanted.get(row.order_key) == row.prefix}
+    ended = tuple(row for row in before if row.order_key not in stays)
+    begun = tuple((key, text) for key, text in wanted.items() if key not in stays)
+    change = GroupChange(group.name, group.description, description != group.description, ended, begun)
+    return change, KeyedGroup(keys, group)
+
+
+def check_size(members: int, place: str | None = None) -> None:
+    """Raises TooLarge for more members than a group may have."""
+    if members > MOST_MEMBERS:
+        raise TooLarge(f"{members} members are more than the {MOST_MEMBERS} that a group may have", place=place or None)
+
+
+def _keys(before: Sequence[MemberRow], wanted: Sequence[str]) -> array[int]:
+    """Order keys of the wanted members; those whose rows stay, being in the order they had, keep theirs."""
+    if [row.prefix for row in before] == list(wanted):
+        return array("q", [row.order_key for row in before])
+    free: defaultdict[str, list[int]] = defaultdict(list)
+    for row in reversed(before):
+        free[row.prefix].append(row.order_key)
+    same = [(index, free[text].pop()) for index, text in enumerate(wanted) if free.get(text)]
+    kept = dict([same[place] for place in longest_increasing([key for _, key in same])])
+    keys = spread(kept, len(wanted)) or spread({}, len(wanted))  # where a gap has no room left, every row anew
+    assert keys is not None
+    return keys
+
+
+def appended(keys: Sequence[int], prefixes: Iterable[str]) -> tuple[tuple[int, str], ...] | None:
+    """Members behind those that have `keys`; None where no room is left behind them."""
+    texts = tuple(prefixes)
+    found = keys_between(keys[-1] if keys else None, None, len(texts))
+    return None if found is None else tuple(zip(found, texts, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+_END_MEMBER = (
+    update(acl_group_members)
+    .where(
+        _members.tenant == bindparam("of_tenant"),
+        _members.since_version == bindparam("began"),
+        _members.name == bindparam("of_name"),
+        _members.order_key == bindparam("at_key"),
+    )
+    .values(until_version=bindparam("ends"))
+)
+
+
+def write(tx: Transaction, tenant: int, version: int, changes: Iterable[GroupChange]) -> None:
+    """Let rows end and begin at `version`."""
+    begun: list[tuple[object, ...]] = []
+    for change in changes:
+        tx.moves[tenant].groups = True
+        if change.is_new or change.description is None:
+            _replace_description(tx, tenant, version, change)
+        if change.ended:
+            ends = {"of_tenant": tenant, "of_name": change.name, "ends": version}
+            tx.write(
+                _END_MEMBER, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in change.ended]
+            )
+        begun += [(tenant, version, change.name, key, text) for key, text in change.begun]
+    tx.insert_rows(acl_group_members, ("tenant", "since_version", "name", "order_key", "prefix"), begun)
+
+
+def _replace_description(tx: Transaction, tenant: int, version: int, change: GroupChange) -> None:
+    mine = (_groups.tenant == tenant) & (_groups.name == change.name) & _groups.until_version.is_(None)
+    tx.write(update(acl_groups).where(mine).values(until_version=version))
+    if change.description is not None:
+        row = {"tenant": tenant, "since_version": version, "name": change.name, "description": change.description}
+        tx.write(insert(acl_groups).values(**row))

@@ -1,0 +1,167 @@
+"""Address groups of access lists, one at a time: a change of one member touches one row, not the group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row
+
+from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, AddressGroup, RuleId
+from orchestrator.store.acls import grouprows
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.acls.cache import KeyedGroup
+from orchestrator.store.acls.grouprows import GroupChange, MemberRow
+from orchestrator.store.acls.steps import AclSteps
+from orchestrator.store.prefixrows import owned_prefixes
+from orchestrator.store.records import Change, GroupRecord
+
+_NAMED = 10
+"""How many rules an error names."""
+
+
+class Groups(AclSteps):
+    """The address groups' repository. Every change makes a version of the list and moves the domain's generation.
+
+    All raise NotFound for an unknown tenant; the writers raise Stale when `expected_version` is not the list's version,
+    and BadPolicy when a rule names the group on the tenant's own side and a member is not the tenant's.
+    """
+
+    def list(self, tenant: str) -> tuple[GroupRecord, ...]:
+        """The groups of the current list, by name."""
+        owner = self._tx.tenant(tenant)
+        acl = aclrows.load(self._tx, owner, owner.acl_version).record.acl
+        used = uses(acl)
+        return tuple(
+            GroupRecord(acl.groups[name], used.get(name, ()), owner.acl_version) for name in sorted(acl.groups)
+        )
+
+    def get(self, tenant: str, name: str) -> GroupRecord:
+        """One group of the current list. Raises NotFound."""
+        owner = self._tx.tenant(tenant)
+        acl = aclrows.load(self._tx, owner, owner.acl_version).record.acl
+        return GroupRecord(self._keyed(owner, name).group, uses(acl).get(name, ()), owner.acl_version)
+
+    def put(self, tenant: str, group: AddressGroup, *, author: str, expected_version: int | None = None) -> Change:
+        """Make this the group of its name, whether there was one or not. Members that stay keep their rows.
+
+        Raises BadInput, TooLarge.
+        """
+        owner, head = self._begin(tenant, expected_version)
+        known = aclrows.load(self._tx, owner, owner.acl_version)
+        old = known.groups.get(group.name)
+        if old is None and len(known.groups) >= grouprows.MOST_GROUPS:
+            raise grouprows.too_many_groups(len(known.groups) + 1)
+        before = frozenset(old.group.prefixes) if old is not None else frozenset()
+        fresh = {index: prefix for index, prefix in enumerate(group.prefixes) if prefix not in before}
+        self._check_owned(owner, known.record.acl, group.name, list(fresh.values()), list(fresh), "prefixes")
+        description = old.group.description if old is not None else None
+        change, _ = grouprows.changed(self._tx, owner.number, group, description)
+        return self._carry_out(owner, head, change, author)
+
+    def change(
+        self,
+        tenant: str,
+        name: str,
+        *,
+        add: Sequence[Prefix] = (),
+        remove: Sequence[Prefix] = (),
+        author: str,
+        expected_version: int | None = None,
+    ) -> Change:
+        """Add and remove members; those that are there already are not added again.
+
+        Raises NotFound for a group, or a member to be removed, that is not there, BadInput for a prefix that is to be
+        both, TooLarge.
+        """
+        owner, head = self._begin(tenant, expected_version)
+        keyed = self._keyed(owner, name)
+        ended = self._to_end(owner, keyed, add, remove)
+        present = set(keyed.group.prefixes)
+        fresh = {prefix: index for index, prefix in reversed(list(enumerate(add))) if prefix not in present}
+        wanted = sorted(fresh, key=fresh.__getitem__)
+        acl = aclrows.load(self._tx, owner, owner.acl_version).record.acl
+        self._check_owned(owner, acl, name, wanted, [fresh[prefix] for prefix in wanted], "add")
+        grouprows.check_size(len(keyed.keys) - len(ended) + len(wanted))
+        begun = grouprows.appended(keyed.keys, map(str, wanted))
+        if begun is not None:
+            change = GroupChange(name, keyed.group.description, False, ended, begun)
+        else:
+            change = self._rewritten(owner, keyed.group, wanted, remove)
+        return self._carry_out(owner, head, change, author)
+
+    def delete(self, tenant: str, name: str, *, author: str, expected_version: int | None = None) -> Change:
+        """Raises NotFound, and Conflict, which names the rules, while rules use the group."""
+        owner, head = self._begin(tenant, expected_version)
+        self._keyed(owner, name)
+        used = uses(aclrows.load(self._tx, owner, owner.acl_version).record.acl).get(name, ())
+        if used:
+            more = f" and {len(used) - _NAMED} more" if len(used) > _NAMED else ""
+            raise Conflict(f"rules still use the group '{name}': {', '.join(used[:_NAMED])}{more}")
+        return self._carry_out(owner, head, grouprows.removal(self._tx, owner.number, name), author)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _carry_out(self, owner: Row[Any], head: Row[Any], change: GroupChange, author: str) -> Change:
+        if change.nothing:
+            return self._unchanged(owner)
+        version = self._version(owner, head, head.rules, author)
+        grouprows.write(self._tx, owner.number, version, [change])
+        return self._end(owner, version)
+
+    def _keyed(self, owner: Row[Any], name: str) -> KeyedGroup:
+        found = aclrows.load(self._tx, owner, owner.acl_version).groups.get(name)
+        if found is None:
+            raise NotFound(f"the access list of '{owner.id}' has no address group '{name}'")
+        return found
+
+    def _rewritten(
+        self, owner: Row[Any], group: AddressGroup, add: Sequence[Prefix], remove: Sequence[Prefix]
+    ) -> GroupChange:
+        """The same change with all rows spread anew, for a group that has grown at its end millions of times."""
+        gone = frozenset(remove)
+        members = (*(prefix for prefix in group.prefixes if prefix not in gone), *add)
+        change, _ = grouprows.changed(self._tx, owner.number, replace(group, prefixes=members), group.description)
+        return change
+
+    def _to_end(
+        self, owner: Row[Any], keyed: KeyedGroup, add: Sequence[Prefix], remove: Sequence[Prefix]
+    ) -> tuple[MemberRow, ...]:
+        both = next((index for index, prefix in enumerate(remove) if prefix in set(add)), None)
+        if both is not None:
+            raise BadInput(f"{remove[both]} is to be added as well", place=f"remove[{both}]")
+        present = set(keyed.group.prefixes)
+        for index, prefix in enumerate(remove):
+            if prefix not in present:
+                raise NotFound(f"the group '{keyed.group.name}' has no member {prefix}", place=f"remove[{index}]")
+        return grouprows.members_named(self._tx, owner.number, keyed.group.name, map(str, remove))
+
+    def _check_owned(
+        self, owner: Row[Any], acl: Acl, name: str, prefixes: Sequence[Prefix], places: Sequence[int], within: str
+    ) -> None:
+        """Refuse new members that are not the tenant's where a rule names the group on the tenant's own side."""
+        user = next((rule for rule in acl.rules if name in rule.own_side().groups), None) if prefixes else None
+        if user is None:
+            return
+        owned = owned_prefixes(self._tx, owner.number)
+        for prefix, place in zip(prefixes, places, strict=True):
+            if not any(each.contains(prefix) for each in owned):
+                raise BadPolicy(
+                    f"{prefix} is not among the tenant's own prefixes, and rule '{user.id}' names the group on the "
+                    f"tenant's own side",
+                    place=f"{within}[{place}]",
+                )
+
+
+def uses(acl: Acl) -> Mapping[str, tuple[RuleId, ...]]:
+    """The rules that name each address group, in the list's order; groups that none names are left out."""
+    found: defaultdict[str, list[RuleId]] = defaultdict(list)
+    for rule in acl.rules:
+        if rule.source.groups or rule.destination.groups:
+            for name in {*rule.source.groups, *rule.destination.groups}:
+                found[name].append(rule.id)
+    return {name: tuple(rules) for name, rules in found.items()}

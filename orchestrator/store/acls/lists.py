@@ -1,0 +1,303 @@
+"""Access lists with their history.
+
+Every change makes a new version: the rows it takes out end there, the rows it puts in begin there, all others stay as
+they are. A rule id keeps its number, and so its counters, for as long as it is in the list without a break; numbers
+are never used again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, func, insert, select
+
+from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
+from orchestrator.policy.formats.native import rule_from_json
+from orchestrator.policy.model import Acl, AddressGroup, Rule, TenantId
+from orchestrator.policy.ownership import check_ownership
+from orchestrator.store.acls import replace as aclreplace
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.acls.cache import CachedAcl
+from orchestrator.store.acls.steps import AclSteps, defaults_of
+from orchestrator.store.prefixrows import owned_prefixes
+from orchestrator.store.records import (
+    UNWRITTEN,
+    AclRecord,
+    AclVersion,
+    Change,
+    ExpiredRules,
+    ExpiringRule,
+    RuleRecord,
+)
+from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notices
+from orchestrator.store.schema.core import tenants
+from orchestrator.store.sql.bulk import collector_paused
+from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.transaction import Transaction
+
+EXPIRY = "expiry"
+"""The author of versions that `Acls.expire` makes."""
+
+_rules = acl_rules.c
+_versions = acl_versions.c
+
+
+class Acls(AclSteps):
+    """The access lists' repository. Every change makes a version and moves the domain's generation.
+
+    All raise NotFound for an unknown tenant; the writers raise Stale when `expected_version` is not the current
+    version, and BadPolicy when a rule names, on the tenant's own side, a prefix that is not the tenant's.
+    """
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def version(self, tenant: str) -> int:
+        """The current version without the list: what an ETag check needs."""
+        return int(self._tx.tenant(tenant).acl_version)
+
+    def current(self, tenant: str) -> AclRecord:
+        """The list as it is. From memory where the version is known."""
+        owner = self._tx.tenant(tenant)
+        return aclrows.load(self._tx, owner, owner.acl_version).record
+
+    def at(self, tenant: str, version: int) -> AclRecord:
+        """The list as it was at a version. Raises NotFound, also for versions forgotten (`versions_kept`)."""
+        owner = self._tx.tenant(tenant)
+        if version == owner.acl_version:
+            return aclrows.load(self._tx, owner, version).record
+        return aclrows.load_rows(self._tx, owner, version).record
+
+    def in_force(self, tenant: str, generation: int) -> int | None:
+        """The version of a list at a generation of its domain; None where that is not known any more. Raises NotFound.
+
+        UNWRITTEN before the first version.
+        """
+        mine = acl_versions.c.tenant == self._tx.tenant(tenant).number
+        columns = acl_versions.c.version, acl_versions.c.generation
+        then = select(*columns).where(mine, acl_versions.c.generation <= generation).order_by(columns[0].desc())
+        row = self._tx.read(then.limit(1)).first()
+        if row is not None:
+            return int(row.version)
+        oldest = self._tx.read(select(*columns).where(mine).order_by(columns[0]).limit(1)).first()
+        is_first = oldest is None or (oldest.version == UNWRITTEN + 1 and oldest.generation is not None)
+        return UNWRITTEN if is_first else None
+
+    def changed_between(self, domain: str, after: int, before: int, *, most: int) -> tuple[int, ...] | None:
+        """The generations between two in which a list of a domain changed; None where there are more than `most`."""
+        generation = _versions.generation
+        found = (
+            select(generation)
+            .distinct()
+            .join(tenants, tenants.c.number == _versions.tenant)
+            .where(tenants.c.domain == domain, generation > after, generation < before)
+            .order_by(generation)
+            .limit(most + 1)
+        )
+        rows = tuple(self._tx.read(found).scalars())
+        return rows if len(rows) <= most else None
+
+    def rule(self, tenant: str, rule_id: str) -> RuleRecord:
+        """One rule of the current list, without reading the others. Raises NotFound."""
+        row = self._row(self._tx.tenant(tenant), rule_id)
+        return RuleRecord(rule_from_json(orjson.loads(row.body)), row.number, row.since_version)
+
+    def versions(self, tenant: str, *, limit: int = 100, marker: int | None = None) -> tuple[AclVersion, ...]:
+        """The history, newest first, those older than version `marker`."""
+        statement = select(acl_versions).where(_versions.tenant == self._tx.tenant(tenant).number)
+        if marker is not None:
+            statement = statement.where(_versions.version < marker)
+        rows = self._tx.read(statement.order_by(_versions.version.desc()).limit(limit))
+        return tuple(AclVersion(row.version, row.author, from_micros(row.created), row.rules) for row in rows)
+
+    def next_expiry(self) -> dt.datetime | None:
+        """When the next rule of any tenant expires: when to call `expire` next."""
+        statement = select(func.min(_rules.expires)).where(_rules.until_version.is_(None), _rules.expires.is_not(None))
+        micros = self._tx.read(statement).scalar_one()
+        return None if micros is None else from_micros(micros)
+
+    def expiring(self, lead: dt.timedelta) -> tuple[ExpiringRule, ...]:
+        """Rules whose time will be over within `lead` and that were not announced yet, soonest first."""
+        announced = (expiry_notices.c.number == _rules.number) & (expiry_notices.c.expires == _rules.expires)
+        rows = self._tx.read(
+            select(tenants.c.id, _rules.rule_id, _rules.expires)
+            .join(tenants, tenants.c.number == _rules.tenant)
+            .outerjoin(expiry_notices, announced)
+            .where(_rules.until_version.is_(None), _rules.expires <= to_micros(self._tx.now + lead))
+            .where(expiry_notices.c.number.is_(None))
+            .order_by(_rules.expires, tenants.c.id, _rules.order_key)
+        )
+        return tuple(ExpiringRule(TenantId(row.id), row.rule_id, from_micros(row.expires)) for row in rows)
+
+    def announce(self, rules: Sequence[ExpiringRule]) -> None:
+        """Remember that these were announced, so that `expiring` gives them no more; forget those that are past."""
+        self._tx.write(delete(expiry_notices).where(expiry_notices.c.expires <= self._tx.micros))
+        for each in rules:
+            row = self._row(self._tx.tenant(each.tenant), each.rule)
+            notice = insert(expiry_notices).values(number=row.number, expires=row.expires, tenant=row.tenant)
+            self._tx.write(notice)
+
+    # ------------------------------------------------------------------------------------------------ the whole list
+
+    def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
+        """Make `acl` the list. Rules that stay the same keep their rows; ids that stay keep their numbers."""
+        owner, head = self._begin(tenant, expected_version)
+        check_ownership(acl, owned_prefixes(self._tx, owner.number))
+        with collector_paused():
+            return self._replace(owner, head, acl, author)
+
+    def _replace(self, owner: Row[Any], head: Row[Any], acl: Acl, author: str) -> Change:
+        for index, rule in enumerate(acl.rules):
+            if rule.expires is not None:
+                check_in_time(self._tx, rule, f"rules[{index}].")
+        plan = aclreplace.compare(self._tx, owner.number, acl)
+        defaults = (acl.ingress_default, acl.egress_default)
+        if plan.nothing and defaults == defaults_of(head):
+            return self._unchanged(owner)
+        version = aclrows.begin_version(self._tx, owner, author=author, rules=len(acl.rules), defaults=defaults)
+        keys, numbers = aclreplace.carry_out(self._tx, owner.number, version, plan)
+        record = AclRecord(TenantId(owner.id), version, acl, numbers, author, self._tx.now)
+        self._tx.fresh[owner.number] = CachedAcl(record, keys, numbers, plan.groups.groups)
+        return self._end(owner, version)
+
+    # ------------------------------------------------------------------------------------------------ one rule
+
+    def put_rule(self, tenant: str, rule: Rule, *, author: str, expected_version: int | None = None) -> Change:
+        """Change the rule of that id where it stands, or, if the list has none of that id, append it."""
+        owner, head = self._begin(tenant, expected_version)
+        body = self._checked(owner, rule)
+        old = self._find(owner, rule.id)
+        if old is None:
+            return self._insert(owner, head, rule, body, head.rules, author)
+        if old.body == body:
+            return self._unchanged(owner)
+        version = self._version(owner, head, head.rules, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        row = aclrows.new_row(rule, old.order_key, old.number, body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def insert_rule(
+        self, tenant: str, rule: Rule, *, position: int, author: str, expected_version: int | None = None
+    ) -> Change:
+        """Insert a new rule before the one at `position` (0: at the top; the length: at the end).
+
+        Raises Conflict when the list has the id already, BadInput when it has no such position.
+        """
+        owner, head = self._begin(tenant, expected_version)
+        body = self._checked(owner, rule)
+        if self._find(owner, rule.id) is not None:
+            raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
+        _check_position(position, head.rules)
+        return self._insert(owner, head, rule, body, position, author)
+
+    def move_rule(
+        self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
+    ) -> Change:
+        """Take a rule out and insert it at `position` of the rest. It keeps its number. Raises NotFound, BadInput."""
+        owner, head = self._begin(tenant, expected_version)
+        old = self._row(owner, rule_id)
+        _check_position(position, head.rules - 1)
+        low, high = self._around(owner, position, without=old.order_key)
+        if (low is None or low < old.order_key) and (high is None or old.order_key < high):
+            return self._unchanged(owner)
+        version = self._version(owner, head, head.rules, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+        row = aclrows.NewRow(key, old.number, old.rule_id, old.expires, old.body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def delete_rule(self, tenant: str, rule_id: str, *, author: str, expected_version: int | None = None) -> Change:
+        """Raises NotFound."""
+        owner, head = self._begin(tenant, expected_version)
+        old = self._row(owner, rule_id)
+        version = self._version(owner, head, head.rules - 1, author)
+        aclrows.end_rows(self._tx, owner.number, version, [old])
+        return self._end(owner, version)
+
+    def expire(self) -> tuple[ExpiredRules, ...]:
+        """Take out every rule whose `expires` has come, as a version by the author ``expiry``."""
+        due = (
+            select(acl_rules, tenants.c.id)
+            .join(tenants, tenants.c.number == _rules.tenant)
+            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
+            .order_by(tenants.c.id, _rules.order_key)
+        )
+        by_tenant: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        for row in self._tx.read(due):
+            by_tenant[row.id].append(row)
+        return tuple(self._expire(tenant, rows) for tenant, rows in by_tenant.items())
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _checked(self, owner: Row[Any], rule: Rule) -> str:
+        """Check a rule as if it were a list by itself, which is all that its place in a list can ask; its body."""
+        check_in_time(self._tx, rule)
+        groups = self._groups_of(owner, {*rule.source.groups, *rule.destination.groups})
+        try:
+            check_ownership(Acl((rule,), groups), owned_prefixes(self._tx, owner.number))
+        except ChangeTheRequest as error:
+            error.place = (error.place or "").removeprefix("rules[0]").removeprefix(".") or None
+            raise
+        return aclrows.body_of(rule)
+
+    def _groups_of(self, owner: Row[Any], names: set[str]) -> Mapping[str, AddressGroup]:
+        if not names:
+            return MappingProxyType({})
+        known = aclrows.load(self._tx, owner, owner.acl_version).record.acl.groups
+        return MappingProxyType({name: known[name] for name in names if name in known})
+
+    def _insert(self, owner: Row[Any], head: Row[Any], rule: Rule, body: str, position: int, author: str) -> Change:
+        low, high = self._around(owner, position)
+        version = self._version(owner, head, head.rules + 1, author)
+        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+        row = aclrows.new_row(rule, key, self._tx.draw("rule"), body)
+        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        return self._end(owner, version)
+
+    def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
+        owner, head = self._begin(tenant, None)
+        version = self._version(owner, head, head.rules - len(rows), EXPIRY)
+        aclrows.end_rows(self._tx, owner.number, version, rows)
+        return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))
+
+    def _find(self, owner: Row[Any], rule_id: str) -> Row[Any] | None:
+        return aclrows.current_row(self._tx, owner.number, rule_id)
+
+    def _row(self, owner: Row[Any], rule_id: str) -> Row[Any]:
+        row = self._find(owner, rule_id)
+        if row is None:
+            raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
+        return row
+
+    def _around(self, owner: Row[Any], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
+        """The order keys before and at a position of the current list, or of what it is without one row.
+
+        Taken from the list in memory: counting rows in the database would cost the more the longer the list is.
+        """
+        keys = aclrows.load(self._tx, owner, owner.acl_version).keys
+        left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
+        near = [
+            keys[index + 1 if index >= left_out else index]
+            for index in (position - 1, position)
+            if 0 <= index < len(keys) - (without is not None)
+        ]
+        low = near.pop(0) if position > 0 else None
+        return low, near[0] if near else None
+
+
+def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:
+    """Refuse a rule whose time is over: it would be enforced until the next sweep. Raises BadPolicy."""
+    if rule.expires is not None and rule.expires <= tx.now:
+        raise BadPolicy(f"{rule.expires.isoformat()} has passed already: leave the rule out", place=f"{within}expires")
+
+
+def _check_position(position: int, length: int) -> None:
+    if not 0 <= position <= length:
+        raise BadInput(f"{position} is not in 0..{length}", place="position")

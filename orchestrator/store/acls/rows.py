@@ -1,0 +1,336 @@
+"""The temporal rows of access lists: reading a version, reading what changed between two, ending and beginning rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+
+from orchestrator.errors import NotFound
+from orchestrator.policy.formats.native import rule_texts, rules_from_json
+from orchestrator.policy.formats.native_values import at, read_text
+from orchestrator.policy.listed import Listed
+from orchestrator.policy.model import Action, Rule, TenantId, trusted_acl
+from orchestrator.policy.numbers import RuleNumbers
+from orchestrator.store.acls import grouprows
+from orchestrator.store.acls.cache import (
+    BegunRow,
+    CachedAcl,
+    EndedRow,
+    KeyedGroup,
+    ListMoves,
+    VersionLine,
+    refreshed_rules,
+)
+from orchestrator.store.records import AclRecord
+from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
+from orchestrator.store.sql.bulk import collector_paused
+from orchestrator.store.sql.keys import from_micros, keys_between, to_micros
+from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.transaction import Transaction, one_line
+
+_ROOMY = 1 << 16
+"""The least distance between order keys after rows were spread anew."""
+_FIRST_WINDOW = 32
+
+_rules = acl_rules.c
+_versions = acl_versions.c
+
+
+class NewRow(NamedTuple):
+    """A row about to begin. A tuple, because there are tens of thousands at once."""
+
+    order_key: int
+    number: int
+    rule_id: str
+    expires: int | None
+    body: str
+
+
+def body_of(rule: Rule, place: str = "") -> str:
+    """A rule as its row keeps it. Raises BadInput for texts that readers of the native form would refuse later."""
+    _check_texts(rule, place)
+    return rule_texts((rule,))[0]
+
+
+def bodies_of(rules: tuple[Rule, ...]) -> tuple[str, ...]:
+    """`body_of` for many."""
+    for index, rule in enumerate(rules):
+        if rule.description or rule.owner:
+            _check_texts(rule, f"rules[{index}]")
+    return tuple(rule_texts(rules))
+
+
+def _check_texts(rule: Rule, place: str) -> None:
+    for name, words in (("description", rule.description), ("owner", rule.owner)):
+        if not words.isprintable():
+            at(f"{place}.{name}" if place else name, read_text, words)
+
+
+def new_row(rule: Rule, order_key: int, number: int, body: str) -> NewRow:
+    """The row of a rule whose body is made already."""
+    expires = None if rule.expires is None else to_micros(rule.expires)
+    return NewRow(order_key, number, rule.id, expires, body)
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def load(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
+    """A tenant's current list: from memory, from an older copy and what changed since, or from its rows."""
+    near = tx.fresh.get(tenant.number) or tx.cache.nearest(tenant.number, version)
+    if near is not None and near.record.version == version:
+        return near
+    entry = None if near is None else _followed(tx, tenant, version, near) or _refreshed(tx, tenant, version, near)
+    tx.fresh[tenant.number] = entry or load_rows(tx, tenant, version)
+    return tx.fresh[tenant.number]
+
+
+def load_rows(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
+    """A tenant's list at any version that was not forgotten, from its rows. Raises NotFound."""
+    head = version_row(tx, tenant, version)
+    with collector_paused():
+        return _load_rows(tx, tenant, head)
+
+
+def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
+    rows = tx.read(
+        select(_rules.order_key, _rules.number, _rules.body)
+        .where(_rules.tenant == tenant.number, grouprows.holds_at(_rules, head.version))
+        .order_by(_rules.order_key)
+    ).all()
+    rules = _rules_of([row.body for row in rows])
+    numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
+    groups = grouprows.load(tx, tenant.number, head.version)
+    return _entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
+
+
+def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
+    """The copy before this transaction's own change, with that change; None where it is not just that one step."""
+    moves = tx.moves.get(tenant.number)
+    if moves is None or moves.head.version != version or old.record.version != version - 1:
+        return None
+    keys, rules, numbers = refreshed_rules(old, moves.ended, moves.begun)
+    groups = old.groups
+    if moves.groups:
+        groups = grouprows.refreshed(tx, tenant.number, old.record.version, version, groups)
+    return _entry(tenant, moves.head, rules, numbers, groups, keys)
+
+
+def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
+    """An older copy with what began and ended since; None where rows that ended since are forgotten already."""
+    base = old.record.version
+    if not _is_kept(tx, tenant.number, base):
+        return None
+    head = version_row(tx, tenant, version)
+    born = tx.read(
+        select(_rules.order_key, _rules.number, _rules.body).where(
+            _rules.tenant == tenant.number, _rules.since_version > base, _rules.until_version.is_(None)
+        )
+    ).all()
+    ended = tx.read(
+        select(_rules.order_key, _rules.rule_id).where(
+            _rules.tenant == tenant.number,
+            _rules.until_version > base,
+            _rules.since_version + 0 <= base,  # + 0: so that SQLite takes the index of ended rows, which are few
+        )
+    ).all()
+    begun = [
+        BegunRow(row.order_key, row.number, rule)
+        for row, rule in zip(born, _rules_of([row.body for row in born]), strict=True)
+    ]
+    gone = [EndedRow(row.order_key, row.rule_id) for row in ended]
+    keys, rules, numbers = refreshed_rules(old, gone, begun)
+    groups = grouprows.refreshed(tx, tenant.number, base, version, old.groups)
+    return _entry(tenant, head, rules, numbers, groups, keys)
+
+
+def _is_kept(tx: Transaction, tenant: int, version: int) -> bool:
+    statement = select(_versions.version).where(_versions.tenant == tenant, _versions.version == version)
+    return tx.read(statement).first() is not None
+
+
+def _entry(
+    tenant: Row[Any],
+    head: Row[Any] | VersionLine,
+    rules: tuple[Rule, ...] | Listed[Rule],
+    numbers: RuleNumbers,
+    groups: Mapping[str, KeyedGroup],
+    keys: array[int],
+) -> CachedAcl:
+    plain = MappingProxyType({name: each.group for name, each in groups.items()})
+    acl = trusted_acl(rules, plain, Action(head.ingress_default), Action(head.egress_default))
+    created = from_micros(head.created)
+    record = AclRecord(TenantId(tenant.id), head.version, acl, numbers, head.author, created)
+    return CachedAcl(record, keys, numbers, groups)
+
+
+_LINE = Prepared(
+    select(acl_versions).where(_versions.tenant == bindparam("of_tenant"), _versions.version == bindparam("at_version"))
+)
+
+
+def version_row(tx: Transaction, tenant: Row[Any], version: int) -> Row[Any]:
+    """The line of a version. Raises NotFound."""
+    row = tx.row(_LINE, of_tenant=tenant.number, at_version=version)
+    if row is None:
+        raise NotFound(f"the access list of '{tenant.id}' has no version {version}, or not any more")
+    return row
+
+
+def _rules_of(bodies: Sequence[str]) -> tuple[Rule, ...]:
+    """The rules of many bodies, parsed as one document: one call for all instead of one for each."""
+    return rules_from_json(orjson.loads(f"[{','.join(bodies)}]"))
+
+
+_CURRENT_RULE = Prepared(
+    select(acl_rules).where(
+        _rules.tenant == bindparam("of_tenant"), _rules.rule_id == bindparam("called"), _rules.until_version.is_(None)
+    )
+)
+
+
+def current_row(tx: Transaction, tenant: int, rule_id: str) -> Row[Any] | None:
+    """The row of a rule of the current list."""
+    return tx.row(_CURRENT_RULE, of_tenant=tenant, called=rule_id)
+
+
+def current_rows(tenant: int) -> Select[Any]:
+    """The rows of a tenant's current list, all columns, in no order yet."""
+    return select(acl_rules).where(_rules.tenant == tenant, _rules.until_version.is_(None))
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+_BEGIN = Prepared(insert(acl_versions))
+_FORGET = (
+    Prepared(
+        delete(acl_versions).where(_versions.tenant == bindparam("of_tenant"), _versions.version < bindparam("oldest"))
+    ),
+    *(
+        Prepared(
+            delete(table).where(table.c.tenant == bindparam("of_tenant"), table.c.until_version <= bindparam("oldest"))
+        )
+        for table in (acl_rules, acl_groups, acl_group_members)
+    ),
+)
+
+
+def begin_version(
+    tx: Transaction, tenant: Row[Any], *, author: str, rules: int, defaults: tuple[Action, Action]
+) -> int:
+    """Write the line of a new version and forget versions too old to be kept; returns the version. Raises BadInput."""
+    one_line(author, place="author")
+    version = int(tenant.acl_version) + 1
+    line = VersionLine(version, author, tx.micros, defaults[0].value, defaults[1].value)
+    generation = tx.bump_for_list(tenant)
+    tx.rows(
+        _BEGIN,
+        tenant=tenant.number,
+        version=version,
+        author=author,
+        created=line.created,
+        ingress_default=line.ingress_default,
+        egress_default=line.egress_default,
+        rules=rules,
+        generation=generation,
+    )
+    tx.moves[tenant.number] = ListMoves(line)
+    oldest = version - tx.settings.versions_kept + 1
+    if oldest > 0:
+        for forget in _FORGET:
+            tx.rows(forget, of_tenant=tenant.number, oldest=oldest)
+    return version
+
+
+_END = Prepared(
+    update(acl_rules)
+    .where(
+        _rules.tenant == bindparam("of_tenant"),
+        _rules.since_version == bindparam("began"),
+        _rules.order_key == bindparam("at_key"),
+    )
+    .values(until_version=bindparam("ends"))
+)
+
+
+def end_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]]) -> None:
+    """Let rows of the current list hold no more from `version` on."""
+    if rows:
+        tx.moves[tenant].ended += [EndedRow(row.order_key, row.rule_id) for row in rows]
+        ends = {"of_tenant": tenant, "ends": version}
+        tx.each(_END, [{**ends, "began": row.since_version, "at_key": row.order_key} for row in rows])
+
+
+def end_all(tx: Transaction, tenant: int, version: int) -> None:
+    """Let every row of the current list hold no more."""
+    current = (_rules.tenant == tenant) & _rules.until_version.is_(None)
+    tx.write(update(acl_rules).where(current).values(until_version=version))
+
+
+_ROW_COLUMNS = ("tenant", "since_version", *NewRow._fields)
+_BEGIN_ROW = Prepared(insert(acl_rules), _ROW_COLUMNS)
+
+
+def begin_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow]) -> None:
+    """Let rows hold from `version` on."""
+    begun = zip(rows, _rules_of([row.body for row in rows]), strict=True)
+    tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
+    tx.sets_times = tx.sets_times or any(row.expires is not None for row in rows)
+    tx.each(_BEGIN_ROW, [{"tenant": tenant, "since_version": version, **row._asdict()} for row in rows])
+
+
+def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> None:
+    """Let rows hold from `version` on, where the whole new list is known (`Transaction.fresh`)."""
+    tx.sets_times = True
+    tx.insert_rows(acl_rules, _ROW_COLUMNS, ((tenant, version, *row) for row in rows))
+
+
+def key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:
+    """An order key for a new row between two neighbours (None: that end of the list).
+
+    Where their gap is used up, the rows around it end and begin again at `version` with keys spread over a window
+    that doubles until it has room; so room for many insertions costs few rows.
+    """
+    found = keys_between(low, high, 1)
+    if found is not None:
+        return found[0]
+    window = _FIRST_WINDOW
+    while True:
+        below = _neighbours(tx, tenant, window + 1, at_most=low)
+        above = _neighbours(tx, tenant, window + 1, at_least=high)
+        outer_low = below[window].order_key if len(below) > window else None
+        outer_high = above[window].order_key if len(above) > window else None
+        rows = [*reversed(below[:window]), *above[:window]]
+        keys = keys_between(outer_low, outer_high, len(rows) + 1)
+        if keys is not None and (keys[-1] - keys[0]) // len(rows) >= _ROOMY:
+            break
+        window *= 2
+    place = len(below[:window])
+    end_rows(tx, tenant, version, rows)
+    moved = [*keys[:place], *keys[place + 1 :]]
+    begin_rows(
+        tx,
+        tenant,
+        version,
+        [NewRow(key, row.number, row.rule_id, row.expires, row.body) for key, row in zip(moved, rows, strict=True)],
+    )
+    return keys[place]
+
+
+def _neighbours(
+    tx: Transaction, tenant: int, count: int, *, at_most: int | None = None, at_least: int | None = None
+) -> Sequence[Row[Any]]:
+    """Current rows at or below a key, descending, or at or above one, ascending. Without a key there are none."""
+    if at_most is not None:
+        statement = current_rows(tenant).where(_rules.order_key <= at_most).order_by(_rules.order_key.desc())
+    elif at_least is not None:
+        statement = current_rows(tenant).where(_rules.order_key >= at_least).order_by(_rules.order_key)
+    else:
+        return ()
+    return tx.read(statement.limit(count)).all()

@@ -1,0 +1,49 @@
+"""What every change of an access list does first and last, whether it is of rules or of address groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, bindparam, update
+
+from orchestrator.policy.model import Action
+from orchestrator.store.acls import rows as aclrows
+from orchestrator.store.records import Change
+from orchestrator.store.schema.core import tenants
+from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.transaction import Transaction, expect
+
+_SET_VERSION = Prepared(
+    update(tenants)
+    .where(tenants.c.number == bindparam("of_tenant"))
+    .values(acl_version=bindparam("now"))
+    .returning(*tenants.c)
+)
+
+
+class AclSteps:
+    """The steps of a change over one transaction; the repositories of rules and of groups share them."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
+        """The tenant's row and that of its list's current version. Raises NotFound, Stale."""
+        owner = self._tx.tenant(tenant)
+        expect(expected_version, owner.acl_version)
+        return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
+
+    def _version(self, owner: Row[Any], head: Row[Any], rules: int, author: str) -> int:
+        return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults_of(head))
+
+    def _end(self, owner: Row[Any], version: int) -> Change:
+        self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version)
+        return Change(version, self._tx.bump_for_list(owner))
+
+    def _unchanged(self, owner: Row[Any]) -> Change:
+        return Change(owner.acl_version, self._tx.domain(owner.domain).generation, changed=False)
+
+
+def defaults_of(head: Row[Any]) -> tuple[Action, Action]:
+    """The ingress and the egress default of a version."""
+    return Action(head.ingress_default), Action(head.egress_default)

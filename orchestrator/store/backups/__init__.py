@@ -1,0 +1,1 @@
+"""A store as one file, and a store from one."""

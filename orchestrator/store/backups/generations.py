@@ -1,0 +1,35 @@
+"""A database that was put back from a backup is behind what its hosts hold: its generations are raised above theirs.
+
+Enforcement points take nothing that is older than what they have, so without this they would stay at a policy that
+nobody knows any more until as many changes had been made as were lost.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import update
+
+from orchestrator.errors import BadInput
+from orchestrator.store.events import Events
+from orchestrator.store.schema.core import domains
+from orchestrator.store.schema.staging import intersections
+from orchestrator.store.transaction import Transaction
+
+FARTHEST_AHEAD = 1 << 32
+"""No host can be that far ahead of a backup."""
+
+
+def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
+    """Move a domain's generation above one that a host holds, if it is not; the new one, None if nothing moved.
+
+    Raises BadInput for a generation so far ahead that no host can have come by it.
+    """
+    if held <= generation:
+        return None
+    if held - generation > FARTHEST_AHEAD:
+        raise BadInput(f"the domain is at generation {generation}: {held} cannot be", place="generation")
+    tx.write(update(domains).where(domains.c.id == domain).values(generation=held))
+    raised = tx.bump(domain)
+    held_back = (intersections.c.domain == domain) & (intersections.c.generation == generation)
+    tx.write(update(intersections).where(held_back).values(generation=raised))
+    Events(tx).append("generation.raised", domain, {"generation": raised, "held": held, "was": generation})
+    return raised

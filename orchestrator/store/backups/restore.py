@@ -1,0 +1,149 @@
+"""Putting a backup back: all of it or nothing, into SQLite or PostgreSQL, wherever it was made.
+
+A store that was put back is behind the world: hosts hold later generations, switches have heard later epochs, readers
+of the log later events, and numbers of rules were given out that it knows nothing of. None of these may come a second
+time for something else, so all that is counted up goes on a long way above. What hosts then report as held is in the
+past, and they are given the program anew; who holds something even later raises the domain (`generations.py`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import Connection, MetaData, func, select, text, update
+
+from orchestrator.errors import BadInput, Conflict, Missing
+from orchestrator.store import migrate
+from orchestrator.store.acls.cache import AclCache
+from orchestrator.store.backups.backup import Contents, Progress, numbered_column, opened, rows_of, tables_of
+from orchestrator.store.events import Events
+from orchestrator.store.policycache import PolicyCache
+from orchestrator.store.pops.cache import PopCache
+from orchestrator.store.schema.core import HEAD, domains, events, invitations
+from orchestrator.store.sql.database import begin_writing, connect_pool
+from orchestrator.store.sql.faults import translated
+from orchestrator.store.transaction import StoreSettings, Transaction
+
+AHEAD = 1 << 20
+"""How far everything that is counted goes on above the backup: more than any store counts between two backups, and a
+number of a tenant (32 bits) has room for thousands of restores."""
+
+_BUSY_TIMEOUT_S = 30.0
+_AT_ONCE = 5000
+_COUNTERS_TABLE = "counters"
+_DRAWN = ("rule", "tenant")
+_NOTED = ("generation", "epoch")
+_NUMBERS_LEAVE = ("events", "enforcers", "tokens", "enrolment_groups", "packet_log")
+"""Tables whose rows' numbers somebody outside may hold. The others' go on where they were: some of them are logs that
+forget by the distance of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put back. `spent` is the number of enrolment tokens that were open and are used up now."""
+
+    contents: Contents
+    spent: int
+
+
+def restore(url: str, file: Path, *, replace: bool, now: dt.datetime, progress: Progress) -> Restored:
+    """Make a store what a backup says, at this program's schema.
+
+    Raises BadInput for what is no backup or damaged, Missing for one of a newer schema, Conflict where the store is in
+    use or not empty (unless it is to be replaced), TryAgain where the disk is full, Unreachable; nothing is changed.
+    """
+    with opened(file) as (contents, raw):
+        if contents.schema > HEAD:
+            raise Missing(
+                f"the backup has schema {contents.schema}, this program needs {HEAD}: take aclflow "
+                f"{contents.program} or newer"
+            )
+        engine = connect_pool(url, _BUSY_TIMEOUT_S)
+        try:
+            with translated(), engine.connect() as connection:
+                begin_writing(connection)
+                _clear(connection, replace=replace)
+                migrate.run(connection, contents.schema)
+                tx = Transaction(connection, now, True, StoreSettings(), AclCache(0), PolicyCache(), PopCache())
+                _fill(tx, contents, raw, progress)
+                migrate.run(connection)
+                spent = _step_ahead(tx, contents)
+                connection.commit()
+        finally:
+            engine.dispose()
+    return Restored(contents, spent)
+
+
+def _clear(connection: Connection, *, replace: bool) -> None:
+    """Take away the tables that are there. Raises Conflict for a store in use, or with something in it."""
+    found = migrate.revision(connection)
+    _check_unused(connection)
+    if found is None:
+        return
+    for table in tables_of(connection):
+        is_filled = table.name != _COUNTERS_TABLE and connection.execute(select(table).limit(1)).first() is not None
+        if is_filled and not replace:
+            raise Conflict(f"the store is not empty ('{table.name}' has rows): say --yes to lose what it holds")
+    everything = MetaData()
+    everything.reflect(connection)
+    everything.drop_all(connection)
+
+
+def _check_unused(connection: Connection) -> None:
+    """On PostgreSQL the database knows who is connected; on SQLite whoever calls holds the service's lock."""
+    if connection.dialect.name != "postgresql":
+        return
+    others = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND application_name = 'aclflow'"
+    )
+    if connection.execute(others).scalar_one():
+        raise Conflict("a service is connected to the database: stop it first")
+
+
+def _fill(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress) -> None:
+    known = {table.name: table for table in tables_of(tx.connection)}
+    filled = 0
+    with progress(contents.rows) as done:
+        for listed, rows in rows_of(raw, contents):
+            table = known.get(listed.name)
+            if table is None or not set(listed.columns) <= set(table.columns.keys()):
+                raise BadInput(f"the backup has a table that schema {contents.schema} has not: '{listed.name}'")
+            while some := list(islice(rows, _AT_ONCE)):
+                tx.insert_rows(table, listed.columns, some)
+                filled += len(some)
+                done(filled)
+
+
+def _step_ahead(tx: Transaction, contents: Contents) -> int:
+    """Count on far above the backup, and use up the enrolment tokens, for they may have been; how many there were."""
+    above = {"generation": domains.c.generation + AHEAD, "epoch": domains.c.epoch + AHEAD}
+    tx.write(update(domains).values(above))
+    for counter in _DRAWN:
+        tx.draw(counter, AHEAD)
+    for counter in _NOTED:
+        tx.raise_highest(counter, tx.highest(counter) + AHEAD)
+    numbered = {table.name: table.last for table in contents.tables if table.last is not None}
+    Events(tx).renumber(AHEAD, numbered[events.name])
+    for table, last in numbered.items():
+        _count_from(tx.connection, table, last + AHEAD * (table in _NUMBERS_LEAVE))
+    is_open = invitations.c.used.is_(None)
+    spent = tx.read(select(func.count()).select_from(invitations).where(is_open)).scalar_one()
+    tx.write(update(invitations).where(is_open).values(used=tx.micros))
+    detail = {"made": contents.made.isoformat(), "program": contents.program}
+    Events(tx).append("store.restored", "store", detail)
+    return int(spent)
+
+
+def _count_from(connection: Connection, table: str, number: int) -> None:
+    if connection.dialect.name == "sqlite":
+        values = {"name": table, "number": number}
+        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), values)
+        connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :number)"), values)
+        return
+    statement = text("SELECT setval(pg_get_serial_sequence(:name, :column), :next, false)")
+    connection.execute(statement, {"name": table, "column": numbered_column(table), "next": number + 1})

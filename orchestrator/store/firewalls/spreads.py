@@ -1,0 +1,97 @@
+"""How each domain's traffic is spread over its firewalls, and how far its spreading switch is with that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import select, update
+
+from orchestrator.compile.spread import Member, MemberState, Side, Spread
+from orchestrator.store.schema.spread import spreads
+from orchestrator.store.transaction import Transaction
+
+_LONGEST_TROUBLE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRecord:
+    """A domain's spread at its generation. `enforced`: the newest generation that the switch was read back at (0: none
+    yet); `trouble`: what the switch's controller said last that is wrong."""
+
+    spread: Spread
+    generation: int
+    enforced: int = 0
+    trouble: str | None = None
+
+
+class Spreads:
+    """The spreads' repository."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def find(self, domain: str) -> SpreadRecord | None:
+        """How a domain's traffic is spread; None where it is not."""
+        row = self._tx.read(select(spreads).where(spreads.c.domain == domain)).one_or_none()
+        return row and SpreadRecord(_spread(orjson.loads(row.body)), row.generation, row.enforced, row.trouble)
+
+    def put(self, domain: str, spread: Spread, *, at_least: int = 0) -> int:
+        """Spread a domain's traffic so from now on; the generation, a new one where that changes anything.
+
+        A generation of `at_least` is known out there already, as after a restored backup: the new one is beyond it.
+        Raises NotFound.
+        """
+        self._tx.domain(domain)
+        known = self.find(domain)
+        if known is not None and known.spread == spread and known.generation >= at_least:
+            return known.generation
+        generation = max(known.generation if known is not None else 0, at_least) + 1
+        body = orjson.dumps(_body(spread)).decode()
+        values = {"generation": generation, "body": body}
+        row = self._tx.upsert(spreads).values({"domain": domain, "enforced": 0, "trouble": None, **values})
+        self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=values))
+        return generation
+
+    def report(self, domain: str, generation: int, trouble: str | None) -> None:
+        """The spreading switch was read back at a generation (0: at none that is known); it never goes back."""
+        known = self.find(domain)
+        if known is None:
+            return
+        enforced = min(max(known.enforced, generation), known.generation)
+        words = trouble and trouble[:_LONGEST_TROUBLE]
+        if (enforced, words) != (known.enforced, known.trouble):
+            self._tx.write(update(spreads).where(spreads.c.domain == domain).values(enforced=enforced, trouble=words))
+
+
+def _body(spread: Spread) -> dict[str, object]:
+    numbers = {each.name: index for index, each in enumerate(spread.members)}
+    return {
+        "members": [
+            {
+                "name": each.name,
+                "number": each.number,
+                "left": [each.left.port, each.left.mac],
+                "right": [each.right.port, each.right.mac],
+                "state": each.state.value,
+                "weight": each.weight,
+            }
+            for each in spread.members
+        ],
+        "owners": [None if owner is None else numbers[owner] for owner in spread.owners],
+        "stateful": spread.stateful,
+    }
+
+
+def _spread(body: Mapping[str, Any]) -> Spread:
+    members = tuple(
+        Member(
+            each["name"], each["number"], Side(*each["left"]), Side(*each["right"]), MemberState(each["state"]),
+            each["weight"],
+        )
+        for each in body["members"]
+    )  # fmt: skip
+    owners = tuple(None if index is None else members[index].name for index in body["owners"])
+    return Spread(members, owners, body["stateful"])

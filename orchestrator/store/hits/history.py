@@ -1,0 +1,270 @@
+"""What rules decided over time: sums of ever longer stretches, bounded in age and in size.
+
+    reports ──▶ MOMENTS ──every minute──▶ MINUTES ──every hour──▶ HOURS
+                   └──────every minute──▶ totals
+
+A stretch is one row that holds the counts of every cookie that moved in it, as columns (`program/counts.py`): what did
+not move costs nothing, what did some ten octets, and a report is one insertion however many rules it is about. Totals
+are kept in chunks of neighbouring cookies and brought up to date once a minute; whoever asks adds the moments since.
+
+Times are taken from the transaction and grow with every report. Where the clock was set back by more than a minute the
+history goes on from the new time, and stretches that are there already are added to.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import ColumnElement, Row, delete, insert, select, update
+
+from orchestrator.program.counts import NO_COUNTS, U64, Counts, counts_of, joined
+from orchestrator.store.schema.hits import hit_history, hit_marks, hit_totals
+from orchestrator.store.transaction import Transaction
+
+SECOND = 1_000_000
+MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
+
+CHUNK_BITS = 16
+_LOWER = (1 << 56) - 1
+
+
+class Resolution(enum.IntEnum):
+    """How long a stretch is."""
+
+    MOMENTS = 0
+    """One report."""
+    MINUTES = 1
+    HOURS = 2
+
+
+_LENGTH = {Resolution.MINUTES: MINUTE, Resolution.HOURS: HOUR}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What was counted from a time on, in microseconds, for as long as its resolution says."""
+
+    start: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was counted from one time to another, in microseconds."""
+
+    since: int
+    until: int
+    counts: Counts
+
+
+class HitHistory:
+    """The history of a domain's counts."""
+
+    def __init__(self, tx: Transaction, domain: str) -> None:
+        self._tx = tx
+        self._domain = domain
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def append(self, counts: Counts) -> None:
+        """Keep what was reported in this transaction."""
+        marks = self._marks() or self._begin()
+        now = self._tx.micros
+        if now < marks.latest - MINUTE:
+            marks = self._set_back(marks, now)
+        start = max(now, marks.latest + 1)
+        if start >= marks.minutes_until + MINUTE:
+            self._fold(marks, start // MINUTE * MINUTE)
+            self._prune(start)
+        self._put(Resolution.MOMENTS, start, counts)
+        self._move(latest=start)
+
+    def forget(self, cookies: U64) -> None:
+        """Take cookies out of the totals, and what was not added to them yet."""
+        marks = self._marks()
+        if marks is None:
+            return
+        self._fold(marks, marks.latest + 1)
+        for chunk, rows in _chunks(cookies).items():
+            kept = self._total(chunk)
+            rest = kept.take(~np.isin(kept.cookie, rows))
+            if len(rest) < len(kept):
+                self._put_total(chunk, rest)
+
+    def _set_back(self, marks: Row[Any], now: int) -> Row[Any]:
+        """Go on from an earlier time: what is later is closed as a whole, so that nothing of it is added again."""
+        self._fold(marks, marks.latest // HOUR * HOUR + HOUR)
+        minutes, hours = now // MINUTE * MINUTE, now // HOUR * HOUR
+        for resolution, start in ((Resolution.MOMENTS, minutes), (Resolution.MINUTES, hours)):
+            self._tx.write(delete(hit_history).where(*self._of(resolution), hit_history.c.start >= start))
+        return self._move(latest=now, minutes_until=minutes, hours_until=hours)
+
+    def _fold(self, marks: Row[Any], until: int) -> None:
+        """Add the moments before a time to minutes and totals, and the minutes of hours that are over to hours."""
+        moments = self._stretches(Resolution.MOMENTS, marks.minutes_until, until)
+        self._coarsen(Resolution.MINUTES, moments)
+        self._add(joined(stretch.counts for stretch in moments))
+        hours = until // HOUR * HOUR
+        if hours > marks.hours_until:
+            self._coarsen(Resolution.HOURS, self._stretches(Resolution.MINUTES, marks.hours_until, hours))
+        self._move(minutes_until=until, hours_until=max(hours, marks.hours_until))
+
+    def _coarsen(self, into: Resolution, stretches: Iterable[Stretch]) -> None:
+        by_start: defaultdict[int, list[Counts]] = defaultdict(list)
+        for stretch in stretches:
+            by_start[stretch.start // _LENGTH[into] * _LENGTH[into]].append(stretch.counts)
+        for start, parts in by_start.items():
+            there = self._stretches(into, start, start + 1)
+            self._put(into, start, joined([*parts, *(stretch.counts for stretch in there)]))
+
+    def _put(self, resolution: Resolution, start: int, counts: Counts) -> None:
+        data = counts.to_bytes()
+        new = self._tx.upsert(hit_history).values(
+            domain=self._domain, resolution=resolution, start=start, size=len(data), counts=data
+        )
+        self._tx.write(
+            new.on_conflict_do_update(
+                index_elements=["domain", "resolution", "start"],
+                set_={"size": new.excluded.size, "counts": new.excluded.counts},
+            )
+        )
+
+    def _add(self, counts: Counts) -> None:
+        """Add to the totals."""
+        for chunk, rows in _chunks(counts.cookie).items():
+            self._put_total(chunk, joined((self._total(chunk), counts.take(np.isin(counts.cookie, rows)))))
+
+    def _total(self, chunk: int) -> Counts:
+        table = hit_totals.c
+        query = select(table.counts).where(table.domain == self._domain, table.chunk == chunk)
+        data = self._tx.read(query).scalar_one_or_none()
+        return NO_COUNTS if data is None else counts_of(data)
+
+    def _put_total(self, chunk: int, counts: Counts) -> None:
+        new = self._tx.upsert(hit_totals).values(domain=self._domain, chunk=chunk, counts=counts.to_bytes())
+        self._tx.write(
+            new.on_conflict_do_update(index_elements=["domain", "chunk"], set_={"counts": new.excluded.counts})
+        )
+
+    def _prune(self, now: int) -> None:
+        """Forget what is too old, then the oldest of the finest while there is too much."""
+        kept = self._tx.settings.history
+        for resolution, seconds in zip(Resolution, (kept.moments_s, kept.minutes_s, kept.hours_s), strict=True):
+            self._forget_before(resolution, now - int(seconds * SECOND))
+        table = hit_history.c
+        sizes = select(table.resolution, table.start, table.size).where(table.domain == self._domain)
+        rows = self._tx.read(sizes.order_by(table.resolution, table.start)).all()
+        over = sum(row.size for row in rows) - kept.limit_bytes
+        last: dict[int, int] = {}
+        for row in rows:
+            if over <= 0:
+                break
+            over -= row.size
+            last[row.resolution] = row.start
+        for number, start in last.items():
+            self._forget_before(Resolution(number), start + 1)
+
+    def _forget_before(self, resolution: Resolution, start: int) -> None:
+        marks = self._marks()
+        assert marks is not None
+        closed = (marks.minutes_until, marks.hours_until, start)[resolution]
+        start = min(start, closed)  # what is not yet part of something longer stays
+        old = delete(hit_history).where(*self._of(resolution), hit_history.c.start < start)
+        if self._tx.write(old).rowcount:
+            self._move(**{_SINCE[resolution]: start})
+
+    def _marks(self) -> Row[Any] | None:
+        return self._tx.read(select(hit_marks).where(hit_marks.c.domain == self._domain)).one_or_none()
+
+    def _begin(self) -> Row[Any]:
+        now = self._tx.micros
+        marks = {"latest": now, "minutes_until": now // MINUTE * MINUTE, "hours_until": now // HOUR * HOUR}
+        since = dict.fromkeys(_SINCE.values(), now)
+        return self._tx.write(
+            insert(hit_marks).values(domain=self._domain, **marks, **since).returning(hit_marks)
+        ).one()
+
+    def _move(self, **marks: int) -> Row[Any]:
+        moved = update(hit_marks).where(hit_marks.c.domain == self._domain).values(**marks).returning(hit_marks)
+        return self._tx.write(moved).one()
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def totals(self, cookies: U64 | None = None) -> Counts:
+        """All that was ever counted; of some cookies, in their order, or of all that ever were."""
+        marks = self._marks()
+        if marks is None:
+            return NO_COUNTS if cookies is None else NO_COUNTS.at(cookies)
+        table = hit_totals.c
+        rows = select(table.counts).where(table.domain == self._domain)
+        if cookies is not None:
+            rows = rows.where(table.chunk.in_(_chunks(cookies)))
+        folded = map(counts_of, self._tx.read(rows).scalars())
+        fresh = self._stretches(Resolution.MOMENTS, marks.minutes_until, None)
+        found = joined([*folded, *(stretch.counts for stretch in fresh)])
+        return found if cookies is None else found.at(cookies)
+
+    def window(self, since: int) -> Window:
+        """What was counted since a time, or somewhat earlier: in the finest resolution that reaches so far back."""
+        now, marks = self._tx.micros, self._marks()
+        if marks is None:
+            return Window(now, now, NO_COUNTS)
+        finest = next((each for each in Resolution if getattr(marks, _SINCE[each]) <= since), None)
+        if finest is None:
+            finest = min(Resolution, key=lambda each: int(getattr(marks, _SINCE[each])))
+        length = _LENGTH.get(finest, 1)
+        start = max(since // length * length, getattr(marks, _SINCE[finest]) // length * length)
+        return Window(start, now, joined(stretch.counts for stretch in self._from(finest, start, marks)))
+
+    def stretches(self, resolution: Resolution, since: int) -> list[Stretch]:
+        """What was counted stretch by stretch, from the one that a time is in; the one under way is the last."""
+        marks = self._marks()
+        if marks is None:
+            return []
+        if resolution is Resolution.MOMENTS:
+            return self._stretches(resolution, since, None)
+        length = _LENGTH[resolution]
+        by_start: defaultdict[int, list[Counts]] = defaultdict(list)
+        for stretch in self._from(resolution, since // length * length, marks):
+            by_start[stretch.start // length * length].append(stretch.counts)
+        return [Stretch(start, joined(parts)) for start, parts in sorted(by_start.items())]
+
+    def _from(self, finest: Resolution, start: int, marks: Row[Any]) -> list[Stretch]:
+        """The stretches of a resolution, and at the end the finer ones that are not yet part of it."""
+        found = []
+        for resolution in reversed(Resolution):
+            if resolution > finest:
+                continue
+            until = (None, marks.minutes_until, marks.hours_until)[resolution]
+            found += self._stretches(resolution, start, until)
+            start = max(start, until or 0)
+        return found
+
+    def _stretches(self, resolution: Resolution, start: int, until: int | None) -> list[Stretch]:
+        table = hit_history.c
+        rows = select(table.start, table.counts).where(*self._of(resolution), table.start >= start)
+        if until is not None:
+            rows = rows.where(table.start < until)
+        return [Stretch(row.start, counts_of(row.counts)) for row in self._tx.read(rows.order_by(table.start))]
+
+    def _of(self, resolution: Resolution) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+        return hit_history.c.domain == self._domain, hit_history.c.resolution == resolution
+
+
+_SINCE: Mapping[Resolution, str] = {
+    Resolution.MOMENTS: "moments_since",
+    Resolution.MINUTES: "minutes_since",
+    Resolution.HOURS: "hours_since",
+}
+"""The mark that says since when a resolution is complete."""
+
+
+def _chunks(cookies: U64) -> dict[int, U64]:
+    """Cookies by the chunk of the totals that they are in."""
+    chunk = (cookies & np.uint64(_LOWER)) >> np.uint64(CHUNK_BITS)
+    return {int(each): cookies[chunk == each] for each in np.unique(chunk).tolist()}

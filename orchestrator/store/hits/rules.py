@@ -1,0 +1,205 @@
+"""What rules decided, for those who ask: sums, rates, history, and for how long anybody looked.
+
+Sums belong to a cookie, so to a tier and a rule number: a rule keeps its sum wherever its flow entries are and whenever
+they are replaced. Tiers are never added up, for a packet passes through several. How counts come in is in
+`counting.py`, how they are kept in `hits/history.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from sqlalchemy import func, select
+
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.program.counts import U64, Counts
+from orchestrator.program.program import Tier
+from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution
+from orchestrator.store.hits.records import (
+    HitStretch,
+    Lapse,
+    Listed,
+    RuleCounts,
+    RuleHits,
+    RuleWatch,
+    TenantHits,
+    Watch,
+)
+from orchestrator.store.hits.sums import HitSum, sums_of
+from orchestrator.store.schema.acls import acl_rules, acl_versions
+from orchestrator.store.schema.core import tenants
+from orchestrator.store.schema.hits import hit_feeds, hit_losses
+from orchestrator.store.sql.keys import from_micros, to_micros
+from orchestrator.store.transaction import Transaction
+
+RATE_OVER = MINUTE
+"""Over how long the rate of a rule is taken."""
+
+_KIND_SHIFT = np.uint64(48)
+_TENANT_KINDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
+_MOST_LAPSES = 100
+
+
+class Hits:
+    """The repository of what rules decided. Every method raises NotFound for a tenant or a domain that is none."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def totals(self, tenant: str, tier: Tier = Tier.HOST, only: Sequence[str] | None = None) -> TenantHits:
+        """What a tenant's current rules, or `only` some of them, and its defaults decided on a tier."""
+        owner = self._tx.tenant(tenant)
+        numbers = self._current_numbers(owner.number, only)
+        cookies = [*_cookies(tier, Kind.RULE, numbers.values()).tolist()]
+        ends = [Cookie(tier, kind, owner.number).pack() for kind in _TENANT_KINDS]
+        found = self._hits(owner.domain, np.array([*cookies, *ends], np.uint64))
+        of_rule, of_end = found[: len(numbers)], found[len(numbers) :]
+        return TenantHits(MappingProxyType(dict(zip(numbers, of_rule, strict=True))), *of_end)
+
+    def sums(self, domain: str) -> tuple[HitSum, ...]:
+        """What all rules of a domain decided together, by tier and by who decided."""
+        self._tx.domain(domain)
+        return sums_of(self._tx, domain)
+
+    def listed(self, domain: str, tier: Tier = Tier.HOST) -> Sequence[Listed]:
+        """Every rule of every tenant of a domain."""
+        self._tx.domain(domain)
+        query = (
+            select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number)
+            .join(tenants, tenants.c.number == acl_rules.c.tenant)
+            .where(tenants.c.domain == domain, acl_rules.c.until_version.is_(None))
+            .order_by(tenants.c.id, acl_rules.c.order_key)
+        )
+        rows = self._tx.read(query).all()
+        found = self._hits(domain, _cookies(tier, Kind.RULE, (row.number for row in rows)))
+        return [Listed(row.id, row.rule_id, hits) for row, hits in zip(rows, found, strict=True)]
+
+    def rates(self, domain: str, *, tier: Tier = Tier.HOST, since: dt.datetime | None = None) -> RuleCounts:
+        """What every rule of a domain decided since a time, or in all; then the rate is of the last minute.
+
+        The time may turn out earlier (whole minutes, whole hours of what is long ago) or later (what is forgotten).
+        """
+        self._tx.domain(domain)
+        history = HitHistory(self._tx, domain)
+        totals = _of_rules(history.totals(), tier)
+        window = history.window(self._tx.micros - RATE_OVER if since is None else to_micros(since))
+        moved = window.counts.at(totals.cookie)
+        seconds = max(window.until - window.since, 1) / SECOND
+        counted = totals if since is None else moved
+        idle_s = np.where(totals.last_hit > 0, (self._tx.micros - totals.last_hit) / SECOND, np.inf)
+        return RuleCounts(
+            since=from_micros(window.since),
+            until=self._tx.now,
+            number=(totals.cookie & np.uint64(HIGHEST_NUMBER)).astype(np.int64),
+            packets=counted.packets,
+            bytes=counted.octets,
+            idle_s=np.maximum(idle_s, 0.0),
+            rate_pps=moved.packets / seconds,
+        )
+
+    def history(
+        self, tenant: str, resolution: Resolution, since: dt.datetime, tier: Tier = Tier.HOST
+    ) -> Sequence[HitStretch]:
+        """What a tenant's current rules decided, stretch by stretch, from the one that a time is in."""
+        owner = self._tx.tenant(tenant)
+        numbers = self._current_numbers(owner.number)
+        cookies = _cookies(tier, Kind.RULE, numbers.values())
+        names = list(numbers)
+        found = []
+        for stretch in HitHistory(self._tx, owner.domain).stretches(resolution, to_micros(since)):
+            counts = stretch.counts.at(cookies)
+            rows = np.flatnonzero((counts.packets > 0) | (counts.octets > 0)).tolist()
+            by_rule = {names[row]: (int(counts.packets[row]), int(counts.octets[row])) for row in rows}
+            if by_rule:
+                found.append(HitStretch(from_micros(stretch.start), MappingProxyType(by_rule)))
+        return found
+
+    def watch(self, domain: str) -> Watch:
+        """Since when a domain's hosts are counted, and the latest gaps."""
+        self._tx.domain(domain)
+        since = self._tx.read(select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == domain)).scalar_one()
+        losses = select(hit_losses).where(hit_losses.c.domain == domain).order_by(hit_losses.c.id.desc())
+        lapses = [
+            Lapse(from_micros(row.at), row.host, row.kind, row.entries, row.within_ms / 1000)
+            for row in self._tx.read(losses.limit(_MOST_LAPSES))
+        ]
+        return Watch(None if since is None else from_micros(since), tuple(lapses))
+
+    def watched(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
+        """Since when each of a tenant's current rules is watched, in the list's order: from when it was in the list,
+        and hosts were counted. Nothing where no host is counted."""
+        owner = self._tx.tenant(tenant)
+        since = self._tx.read(
+            select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == owner.domain)
+        ).scalar_one()
+        if since is None:
+            return ()
+        rules = self.totals(tenant, tier).rules
+        born = self._born(owner.number)
+        return [RuleWatch(rule, from_micros(max(since, born[rule])), hits) for rule, hits in rules.items()]
+
+    def _born(self, tenant: int) -> dict[str, int]:
+        """When each current rule came into the list, or its oldest version that is still known."""
+        first = (
+            select(acl_rules.c.number, func.min(acl_rules.c.since_version).label("version"))
+            .where(acl_rules.c.tenant == tenant)
+            .group_by(acl_rules.c.number)
+            .subquery()
+        )
+        made = (acl_versions.c.tenant == tenant) & (acl_versions.c.version == first.c.version)
+        oldest = select(func.min(acl_versions.c.created)).where(acl_versions.c.tenant == tenant).scalar_subquery()
+        query = (
+            select(acl_rules.c.rule_id, func.coalesce(acl_versions.c.created, oldest).label("created"))
+            .join(first, first.c.number == acl_rules.c.number)
+            .join(acl_versions, made, isouter=True)
+            .where(acl_rules.c.tenant == tenant, acl_rules.c.until_version.is_(None))
+        )
+        return {row.rule_id: row.created for row in self._tx.read(query)}
+
+    def _current_numbers(self, tenant: int, only: Sequence[str] | None = None) -> dict[str, int]:
+        """The numbers of a tenant's current rules, or of `only` some of them, in the list's order."""
+        current = (acl_rules.c.tenant == tenant) & acl_rules.c.until_version.is_(None)
+        if only is not None:
+            current &= acl_rules.c.rule_id.in_(only)
+        query = select(acl_rules.c.rule_id, acl_rules.c.number).where(current).order_by(acl_rules.c.order_key)
+        return {row.rule_id: row.number for row in self._tx.read(query)}
+
+    def _hits(self, domain: str, cookies: U64) -> list[RuleHits]:
+        """What was counted for each of some cookies, in their order."""
+        history = HitHistory(self._tx, domain)
+        totals = history.totals(cookies)
+        window = history.window(self._tx.micros - RATE_OVER)
+        moved = window.counts.at(cookies)
+        seconds = max(window.until - window.since, SECOND) / SECOND
+        columns = zip(
+            totals.packets.tolist(), totals.octets.tolist(), totals.resets.tolist(), totals.last_hit.tolist(),
+            (moved.packets / seconds).tolist(), (moved.octets * (8 / seconds)).tolist(), strict=True,
+        )  # fmt: skip
+        return [
+            RuleHits(packets, octets, resets, from_micros(last) if last else None, pps, bps)
+            for packets, octets, resets, last, pps, bps in columns
+        ]
+
+
+def forget_tenant(tx: Transaction, tenant: int, domain: str) -> None:
+    """Take a tenant that is about to go out of the sums: every rule it ever had, and its defaults, on all tiers."""
+    numbers = tx.read(select(acl_rules.c.number).where(acl_rules.c.tenant == tenant).distinct()).scalars().all()
+    cookies = [_cookies(tier, Kind.RULE, numbers) for tier in Tier]
+    ends = [Cookie(tier, kind, tenant).pack() for tier in Tier for kind in _TENANT_KINDS]
+    HitHistory(tx, domain).forget(np.concatenate([*cookies, np.array(ends, np.uint64)]))
+
+
+def _cookies(tier: Tier, kind: Kind, numbers: Iterable[int]) -> U64:
+    """The cookies of rule numbers."""
+    column: U64 = np.array(list(numbers), np.uint64) | np.uint64(Cookie(tier, kind).pack())
+    return column
+
+
+def _of_rules(counts: Counts, tier: Tier) -> Counts:
+    """The rows of tenants' and operator's rules on a tier, ascending by rule number."""
+    kinds = [np.uint64(Cookie(tier, kind).pack()) >> _KIND_SHIFT for kind in (Kind.RULE, Kind.OPERATOR_RULE)]
+    mine = counts.take(np.isin(counts.cookie >> _KIND_SHIFT, np.array(kinds, np.uint64)))
+    return mine.take(np.argsort(mine.cookie & np.uint64(HIGHEST_NUMBER), kind="stable"))

@@ -1,0 +1,61 @@
+"""What all rules of a domain decided together, by tier and by who decided: as few numbers for any number of rules."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from orchestrator.compile.cookies import Cookie, Kind
+from orchestrator.program.program import Tier
+from orchestrator.store.hits.history import HitHistory
+from orchestrator.store.transaction import Transaction
+
+_KIND_SHIFT = np.uint64(48)
+_TIERS = (Tier.HOST, Tier.SERVER, Tier.EDGE)
+
+
+class Decider(enum.Enum):
+    """Who decided a packet."""
+
+    RULE = "rule"
+    OPERATOR = "operator"
+    DEFAULT = "default"
+    RETURN = "return"
+
+
+_KINDS = {
+    Decider.RULE: (Kind.RULE,),
+    Decider.OPERATOR: (Kind.OPERATOR_RULE,),
+    Decider.DEFAULT: (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT),
+    Decider.RETURN: (Kind.INGRESS_RETURN, Kind.EGRESS_RETURN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HitSum:
+    """What some lines of a domain decided on a tier; `resets`: how often a counter began anew unread."""
+
+    tier: Tier
+    decider: Decider
+    packets: int
+    octets: int
+    resets: int
+
+
+def sums_of(tx: Transaction, domain: str) -> tuple[HitSum, ...]:
+    """Every tier's sums, in all; tiers are never added up, for a packet passes through several."""
+    return tuple(_sums(tx, domain))
+
+
+def _sums(tx: Transaction, domain: str) -> Iterator[HitSum]:
+    counts = HitHistory(tx, domain).totals()
+    kinds = counts.cookie >> _KIND_SHIFT
+    for tier, (decider, of) in product(_TIERS, _KINDS.items()):
+        wanted = np.array([Cookie(tier, kind).pack() for kind in of], np.uint64) >> _KIND_SHIFT
+        mine = counts.take(np.isin(kinds, wanted))
+        columns = (mine.packets, mine.octets, mine.resets)
+        yield HitSum(tier, decider, *(int(column.sum()) for column in columns))

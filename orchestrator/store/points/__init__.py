@@ -1,0 +1,1 @@
+"""Enforcement points: how they enrol, what they report, the machines that they are on."""

@@ -1,0 +1,39 @@
+"""Enforcement points and their epochs. How they enrol is in `enrolments.py`, what they report in `reports.py`."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select, update
+
+from orchestrator.store.points.enrolments import Enrolments, enforcer_record
+from orchestrator.store.points.records import EnforcerRecord
+from orchestrator.store.points.reports import check_epoch
+from orchestrator.store.schema.core import enforcers
+
+
+class Enforcers(Enrolments):
+    """The enforcers' repository."""
+
+    def list(self, domain: str) -> tuple[EnforcerRecord, ...]:
+        """The enforcers of a domain by name. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.read(select(enforcers).where(enforcers.c.domain == domain).order_by(enforcers.c.name))
+        return tuple(enforcer_record(row) for row in rows)
+
+    def new_epoch(self, enforcer: int) -> int:
+        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over. Raises NotFound.
+
+        The sequence of its reports may begin again.
+        """
+        row = self._row(enforcer)
+        epoch = self._epoch(row.domain)
+        self._tx.write(update(enforcers).where(enforcers.c.id == enforcer).values(epoch=epoch, sequence=None))
+        return epoch
+
+    def check_epoch(self, enforcer: int, epoch: int | None) -> None:
+        """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict, NotFound."""
+        check_epoch(self._row(enforcer), epoch)
+
+    def remove(self, enforcer: int) -> None:
+        """Forget an enforcer with its reports; its token or its certificate is valid no more. Raises NotFound."""
+        self._row(enforcer)
+        self._tx.write(delete(enforcers).where(enforcers.c.id == enforcer))

@@ -1,0 +1,309 @@
+"""How machines become enforcement points: one-time tokens for one machine, tokens that a group of machines shares.
+
+    one-time token   used up by the first who enrols; bound to a name and a kind where that was said
+    switch's token   one that gets the switch of one host a certificate, and is good for nothing else
+    group token      for the machines of a group in a cloud: each instance is admitted once
+
+Who proves to hold the key that a token, or an instance, was admitted with is answered as it was then: its answer was
+lost. Everything else that comes a second time is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, delete, insert, or_, select, update
+
+from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
+from orchestrator.identity.authority import Issued
+from orchestrator.identity.names import SWITCH, Subject, Usage
+from orchestrator.policy.model import check_name
+from orchestrator.store.points.certificates import Certificates
+from orchestrator.store.points.records import CertificateRecord, EnforcerRecord, Enrolled
+from orchestrator.store.points.reports import Reports
+from orchestrator.store.records import Role
+from orchestrator.store.schema.core import domains, enforcers, invitations, tokens
+from orchestrator.store.schema.identity import enrolment_groups, group_members
+from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
+from orchestrator.store.tokens import check_expiry
+from orchestrator.store.transaction import one_line
+
+_WRONG = "the enrolment token is wrong, expired or used up: ask for a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Whoever enrols by a key (its SHA-256 as certificates hold it), and what signs a certificate for it."""
+
+    key: bytes
+    issue: Callable[[Subject], Issued]
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentGroup:
+    """A group token without its secret. `name` is the group's in its cloud."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    created: dt.datetime
+    expires: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A machine of a group, as its cloud vouches for it: which instance, from where, and what it is called."""
+
+    instance: str
+    address: str
+    name: str
+
+
+class Enrolments(Reports):
+    """The enrolling half of the enforcers' repository."""
+
+    def invite(
+        self, domain: str, *, expires: dt.datetime, author: str, name: str | None = None, kind: str | None = None
+    ) -> str:
+        """A one-time enrolment token for a domain, seen only now. Raises NotFound, BadInput (already expired)."""
+        self._check_invitation(domain, expires, author)
+        if name is not None:
+            check_name(name, "an enforcer's name", place="name")
+        if kind is not None:
+            check_name(kind, "a kind of enforcer", place="kind")
+        secret = new_secret()
+        self._tx.write(delete(invitations).where(invitations.c.expires <= self._tx.micros))
+        self._tx.write(
+            insert(invitations).values(
+                digest=digest_of(secret),
+                domain=domain,
+                name=name,
+                kind=kind,
+                author=author,
+                created=self._tx.micros,
+                expires=to_micros(expires),
+            )
+        )
+        return secret
+
+    def withdraw(self, domain: str, author: str) -> None:
+        """Make those of a domain's one-time tokens invalid that an author made and nobody has used."""
+        columns = invitations.c
+        self._tx.write(
+            delete(invitations).where(columns.domain == domain, columns.author == author, columns.used.is_(None))
+        )
+
+    def invite_group(self, domain: str, group: str, *, kind: str, expires: dt.datetime, author: str) -> tuple[str, int]:
+        """A token for the machines of a group in the domain's cloud, seen only now, and its number.
+
+        Raises NotFound, BadInput.
+        """
+        self._check_invitation(domain, expires, author)
+        check_name(group, "a group's name", place="group")
+        check_name(kind, "a kind of enforcer", place="kind")
+        secret = new_secret()
+        self._tx.write(delete(enrolment_groups).where(enrolment_groups.c.expires <= self._tx.micros))
+        new = insert(enrolment_groups).values(
+            digest=digest_of(secret),
+            domain=domain,
+            name=group,
+            kind=kind,
+            author=author,
+            created=self._tx.micros,
+            expires=to_micros(expires),
+        )
+        return secret, int(self._tx.write(new.returning(enrolment_groups.c.id)).scalar_one())
+
+    def groups(self, domain: str) -> tuple[EnrolmentGroup, ...]:
+        """The group tokens of a domain that still hold, oldest first. Raises NotFound."""
+        self._tx.domain(domain)
+        columns = enrolment_groups.c
+        found = _good_groups(self._tx.micros).where(columns.domain == domain).order_by(columns.id)
+        return tuple(map(_group, self._tx.read(found)))
+
+    def remove_group(self, domain: str, group: int) -> None:
+        """Make a group token invalid; who was admitted stays. Raises NotFound."""
+        columns = enrolment_groups.c
+        if not self._tx.write(delete(enrolment_groups).where(columns.id == group, columns.domain == domain)).rowcount:
+            raise NotFound(f"the domain has no group token {group}")
+
+    def group_of(self, secret: str) -> EnrolmentGroup | None:
+        """The group that a token is for; None for one that is no group's, or not any more."""
+        row = self._tx.read(
+            _good_groups(self._tx.micros).where(enrolment_groups.c.digest == digest_of(secret))
+        ).one_or_none()
+        return None if row is None else _group(row)
+
+    def enrol(self, secret: str, *, name: str, kind: str, signer: Signer | None = None) -> Enrolled:
+        """Use up a one-time token. An enforcer of the same name in the domain is replaced, and known no more.
+
+        With a signer it is known by a certificate, else by a bearer token. Raises BadInput; Forbidden for a token that
+        is bound to another name or kind, which it does not use up; Conflict for a key that has a certificate; and
+        Unauthenticated when the token is wrong, expired or used up: of two racing enrolments one wins, for the test
+        and the mark are one statement.
+        """
+        check_name(name, "an enforcer's name", place="name")
+        check_name(kind, "a kind of enforcer", place="kind")
+        if kind == SWITCH:
+            raise BadInput("a switch is no enforcement point: it gets a certificate alone", place="kind")
+        columns = invitations.c
+        good_for = or_(columns.name.is_(None), columns.name == name), or_(columns.kind.is_(None), columns.kind == kind)
+        domain = self._use(secret, good_for, name, kind)
+        if domain is None:
+            again = self._again(signer, Subject(Usage.of_kind(kind), self._used(secret, name, kind), name))
+            if again is None:
+                raise Unauthenticated(_WRONG)
+            return again
+        self._tx.write(delete(enforcers).where(enforcers.c.domain == domain, enforcers.c.name == name))
+        return self._joined(domain, name, kind, signer)
+
+    def sign_switch(self, secret: str, name: str, signer: Signer) -> CertificateRecord:
+        """Use up a one-time token for the switch of a host: it gets a certificate, and those it had are valid no more.
+
+        Only a token that is bound to this host and to switches will do. Raises as `enrol`.
+        """
+        check_name(name, "a host's name", place="name")
+        book = Certificates(self._tx)
+        good_for = invitations.c.name == name, invitations.c.kind == SWITCH
+        domain = self._use(secret, good_for, name, SWITCH)
+        if domain is None:
+            subject, before = Subject(Usage.SWITCH, self._used(secret, name, SWITCH), name), book.of_key(signer.key)
+            if before is None or before.subject != subject:
+                raise Unauthenticated(_WRONG)
+            return before
+        subject = Subject(Usage.SWITCH, domain, name)
+        book.revoke_switch(subject)
+        return book.keep(signer.issue(subject))
+
+    def admit(self, group: EnrolmentGroup, member: Member, signer: Signer) -> Enrolled:
+        """Enrol a machine of a group that its cloud vouches for, under the name that the cloud knows it by.
+
+        Raises Unauthenticated where the group's token was taken away meanwhile, and Conflict where the instance was
+        admitted already with another key, or somebody else has its name: removing that enforcement point first is
+        for an operator to decide.
+        """
+        check_name(member.instance, "an instance's id", place="instance")
+        check_name(member.name, "an enforcer's name", place="name")
+        if self._tx.read(_good_groups(self._tx.micros).where(enrolment_groups.c.id == group.id)).first() is None:
+            raise Unauthenticated(_WRONG)
+        columns = group_members.c
+        known = select(group_members).where(
+            columns.domain == group.domain, columns.name == group.name, columns.instance == member.instance
+        )
+        before = self._tx.read(known).one_or_none()
+        if before is not None:
+            again = self._again(signer, Subject(Usage.of_kind(group.kind), group.domain, member.name))
+            if again is None or again.enforcer.id != before.enforcer:
+                when = from_micros(before.admitted)
+                raise Conflict(
+                    f"this instance was admitted on {when:%Y-%m-%d %H:%M:%S} UTC from {before.address}, with another "
+                    "key; remove that enforcer to admit it again",
+                    place="instance",
+                )
+            return again
+        taken = select(enforcers.c.id).where(enforcers.c.domain == group.domain, enforcers.c.name == member.name)
+        if self._tx.read(taken).first() is not None:
+            raise Conflict(f"there is an enforcer '{member.name}' already, which is not this instance", place="name")
+        joined = self._joined(group.domain, member.name, group.kind, signer)
+        self._tx.write(
+            insert(group_members).values(
+                domain=group.domain,
+                name=group.name,
+                instance=member.instance,
+                enforcer=joined.enforcer.id,
+                address=member.address,
+                admitted=self._tx.micros,
+            )
+        )
+        return joined
+
+    def get(self, enforcer: int) -> EnforcerRecord:
+        """Raises NotFound."""
+        return enforcer_record(self._row(enforcer))
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _check_invitation(self, domain: str, expires: dt.datetime, author: str) -> None:
+        self._tx.domain(domain)
+        check_expiry(self._tx, expires)
+        one_line(author, place="author")
+
+    def _use(self, secret: str, good_for: Sequence[ColumnElement[bool]], name: str, kind: str) -> str | None:
+        """Mark a one-time token as used, if it is good for that; its domain, None where it is not, or not any more."""
+        columns = invitations.c
+        use = (
+            update(invitations)
+            .where(columns.digest == digest_of(secret), columns.used.is_(None), columns.expires > self._tx.micros)
+            .where(*good_for)
+            .values(used=self._tx.micros, name=name, kind=kind)
+            .returning(columns.domain)
+        )
+        return self._tx.write(use).scalar_one_or_none()
+
+    def _used(self, secret: str, name: str, kind: str) -> str:
+        """The domain of a token that was used for this name and kind. Raises Unauthenticated, Forbidden."""
+        columns = invitations.c
+        good = select(invitations).where(columns.digest == digest_of(secret), columns.expires > self._tx.micros)
+        found = self._tx.read(good).one_or_none()
+        if found is None:
+            raise Unauthenticated(_WRONG)
+        if found.used is None:
+            bound = " ".join(
+                filter(None, (found.name and f"name '{found.name}'", found.kind and f"kind '{found.kind}'"))
+            )
+            raise Forbidden(f"the enrolment token is for the {bound or 'enforcement points'}", place="token")
+        if (found.name, found.kind) != (name, kind):
+            raise Unauthenticated(_WRONG)
+        return str(found.domain)
+
+    def _again(self, signer: Signer | None, subject: Subject) -> Enrolled | None:
+        """What was issued for the key of who enrols, if it was, for the same name, and still holds."""
+        before = None if signer is None else Certificates(self._tx).of_key(signer.key)
+        if before is None or before.subject != subject or before.enforcer is None:
+            return None
+        return Enrolled(self.get(before.enforcer), "", before)
+
+    def _joined(self, domain: str, name: str, kind: str, signer: Signer | None) -> Enrolled:
+        """A new enforcement point, known by a certificate or by a bearer token."""
+        new = insert(enforcers).values(
+            domain=domain, name=name, kind=kind, epoch=self._epoch(domain), created=self._tx.micros
+        )
+        enforcer = self._tx.write(new.returning(enforcers.c.id)).scalar_one()
+        if signer is not None:
+            issued = signer.issue(Subject(Usage.of_kind(kind), domain, name))
+            if issued.key != signer.key:
+                raise BadInput("the certificate is for another key", place="csr")
+            return Enrolled(self.get(enforcer), "", Certificates(self._tx).keep(issued, enforcer))
+        bearer = new_secret()
+        self._tx.write(
+            insert(tokens).values(
+                digest=digest_of(bearer),
+                role=Role.ENFORCER.value,
+                enforcer=enforcer,
+                description=f"enforcer {name}",
+                created=self._tx.micros,
+            )
+        )
+        return Enrolled(self.get(enforcer), bearer)
+
+    def _epoch(self, domain: str) -> int:
+        rise = update(domains).where(domains.c.id == domain).values(epoch=domains.c.epoch + 1)
+        return int(self._tx.write(rise.returning(domains.c.epoch)).scalar_one())
+
+
+def enforcer_record(row: Row[Any]) -> EnforcerRecord:
+    """An enforcer's row as a record."""
+    last_seen = None if row.last_seen is None else from_micros(row.last_seen)
+    return EnforcerRecord(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen)
+
+
+def _good_groups(micros: int) -> Select[Any]:
+    return select(enrolment_groups).where(enrolment_groups.c.expires > micros)
+
+
+def _group(row: Row[Any]) -> EnrolmentGroup:
+    return EnrolmentGroup(row.id, row.domain, row.name, row.kind, from_micros(row.created), from_micros(row.expires))

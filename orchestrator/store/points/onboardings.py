@@ -1,0 +1,150 @@
+"""Machines on their way into a domain, or out of it: what was asked for, how far it is, and who works on it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, insert, or_, select, update
+
+from orchestrator.errors import Conflict, NotFound
+from orchestrator.hosts.request import Onboarding
+from orchestrator.policy.model import check_name
+from orchestrator.store.schema.core import hosts
+from orchestrator.store.schema.onboardings import onboardings
+from orchestrator.store.sql.keys import from_micros
+from orchestrator.store.transaction import Transaction
+
+_LONGEST_ERROR = 2048
+
+
+class OnboardingState(Enum):
+    """How far a machine is."""
+
+    ADDING = "adding"
+    """It is being made a host; what is done to it may be repeated."""
+    DONE = "done"
+    """It is a host, and holds the domain's policy."""
+    FAILED = "failed"
+    """It could not be made a host, or given back; the error says what to change. Asked again, it is tried again."""
+    REMOVING = "removing"
+    """It is being given back."""
+
+
+UNDER_WAY = (OnboardingState.ADDING, OnboardingState.REMOVING)
+
+
+@dataclass(frozen=True, slots=True)
+class OnboardingRecord:
+    """A machine, what was asked for, and how far it is."""
+
+    asked: Onboarding
+    state: OnboardingState
+    step: str
+    error: str | None
+    changed: dt.datetime
+
+
+class Onboardings:
+    """The onboardings' repository."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def list(self, domain: str) -> tuple[OnboardingRecord, ...]:
+        """All of a domain, by host. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.read(select(onboardings).where(onboardings.c.domain == domain).order_by(onboardings.c.host))
+        return tuple(map(_record, rows))
+
+    def get(self, domain: str, host: str) -> OnboardingRecord:
+        """Raises NotFound."""
+        row = self._tx.read(select(onboardings).where(_is(domain, host))).one_or_none()
+        if row is None:
+            raise NotFound(f"no machine was onboarded as '{host}' of the domain '{domain}'")
+        return _record(row)
+
+    def ask(self, asked: Onboarding) -> OnboardingRecord:
+        """A machine is to become a host. Asked again where nothing is under way, it begins anew.
+
+        Raises NotFound, BadInput, Conflict: while it is being removed, with something else while it is being added, and
+        where the name is that of a host that was not onboarded.
+        """
+        domain, host = asked.switch.domain, asked.switch.host
+        self._tx.domain(domain)
+        check_name(host, "a host's name", place="name")
+        row = self._tx.read(select(onboardings).where(_is(domain, host))).one_or_none()
+        if (
+            row is None
+            and self._tx.read(select(hosts.c.name).where(hosts.c.domain == domain, hosts.c.name == host)).first()
+        ):
+            raise Conflict(f"the domain already has a host or firewall '{host}'", place="name")
+        if row is not None:
+            known = _record(row)
+            if known.state is OnboardingState.ADDING and known.asked == asked:
+                return known
+            if known.state in UNDER_WAY:
+                raise Conflict(f"'{host}' is under way ({known.state.value}): wait until it is done", place="name")
+            self._tx.write(delete(onboardings).where(_is(domain, host)))
+        values = {"domain": domain, "host": host, "state": OnboardingState.ADDING.value, "step": "waiting"}
+        body = orjson.dumps(asked.to_json()).decode()
+        self._tx.write(insert(onboardings).values(**values, body=body, changed=self._tx.micros))
+        return self.get(domain, host)
+
+    def ask_back(self, domain: str, host: str) -> OnboardingRecord:
+        """A machine is to be given back. Raises NotFound, and Conflict while it is being added."""
+        known = self.get(domain, host)
+        if known.state is OnboardingState.ADDING:
+            raise Conflict(f"'{host}' is being added: wait until it is done, or has failed")
+        self._set(domain, host, state=OnboardingState.REMOVING.value, step="waiting", error=None)
+        return self.get(domain, host)
+
+    def claim(self, holder: str, lasts_s: float) -> OnboardingRecord | None:
+        """Take what is under way and held by nobody, or by us, if there is any, for so long."""
+        free = or_(
+            onboardings.c.holder.is_(None), onboardings.c.holder == holder, onboardings.c.until < self._tx.micros
+        )
+        under_way = onboardings.c.state.in_([state.value for state in UNDER_WAY])
+        row = self._tx.read(
+            select(onboardings).where(under_way, free).order_by(onboardings.c.changed).limit(1)
+        ).one_or_none()
+        if row is None:
+            return None
+        self._set(row.domain, row.host, holder=holder, until=self._until(lasts_s))
+        return _record(row)
+
+    def step(self, domain: str, host: str, text: str, lasts_s: float) -> None:
+        """Say what was done, and hold it on."""
+        self._set(domain, host, step=text, until=self._until(lasts_s))
+
+    def hold(self, domain: str, host: str, lasts_s: float) -> None:
+        """Hold it on, where nothing is to be said."""
+        self._set(domain, host, until=self._until(lasts_s))
+
+    def finish(self, domain: str, host: str, state: OnboardingState, error: str | None = None) -> None:
+        """It is done, or has failed: nobody works on it."""
+        step = {"step": "done"} if state is OnboardingState.DONE else {}
+        said = error and error[:_LONGEST_ERROR]
+        self._set(domain, host, state=state.value, error=said, holder=None, until=None, **step)
+
+    def forget(self, domain: str, host: str) -> None:
+        """It was given back."""
+        self._tx.write(delete(onboardings).where(_is(domain, host)))
+
+    def _until(self, lasts_s: float) -> int:
+        return self._tx.micros + int(lasts_s * 1_000_000)
+
+    def _set(self, domain: str, host: str, **values: object) -> None:
+        self._tx.write(update(onboardings).where(_is(domain, host)).values(changed=self._tx.micros, **values))
+
+
+def _is(domain: str, host: str) -> Any:
+    return (onboardings.c.domain == domain) & (onboardings.c.host == host)
+
+
+def _record(row: Row[Any]) -> OnboardingRecord:
+    asked = Onboarding.from_json(orjson.loads(row.body))
+    return OnboardingRecord(asked, OnboardingState(row.state), row.step, row.error, from_micros(row.changed))

@@ -1,0 +1,314 @@
+"""What enforcement points report of their hosts, and what is to be told of it: the other half of the enforcers'
+repository, in `enforcers.py`.
+
+A report is one transaction: the points, and the events that they give rise to. A host whose state turns bad or good
+again is an event; so is a generation that the last host has reached, for the domain and for each tenant whose list came
+with it. Reports of who was replaced by a later one (a higher epoch) are refused, so that a controller that was believed
+dead cannot talk over its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null, or_, select, update
+from sqlalchemy.sql import Insert
+
+from orchestrator.errors import Conflict, NotFound
+from orchestrator.store.backups.generations import raise_above
+from orchestrator.store.events import Events
+from orchestrator.store.points.records import EnforcedState, HeldRecord, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.records import UNWRITTEN
+from orchestrator.store.schema.acls import acl_versions
+from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
+from orchestrator.store.schema.fleet import fleet_members
+from orchestrator.store.sql.keys import from_micros
+from orchestrator.store.sql.prepared import Insertion, Prepared
+from orchestrator.store.transaction import Transaction
+
+_LONGEST_ERROR = 1024
+_BAD = frozenset({PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED})
+
+
+_MEMBER = and_(fleet_members.c.domain == hosts.c.domain, fleet_members.c.name == hosts.c.name)
+_COUNTS = or_(fleet_members.c.name.is_(None), fleet_members.c.served.is_not(None))
+"""Nobody waits for a VNF of a fleet before it has served."""
+_STANDING = Prepared(
+    select(hosts.c.name, *points.c)
+    .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+    .outerjoin(fleet_members, _MEMBER)
+    .where(hosts.c.domain == bindparam("of_domain"), _COUNTS)
+    .order_by(hosts.c.name)
+)
+_SWITCHES = Prepared(
+    select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported)
+    .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+    .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
+    .order_by(hosts.c.name)
+)
+_ENFORCER = Prepared(select(enforcers).where(enforcers.c.id == bindparam("numbered")))
+_SEEN = Prepared(
+    update(enforcers)
+    .where(enforcers.c.id == bindparam("numbered"))
+    .values(last_seen=bindparam("at"), sequence=bindparam("latest"), lost=null())
+)
+
+
+def _newest_word(insertion: Insertion) -> Insert:
+    new = insertion(points)
+    known_by = ("domain", "host")
+    words = {column.name: new.excluded[column.name] for column in points.c if column.name not in known_by}
+    return new.on_conflict_do_update(index_elements=known_by, set_=words)
+
+
+_POINT = Prepared(_newest_word)
+_STANDS = Prepared(
+    update(points)
+    .where(points.c.domain == bindparam("of_domain"), points.c.host == bindparam("named"))
+    .values(generation=bindparam("at"))
+)
+_REACHED = Prepared(update(domains).where(domains.c.id == bindparam("called")).values(enforced=bindparam("reached")))
+_LISTS_REACHED = Prepared(
+    select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
+    .join(tenants, and_(acl_versions.c.tenant == tenants.c.number, acl_versions.c.version <= tenants.c.acl_version))
+    .where(acl_versions.c.generation > bindparam("before"), acl_versions.c.generation <= bindparam("reached"))
+    .where(tenants.c.domain == bindparam("of_domain"), acl_versions.c.version > bindparam("unwritten"))
+    .order_by(acl_versions.c.generation)
+)
+
+
+class Reports:
+    """Points and the events that follow from them."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._events = Events(tx)
+
+    def report(
+        self,
+        enforcer: int,
+        reports: Sequence[PointReport],
+        *,
+        sequence: int | None = None,
+        epoch: int | None = None,
+        vouched: Sequence[PointReport] = (),
+    ) -> bool:
+        """Store what an enforcer read back. Hosts that the domain does not have are passed over.
+
+        `vouched` are other hosts' programs of later generations: those that were read back with just this digest hold
+        them, whoever speaks for them.
+
+        `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing, and
+        False is returned: its hits must not be recorded either. Raises NotFound, and Conflict for one of a lower epoch
+        than the enforcer's own, or about hosts of which only later enforcers reported. Where a host holds a later
+        generation than the domain is at, the domain's is raised above it.
+        """
+        row = self._row(enforcer)
+        check_epoch(row, epoch)
+        if sequence is not None and row.sequence is not None and sequence <= row.sequence:
+            return False
+        self._seen(row, sequence)
+        known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
+        latest = {report.host: report for report in reports if report.host in known}
+        named = {each.host: each for each in vouched}
+        mine = {
+            name: _at_latest(each, known[name], named.get(name))
+            for name, each in _unless_replaced(row, latest, known).items()
+        }
+        if mine:
+            self._tx.each(_POINT, [self._point(row, report) for report in mine.values()])
+            self._tell_states(row.domain, mine.values(), known)
+            others = {name: each for name, each in named.items() if name not in mine and _holds(known.get(name), each)}
+            for each in others.values():
+                self._tx.rows(_STANDS, of_domain=row.domain, named=each.host, at=each.generation)
+            self._tell_enforced(row.domain, {**others, **mine}, known)
+            held = max(report.generation for report in mine.values())
+            raise_above(self._tx, row.domain, next(iter(known.values())).generation_now, held)
+        return True
+
+    def points(self, domain: str) -> tuple[PointRecord, ...]:
+        """The latest report about each host, by host. Raises NotFound."""
+        return tuple(record for _, record in self.standing(domain).hosts if record is not None)
+
+    def enforced(self, domain: str, generation: int) -> EnforcedState:
+        """Whether every host was read back at `generation` or later, and who lags. Raises NotFound."""
+        return self.standing(domain).at(generation)
+
+    def standing(self, domain: str) -> Standing:
+        """Every host of the domain with the latest report about it. Raises NotFound."""
+        self._tx.domain(domain)
+        rows = self._tx.rows(_STANDING, of_domain=domain)
+        return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
+
+    def switches(self, domain: str) -> tuple[HeldRecord, ...]:
+        """What each host's switch of the domain may hold: not firewalls and edge switches."""
+        return tuple(
+            HeldRecord(
+                max(row.since, row.generation or 0), row.digest or None, row.reported and from_micros(row.reported)
+            )
+            for row in self._tx.rows(_SWITCHES, of_domain=domain)
+        )
+
+    def lose_silent(self, silence_s: float) -> tuple[int, ...]:
+        """Log those that were heard of, but not for so many seconds, as down; their ids."""
+        since = self._tx.micros - int(silence_s * 1_000_000)
+        silent = (enforcers.c.last_seen < since) & enforcers.c.lost.is_(None)
+        lose = update(enforcers).where(silent).values(lost=self._tx.micros).returning(enforcers)
+        lost = self._tx.write(lose).all()
+        for row in lost:
+            heard = from_micros(row.last_seen).isoformat()
+            self._events.append("enforcer.down", row.domain, {"name": row.name, "id": row.id, "last_seen": heard})
+        return tuple(row.id for row in lost)
+
+    def has_silent(self, silence_s: float) -> bool:
+        """Whether `lose_silent` would find any: for asking often without writing."""
+        since = self._tx.micros - int(silence_s * 1_000_000)
+        silent = select(enforcers.c.id).where(enforcers.c.last_seen < since, enforcers.c.lost.is_(None))
+        return self._tx.read(silent.limit(1)).first() is not None
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    def _row(self, enforcer: int) -> Row[Any]:
+        row = self._tx.row(_ENFORCER, numbered=enforcer)
+        if row is None:
+            raise NotFound(f"there is no enforcer {enforcer}")
+        return row
+
+    def _seen(self, row: Row[Any], sequence: int | None) -> None:
+        latest = row.sequence if sequence is None else sequence
+        self._tx.rows(_SEEN, numbered=row.id, at=self._tx.micros, latest=latest)
+        if row.last_seen is None or row.lost is not None:
+            self._events.append("enforcer.up", row.domain, {"name": row.name, "id": row.id})
+
+    def _tell_states(self, domain: str, reports: Iterable[PointReport], known: Mapping[str, Row[Any]]) -> None:
+        for report in reports:
+            before = known[report.host].state
+            was_bad, is_bad = before is not None and PointState(before) in _BAD, report.state in _BAD
+            if (is_bad and before != report.state.value) or (was_bad and not is_bad):
+                kind = f"host.{report.state.value}" if is_bad else "host.recovered"
+                why = {"error": _kept(report.error)} if report.error else {}
+                self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
+
+    def _tell_enforced(self, domain: str, fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> None:
+        """Log a generation that every host has now reached, and the lists that came with it."""
+        reached = _reached(fresh, known)
+        first = next(iter(known.values()))
+        before = first.enforced or 0
+        if reached is None or not before < reached <= first.generation_now:
+            return
+        self._tx.rows(_REACHED, called=domain, reached=reached)
+        self._events.append("generation.enforced", domain, {"generation": reached, "hosts": len(known)})
+        lists = self._tx.rows(_LISTS_REACHED, of_domain=domain, before=before, reached=reached, unwritten=UNWRITTEN)
+        newest = {row.id: row for row in lists}
+        for tenant, row in newest.items():
+            self._events.append("acl.enforced", tenant, {"version": row.version, "generation": row.generation})
+
+    def _point(self, row: Row[Any], report: PointReport) -> dict[str, object]:
+        return {
+            "domain": row.domain,
+            "host": report.host,
+            "enforcer": row.id,
+            "generation": report.generation,
+            "digest": report.digest,
+            "state": report.state.value,
+            "error": _kept(report.error),
+            "flows": report.flows,
+            "reported": self._tx.micros,
+        }
+
+
+def check_epoch(row: Row[Any], epoch: int | None) -> None:
+    """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict."""
+    if epoch is not None and epoch < row.epoch:
+        raise Conflict(
+            f"enforcer '{row.name}' is at epoch {row.epoch}, and this is of epoch {epoch}: another process of the same "
+            "name has taken over",
+            place="epoch",
+        )
+
+
+def _hosts_of_a_domain() -> Select[Any]:
+    """A domain's hosts with what is known of each, and on every row what is known of the domain."""
+    reporter = enforcers.alias("reporter")
+    return (
+        select(
+            hosts.c.name,
+            points.c.state,
+            points.c.generation,
+            points.c.digest,
+            reporter.c.lost,
+            reporter.c.name.label("reporter"),
+            reporter.c.epoch,
+            domains.c.enforced,
+            domains.c.generation.label("generation_now"),
+            case((_COUNTS, literal_column("1")), else_=literal_column("0")).label("counts"),
+        )
+        .join(domains, domains.c.id == hosts.c.domain)
+        .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+        .outerjoin(reporter, reporter.c.id == points.c.enforcer)
+        .outerjoin(fleet_members, _MEMBER)
+        .where(hosts.c.domain == bindparam("of_domain"))
+    )
+
+
+_HOSTS = Prepared(_hosts_of_a_domain())
+
+
+def _unless_replaced(
+    row: Row[Any], latest: Mapping[str, PointReport], known: Mapping[str, Row[Any]]
+) -> Mapping[str, PointReport]:
+    """The reports but for hosts that an enforcer of a higher epoch reported. Raises Conflict when none is left."""
+    later = [host for host in latest if (known[host].epoch or 0) > row.epoch]
+    if later and len(later) == len(latest):
+        host = known[later[0]]
+        raise Conflict(
+            f"host '{later[0]}' is reported by enforcer '{host.reporter}' of epoch {host.epoch}, and this is of epoch "
+            f"{row.epoch}: take over first, with a new epoch",
+            place="points",
+        )
+    return {host: report for host, report in latest.items() if host not in later}
+
+
+def _holds(row: Row[Any] | None, later: PointReport) -> bool:
+    """Whether a host was read back with the digest of the program of a later generation, by somebody who is there."""
+    if row is None or row.state != PointState.ENFORCED.value or row.lost is not None:
+        return False
+    return bool(row.digest == later.digest and row.generation < later.generation)
+
+
+def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) -> PointReport:
+    """A report under the latest generation of which it is known that its program is the one that is held."""
+    if report.state is not PointState.ENFORCED:
+        return report
+    known = [report.generation]
+    if row.state == PointState.ENFORCED.value and row.digest == report.digest:
+        known.append(row.generation)
+    if vouched is not None and vouched.digest == report.digest:
+        known.append(vouched.generation)
+    return replace(report, generation=max(known))
+
+
+def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:
+    """The generation that every host that counts enforces; None while one of them enforces none."""
+    reached: list[int] = []
+    for name, row in known.items():
+        if not row.counts:
+            continue
+        report = fresh.get(name)
+        state = report.state.value if report is not None else row.state
+        if state != PointState.ENFORCED.value:
+            return None
+        reached.append(report.generation if report is not None else row.generation)
+    return min(reached, default=None)
+
+
+def _kept(error: str | None) -> str | None:
+    """A device's own words as every database can keep them."""
+    return None if error is None else "".join(c if c.isprintable() else "?" for c in error[:_LONGEST_ERROR])
+
+
+def _point_record(row: Row[Any]) -> PointRecord:
+    report = PointReport(row.host, row.generation, row.digest, PointState(row.state), row.error, row.flows)
+    return PointRecord(report, row.enforcer, from_micros(row.reported))

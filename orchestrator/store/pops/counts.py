@@ -1,0 +1,60 @@
+"""What an edge has counted: where packets from outside went, by the cookies of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.program.counts import Counts
+from orchestrator.program.program import Tier
+from orchestrator.store.hits.history import HitHistory
+from orchestrator.store.transaction import Transaction
+
+_KIND_SHIFT = np.uint64(48)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets and bytes."""
+
+    packets: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.packets + other.packets, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCounts:
+    """What the parts of an edge have counted since there is one: heavy hitters by rule number, exceptions and lines by
+    the number of the server, packets to nobody, and those from outside with a tenant's address."""
+
+    heavy: Mapping[int, Counted]
+    exceptions: Mapping[int, Counted]
+    lines: Mapping[int, Counted]
+    nobody: Counted
+    spoofed: Counted
+
+
+def edge_counts(tx: Transaction, domain: str) -> EdgeCounts:
+    """What a domain's edge switches have counted, all together."""
+    totals = HitHistory(tx, domain).totals()
+    return EdgeCounts(
+        heavy=_of_kind(totals, Kind.RULE),
+        exceptions=_of_kind(totals, Kind.EXCEPTION),
+        lines=_of_kind(totals, Kind.LINE),
+        nobody=_of_kind(totals, Kind.NOBODY).get(0, Counted()),
+        spoofed=_of_kind(totals, Kind.SPOOFED).get(0, Counted()),
+    )
+
+
+def _of_kind(totals: Counts, kind: Kind) -> Mapping[int, Counted]:
+    wanted = np.uint64(Cookie(Tier.EDGE, kind).pack()) >> _KIND_SHIFT
+    mine = totals.take(totals.cookie >> _KIND_SHIFT == wanted)
+    numbers = (mine.cookie & np.uint64(HIGHEST_NUMBER)).tolist()
+    counted = zip(mine.packets.tolist(), mine.octets.tolist(), strict=True)
+    return MappingProxyType({number: Counted(*each) for number, each in zip(numbers, counted, strict=True)})

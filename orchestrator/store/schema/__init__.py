@@ -1,0 +1,1 @@
+"""The tables, as SQLAlchemy metadata: `core.py`, and a module for each family of tables."""

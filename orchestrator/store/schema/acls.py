@@ -1,0 +1,105 @@
+"""The tables of access lists: what held in which versions of a list, and what was announced to be about to expire.
+
+Access lists are *temporal*: a row of `acl_rules`, `acl_groups` or `acl_group_members` holds from `since_version` up to,
+not including, `until_version` (NULL: it still holds). Changing one rule ends one row and begins another; every older
+version can still be read. `acl_versions` has one row a version.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Table, Text
+
+from orchestrator.store.schema.core import COUNT, NAME, TIME, metadata
+
+acl_versions = Table(
+    "acl_versions",
+    metadata,
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
+    Column("version", COUNT, primary_key=True),
+    Column("author", Text, nullable=False),
+    Column("created", TIME, nullable=False),
+    Column("ingress_default", Text, nullable=False),
+    Column("egress_default", Text, nullable=False),
+    Column("rules", COUNT, nullable=False),
+    Column("generation", COUNT, index=True),
+    sqlite_with_rowid=False,
+)
+
+acl_rules = Table(
+    "acl_rules",
+    metadata,
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
+    Column("since_version", COUNT, primary_key=True),
+    Column("order_key", COUNT, primary_key=True),
+    Column("until_version", COUNT),
+    Column("number", COUNT, nullable=False),
+    Column("rule_id", NAME, nullable=False),
+    Column("expires", TIME),
+    Column("body", Text, nullable=False),
+    CheckConstraint("until_version > since_version", name="span"),
+    CheckConstraint("number BETWEEN 1 AND 1099511627775", name="number_fits_a_cookie"),
+    sqlite_with_rowid=False,
+)
+_STILL_HOLDS = acl_rules.c.until_version.is_(None)
+Index(
+    "acl_rules_current_id", acl_rules.c.tenant, acl_rules.c.rule_id, unique=True,
+    sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
+)  # fmt: skip
+Index(
+    "acl_rules_current_order", acl_rules.c.tenant, acl_rules.c.order_key, unique=True,
+    sqlite_where=_STILL_HOLDS, postgresql_where=_STILL_HOLDS,
+)  # fmt: skip
+Index(
+    "acl_rules_ended", acl_rules.c.tenant, acl_rules.c.until_version,
+    sqlite_where=~_STILL_HOLDS, postgresql_where=~_STILL_HOLDS,
+)  # fmt: skip
+_EXPIRES = _STILL_HOLDS & acl_rules.c.expires.is_not(None)
+Index("acl_rules_expiring", acl_rules.c.expires, sqlite_where=_EXPIRES, postgresql_where=_EXPIRES)
+
+acl_groups = Table(
+    "acl_groups",
+    metadata,
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
+    Column("since_version", COUNT, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("until_version", COUNT),
+    Column("description", Text, nullable=False),
+    CheckConstraint("until_version > since_version", name="span"),
+    sqlite_with_rowid=False,
+)
+_GROUP_HOLDS = acl_groups.c.until_version.is_(None)
+Index(
+    "acl_groups_current", acl_groups.c.tenant, acl_groups.c.name, unique=True,
+    sqlite_where=_GROUP_HOLDS, postgresql_where=_GROUP_HOLDS,
+)  # fmt: skip
+
+acl_group_members = Table(
+    "acl_group_members",
+    metadata,
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), primary_key=True),
+    Column("since_version", COUNT, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("order_key", COUNT, primary_key=True),
+    Column("until_version", COUNT),
+    Column("prefix", NAME, nullable=False),
+    CheckConstraint("until_version > since_version", name="span"),
+    sqlite_with_rowid=False,
+)
+_MEMBER_HOLDS = acl_group_members.c.until_version.is_(None)
+Index(
+    "acl_group_members_current", acl_group_members.c.tenant, acl_group_members.c.name, acl_group_members.c.prefix,
+    sqlite_where=_MEMBER_HOLDS, postgresql_where=_MEMBER_HOLDS,
+)  # fmt: skip
+Index(
+    "acl_group_members_ended", acl_group_members.c.tenant, acl_group_members.c.until_version,
+    sqlite_where=~_MEMBER_HOLDS, postgresql_where=~_MEMBER_HOLDS,
+)  # fmt: skip
+
+expiry_notices = Table(
+    "expiry_notices",
+    metadata,
+    Column("number", COUNT, primary_key=True, autoincrement=False),
+    Column("expires", TIME, primary_key=True),
+    Column("tenant", BigInteger, ForeignKey("tenants.number", ondelete="CASCADE"), nullable=False, index=True),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,155 @@
+"""Telling listeners of commits: in this process by a call, between processes by PostgreSQL's LISTEN and NOTIFY.
+
+A notice is sent inside the transaction, so PostgreSQL delivers it if and only if that commits. The process that
+committed tells its own listeners directly and passes over its own notice when it comes back; unless the commit's answer
+was lost, for then the notice is the only word that it was done, whenever that was.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import orjson
+import psycopg
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import Engine, bindparam, func, select
+
+from orchestrator.store.records import Committed
+from orchestrator.store.sql.database import LIVENESS
+from orchestrator.store.sql.prepared import Prepared
+from orchestrator.store.transaction import Transaction
+
+Listener = Callable[[Committed], None]
+
+CHANNEL = "aclflow"
+_NOTIFY = Prepared(select(func.pg_notify(bindparam("channel"), bindparam("payload")).label("told")))
+UNKNOWN = Committed(MappingProxyType({}), None)
+"""Notices may have been lost: look for yourself."""
+
+_LOOK_UP_S = 1.0
+_RETRY_S = 1.0
+_LONGEST_NOTICE = 7900  # PostgreSQL takes 8000 bytes
+
+_log = logging.getLogger(__name__)
+
+
+class _Fate(enum.Enum):
+    """What is known of a commit of ours that was not answered."""
+
+    OPEN = "open"
+    CAME = "its notice has come"
+    LOST = "it will not be answered"
+
+
+class Notices:
+    """The listeners of one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shared = engine.dialect.name == "postgresql"
+        self._self = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._listeners: dict[int, Listener] = {}
+        self._next = 0
+        self._sent = itertools.count()
+        self._unanswered: dict[int, _Fate] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Add a listener; returns how to take it out."""
+        with self._lock:
+            key, self._next = self._next, self._next + 1
+            self._listeners[key] = listener
+            if self._shared and self._thread is None:
+                self._thread = threading.Thread(target=self._hear, name="store-notices", daemon=True)
+                self._thread.start()
+        return lambda: self._drop(key)
+
+    @contextmanager
+    def announced(self, tx: Transaction, committed: Committed) -> Iterator[None]:
+        """Within the transaction, around its commit: tell other processes; our own listeners, if the answer is lost."""
+        if not self._shared:
+            yield
+            return
+        number = next(self._sent)
+        notice = {"from": self._self, "number": number}
+        payload = orjson.dumps({**notice, "domains": dict(committed.domains), "event": committed.last_event}).decode()
+        if len(payload) > _LONGEST_NOTICE:
+            payload = orjson.dumps({**notice, "domains": {}, "event": None}).decode()
+        tx.rows(_NOTIFY, channel=CHANNEL, payload=payload)
+        self._unanswered[number] = _Fate.OPEN
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                came, self._unanswered[number] = self._unanswered[number], _Fate.LOST
+            if came is _Fate.CAME:
+                self._answered(number, committed)
+            raise
+        del self._unanswered[number]
+
+    def tell(self, committed: Committed) -> None:
+        """Call every listener. One that fails does not keep the others from hearing."""
+        with self._lock:
+            listeners = tuple(self._listeners.values())
+        for listener in listeners:
+            try:
+                listener(committed)
+            except Exception:  # noqa: BLE001 - whatever a listener raises must not look like a failed commit
+                _log.exception("a listener of the store failed")
+
+    def close(self) -> None:
+        """Stop hearing."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _drop(self, key: int) -> None:
+        with self._lock:
+            self._listeners.pop(key, None)
+
+    def _hear(self) -> None:
+        """Listen until closed; a broken connection is made anew, and listeners are told that they may have missed."""
+        while not self._stopping.is_set():
+            try:
+                self._hear_once()
+            except psycopg.Error as error:
+                _log.warning("the store's notices are interrupted: %s", error)
+                self._stopping.wait(_RETRY_S)
+
+    def _hear_once(self) -> None:
+        url = self._engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        address = make_conninfo(url, connect_timeout=5, **LIVENESS)
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            self.tell(UNKNOWN)
+            while not self._stopping.is_set():
+                for notice in connection.notifies(timeout=_LOOK_UP_S):
+                    self._heard(notice.payload)
+
+    def _heard(self, payload: str) -> None:
+        notice = orjson.loads(payload)
+        committed = Committed(MappingProxyType(notice["domains"]), notice["event"])
+        if notice["from"] != self._self:
+            self.tell(committed)
+            return
+        number = notice["number"]
+        with self._lock:
+            is_lost = self._unanswered.get(number) is _Fate.LOST
+            if number in self._unanswered and not is_lost:
+                self._unanswered[number] = _Fate.CAME
+        if is_lost:
+            self._answered(number, committed)
+
+    def _answered(self, number: int, committed: Committed) -> None:
+        """A commit was done whose answer was lost: listeners are told now."""
+        self._unanswered.pop(number, None)
+        self.tell(committed)
