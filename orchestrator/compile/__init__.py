@@ -2,21 +2,24 @@
 
 Read in this order:
 
-    pipeline.py      the host tier's tables and registers, as data; pipeline_page.py writes docs/pipeline.md from it
-    oxm.py           match fields and their canonical bytes; instructions.py the same for actions
+    pipelines/       tables and registers of each kind of switch, as data; page.py writes docs/pipeline.md from them;
+                     structure.py: every flow entry that is no rule's
+    openflow/        match fields and their canonical bytes (oxm.py), instructions.py the same for actions, encoder.py
+                     columns as flow entries, symbols.py ports by name
     cookies.py       what a flow's cookie says
-    atoms.py         rules as columns; levels.py which of them need an order; openflow.py columns as flow entries
-    lists.py         access lists as flow entries; structure.py every other flow entry; symbols.py ports by name
-    steps.py         what changed from one version of a list to the next: edits.py finds it, labels.py keeps the order
-                     of rules, sides.py and covers.py follow groups, members.py says which rules that concerns;
-                     exchange.py carries it out in the list's pieces.py
-    grouped.py       lists in which rules over large groups are conjunctions: conjunctive.py says which, clauses.py
-                     makes their entries
+    lists/           atoms.py rules as columns, levels.py which of them need an order, lists.py access lists as flow
+                     entries; steps.py what changed from one version to the next: edits.py finds it, labels.py keeps
+                     the order of rules, exchange.py carries it out in the list's pieces.py
+    conjunctions/    lists in which rules over large groups are conjunctions (grouped.py): conjunctive.py says which,
+                     clauses.py makes their entries; sides.py and covers.py follow groups, members.py says whom
+    lifting/         rules that are decided ahead of their lists
     host.py          all of it together: `compile_host`
-    edge.py          what an edge switch holds, in the tables of edgepipeline.py; edgeheavy.py popular rules that go
-                     past the firewall servers
+    edge.py          what an edge switch holds; lifting/edgeheavy.py popular rules that go past the firewall servers
+    spread.py        what a spreading switch holds
     equivalence/     proof that a compiled program is its policy, before it is published
     cost.py          what a list will cost, before it is committed
-    filterlists.py   a policy as ordered lists for packet filters; comments.py whom a line counts for
-    iptables.py      the lists line by line; nftables/ the lists as look-ups; firewall.py what either costs
+    filters/         a policy as ordered lists for packet filters (lists.py), iptables.py line by line; comments.py whom
+                     a line counts for, cost.py what it costs; flowcache.py popular rules in front of a filter
+    nftables/        the lists as look-ups
+    servers/         programs of firewall servers: pairs as sets, whole lists as rows for a classifier
 """

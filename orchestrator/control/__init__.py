@@ -1,6 +1,7 @@
 """The loops between the store and the enforcement points: compile, publish, gather, expire.
 
-control.py      Control: units of work that compile before they commit, and the loop that catches up
+control.py      Control: units of work that compile before they commit
+maker.py        what is published next; catchingup.py the loop that publishes what nobody here has compiled
 compiler.py     policy snapshots into programs, with each domain's cache
 proofs.py       no program leaves that is not proven to be its policy
 staging.py      intersection first: what may be published now on the way to the newest policy
@@ -14,4 +15,7 @@ signals.py      waking coroutines from threads
 judging.py      what the workbench remembers of the lists it judged
 workbench.py    pure work that may take long, in processes of its own
 metrics.py      what Prometheus is told
+pops/           the edge's programs and heavy hitters, the manager of firewall servers
+packets/        packets that rules with `log` decided, on their way to those who ask
+fleet/          firewall VNFs that come and go
 """

@@ -7,23 +7,24 @@
         record = unit.acls.current("blue")
 
 Read in this order:
-  records.py       what comes out: frozen records
-  schema.py        the tables, with a drawing; migrations/ builds them step by step, migrate.py runs the steps
+  records.py       what comes out: frozen records; each family below has records of its own
+  schema/          the tables, core.py with a drawing; migrations/ builds them step by step, migrate.py runs the steps
   engine.py        open_store, Store, how a unit of work begins and ends
   unit.py          the repositories of one transaction:
-    tenants.py domains.py sites.py acls.py groups.py enforcers.py reports.py tokens.py hits.py events.py replies.py
+    tenants.py domains.py sites.py placements.py tokens.py packetlog.py events.py replies.py, and of families
+    acls/          lists and groups with their history: rows.py temporal rows, replace.py touches only what differs,
+                   steps.py what every change does first and last, cache.py lists in memory
+    hits/          counts on their way in, sums, history, summaries
+    points/        enforcement points: how they enrol, what they report; machines on their way into a domain
+    firewalls/     firewall VNFs, fleets of them, what one carries, whose traffic each gets
+    pops/          points of presence, in memory too, and where packets went
   transaction.py   what they share: the connection, the time, numbers to draw, generations that moved
-  aclsteps.py      what every change of a list does first and last
-  grouprows.py     the temporal rows of address groups and their members
-  aclrows.py       the temporal rows of access lists; aclreplace.py replaces a list, touching only what differs
-  aclcache.py      access lists in memory, mended by the rows that changed; policycache.py: whole policies
-  principals.py    who bears which token, in memory
-  generations.py   a database put back from a backup is brought above what its hosts hold
+  intersections.py what a change that takes two steps holds back; hostrows.py switches that come and go
+  policycache.py   whole policies in memory; principals.py who bears which token
   prefixrows.py    prefixes that must not overlap
-  database.py      connections, and who writes when; faults.py: what a database says, as errors of ours
-  notices.py       waking those who wait for changes, in this process and others
-  keys.py          order keys with gaps, prefixes as byte ranges, digests of secrets, times as numbers
-  clock.py         time that never goes back; bulk.py: many objects at once
+  sql/             connections, and who writes when (database.py); what a database says, as errors of ours (faults.py);
+                   waking those who wait, here and elsewhere (notices.py); order keys, prefixes, times (keys.py)
+  backups/         one file with everything, and back; a database put back is brought above what its hosts hold
 
 There is one writer at a time on either database, so numbers, generations and event ids are committed in the order in
 which they were drawn. What must never be broken (exclusive prefixes, unique ports, one use of an enrolment token) is

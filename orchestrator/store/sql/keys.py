@@ -7,7 +7,7 @@ Order keys. A list's rows are ordered by 62-bit integers with gaps, so that an i
                                      <--  STRIDE  -->
 
 Appending and prepending step by STRIDE, inserting takes the middle; after 40 insertions at one place the gap is used
-up and the rows around it are spread anew (`acls.py`).
+up and the rows around it are spread anew (`acls/lists.py`).
 
 Prefixes. A prefix is the byte strings of its first and last address, each behind one byte for the family. Byte strings
 compare alike everywhere, and two prefixes overlap exactly if neither range ends before the other begins.
