@@ -151,7 +151,7 @@ def test_a_second_lab_of_the_same_name_is_refused_and_one_beside_it_is_not_touch
 
 KILLED_BUILDER = """
     import os, signal, sys
-    from orchestrator.lab import network, pop, spec
+    from orchestrator.lab import network, pop, specfile
     from orchestrator.lab.layout import Layout
     from orchestrator.lab.ovs import OpenVSwitch
 
