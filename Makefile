@@ -95,7 +95,7 @@ images: package .venv-images/.ready  ## what a cloud boots, in dist/images; IMAG
 
 pictures: DEBIAN += chromium fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
-	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console
+	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console tests/system/test_console_tour.py
 
 # Whatever these packages bring as services is not started: the lab, suites and tests run their own.
 packages:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from chromium import chromium
+from chromium import COMPLETE, chromium, keep_picture
 from patience import PATIENCE_S, until
 from playwright.sync_api import Browser, Page
 
@@ -24,10 +24,6 @@ from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.settings import Settings
 from orchestrator.store.records import Role
 
-SCREENSHOTS = os.environ.get("ACLFLOW_SCREENSHOTS")
-"""Where pictures of the pages are kept; nowhere by default."""
-COMPLETE = ".page[aria-busy=false], body.sign-in"
-"""What a page says of itself when everything it shows is drawn."""
 CUT_OFF = "ERR_NETWORK_CHANGED"
 RETRIES = 3
 FOCUSED = """(name) => {
@@ -182,10 +178,7 @@ class Look:
         self.page.wait_for_function(FOCUSED, arg=name)
 
     def picture(self, name: str) -> None:
-        if SCREENSHOTS:
-            self.page.wait_for_selector(COMPLETE)
-            self.page.wait_for_timeout(600)
-            self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+        keep_picture(self.page, name)
 
 
 @pytest.fixture
