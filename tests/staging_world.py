@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from patience import until
 
@@ -93,3 +95,15 @@ def everywhere(plant: Plant, acl: Acl) -> int:
     until(lambda: plant.program.generation == generation)
     plant.read_back(*HOSTS)
     return generation
+
+
+@contextmanager
+def planted(url: str) -> Iterator[Plant]:
+    """A plant with its domain and its hosts, at work for as long as the block runs."""
+    plant = Plant(url)
+    with plant.store.write() as unit:
+        set_up(unit)
+    enrol(plant)
+    plant.start()
+    yield plant
+    plant.close()

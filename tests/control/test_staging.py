@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S, until
-from staging_world import HOSTS, Plant, deny_web, enrol, everywhere, set_up
+from staging_world import HOSTS, Plant, deny_web, everywhere, planted
 
 from orchestrator.control.compiler import Compiled
 from orchestrator.control.enforcement import Report
@@ -30,13 +30,8 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def plant(url: str) -> Iterator[Plant]:
-    made = Plant(url)
-    with made.store.write() as unit:
-        set_up(unit)
-    enrol(made)
-    made.start()
-    yield made
-    made.close()
+    with planted(url) as made:
+        yield made
 
 
 def test_a_deny_that_changes_ends_is_staged(plant: Plant) -> None:

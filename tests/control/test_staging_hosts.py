@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from patience import until
-from staging_world import Plant, deny_web, enrol, everywhere, set_up
+from staging_world import Plant, deny_web, everywhere, planted
 
 from orchestrator.control.staging import CACHE_FOLLOWS_S
 from orchestrator.policy.model import Acl
@@ -24,13 +24,8 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def plant(url: str) -> Iterator[Plant]:
-    made = Plant(url)
-    with made.store.write() as unit:
-        set_up(unit)
-    enrol(made)
-    made.start()
-    yield made
-    made.close()
+    with planted(url) as made:
+        yield made
 
 
 def take_out(plant: Plant, host: str) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from chromium import chromium
 from playwright.sync_api import Browser, Page, expect
 from system.shooting import F4, POP, SYN, packet
+from system.visiting import COMPLETE, WITHIN_MS, WITHIN_S, Visitor
 
 from orchestrator.client import Client
 from orchestrator.lab import pop
@@ -25,9 +26,6 @@ from orchestrator.lab.wire import Wire, shot
 from orchestrator.policy.model import Acl, Packet, TenantId
 from orchestrator.policy.protocols import TCP
 
-WITHIN_S = 60.0
-WITHIN_MS = WITHIN_S * 1000
-COMPLETE = ".page[aria-busy=false]"
 LIST = """*filter
 :FORWARD DROP [0:0]
 -A FORWARD -s 192.0.2.0/24 -d 198.51.100.20/32 -p tcp -m tcp --dport 22 -j DROP
@@ -74,46 +72,10 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@dataclass
-class Visitor:
-    """Somebody before the console, and what the browser had against it."""
-
-    page: Page
-    console: str
-    complaints: list[str] = field(default_factory=list)
-
-    def open(self, path: str) -> None:
-        self.page.goto(self.console + path)
-        self.page.wait_for_selector(COMPLETE)
-
-    def sign_in(self, token: str) -> None:
-        self.page.goto(f"{self.console}/login")
-        self.page.get_by_label("Access token").fill(token)
-        self.page.get_by_role("button", name="Sign in").click()
-        self.page.wait_for_selector(COMPLETE)
-
-    def sees(self, text: str) -> None:
-        expect(self.page.get_by_text(text).first).to_be_visible(timeout=WITHIN_MS)
-
-    def presses(self, name: str) -> None:
-        self.page.get_by_role("button", name=name, exact=True).click()
-
-    def commits(self) -> None:
-        self.presses("Review and commit")
-        self.page.wait_for_selector(COMPLETE)
-        self.presses("Commit")
-        self.sees("Enforced on every host")
-        self.presses("Done")
-        self.page.wait_for_selector(COMPLETE)
-
-
 @pytest.fixture(scope="module")
 def visitor(town: Town, browser: Browser) -> Iterator[Visitor]:
-    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    page.set_default_timeout(WITHIN_MS)
-    visitor = Visitor(page, town.console)
-    page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
-    page.on(
+    visitor = Visitor.comes(browser, town.console)
+    visitor.page.on(
         "request", lambda request: visitor.complaints.append(request.url) if is_outside(town, request.url) else None
     )
     visitor.sign_in(town.member)
@@ -212,9 +174,8 @@ def test_a_service_that_was_away_is_told_of_and_the_page_goes_on(town: Town, vis
 
 
 def test_the_operator_sees_each_host_turn_green(town: Town, browser: Browser) -> None:
-    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    page.set_default_timeout(WITHIN_MS)
-    operator = Visitor(page, town.console)
+    operator = Visitor.comes(browser, town.console)
+    page = operator.page
     operator.sign_in(town.plane.token)
     operator.open("/admin/domains")
     for host in POP.hosts:

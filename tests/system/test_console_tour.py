@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
-from chromium import COMPLETE, chromium, keep_picture
-from patience import PATIENCE_S, until
-from playwright.sync_api import Browser, Page, expect
+from chromium import chromium, keep_picture
+from patience import until
+from playwright.sync_api import Browser
 from rich.console import Console
+from system.visiting import COMPLETE, Visitor
 
 from orchestrator.client import Client
 from orchestrator.lab import demo, pop, scenes
@@ -47,25 +47,6 @@ OFTEN = {"algorithm": "paper", "interval_s": 8.0, "upper": 10, "lower": 2}
 TRAFFIC = {"alice": "0.02", "mallory": "0.1"}
 """Who pings the shop's web server, and how many seconds apart: the one is permitted, the other is not, with a log."""
 WEB = "198.51.100.10"
-
-
-@dataclass
-class Visitor:
-    """An operator before the console, and what the browser had against it."""
-
-    page: Page
-    console: str
-    complaints: list[str] = field(default_factory=list)
-
-    def open(self, path: str) -> None:
-        self.page.goto(self.console + path)
-        self.page.wait_for_selector(COMPLETE)
-
-    def presses(self, name: str) -> None:
-        self.page.get_by_role("button", name=name, exact=True).click()
-
-    def sees(self, text: str) -> None:
-        expect(self.page.get_by_text(text).first).to_be_visible()
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +90,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def visitor(busy: ControlPlane, browser: Browser) -> Iterator[Visitor]:
-    console = busy.start_console().partition("/login")[0]
-    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    page.set_default_timeout(PATIENCE_S * 1000)
-    visitor = Visitor(page, console)
-    page.on("pageerror", lambda error: visitor.complaints.append(str(error)))
-    visitor.open(f"/login#token={busy.token}")
-    page.wait_for_url(lambda url: "/login" not in url)
+    visitor = Visitor.comes(browser, busy.start_console().partition("/login")[0])
+    visitor.sign_in(busy.token)
     yield visitor
     assert visitor.complaints == []
 
