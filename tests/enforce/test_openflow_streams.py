@@ -28,7 +28,7 @@ from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.fake.session import Session
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.messages import Type
-from orchestrator.enforce.drivers.openflow.stream import PIECE_BYTES, Stream, Tls, TlsStream
+from orchestrator.enforce.drivers.openflow.stream import PIECE_BYTES, SharedStream, Stream, Tls, TlsStream
 from orchestrator.enforce.gap import correction
 from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import Family
@@ -278,6 +278,31 @@ def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
     assert time.monotonic() - began < PATIENCE_S / 2
     silent.close()
     launcher.stop()
+
+
+def test_who_asks_over_a_stream_just_closed_is_told_so_each_time() -> None:
+    """Between the end of who serves and word of it there is a moment; the second to ask must not wait for the first."""
+    ours, theirs = socket.socketpair()
+    stream = SharedStream(ours, PATIENCE_S)
+    channel = StreamChannel(7, {}, stream.sendall, lambda: stream.borrowed(lambda _: None))  # as if not told yet
+    stream.close()
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            channel.exchange(messages.barrier_request(7), range(7, 8), timeout_s=PATIENCE_S)
+    assert stream._reading.acquire(blocking=False), "whoever asked last still holds the reader's place"
+    theirs.close()
+
+
+def test_a_tls_stream_closed_between_reading_and_waiting_has_ended() -> None:
+    class Closing(Touchy):
+        def recv(self, size: int) -> bytes:
+            self._sock.close()
+            raise ssl.SSLWantReadError(size)
+
+    ours, theirs = socket.socketpair()
+    with pytest.raises(OSError, match="closed"):
+        TlsStream(Closing(ours), PATIENCE_S).serve(lambda _: None)  # type: ignore[arg-type]
+    theirs.close()
 
 
 @pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")

@@ -12,6 +12,7 @@ comes to the thread that wants it and no other is woken.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import select
 import socket
@@ -160,9 +161,14 @@ class SharedStream(Stream):
         if not self._reading.acquire(blocking=False):
             yield None
             return
-        self._rest(0)
         waiter = select.poll()
-        waiter.register(self._socket, select.POLLIN)
+        try:
+            waiter.register(self._socket, select.POLLIN)
+        except ValueError:  # closed by who served: nothing will come
+            self._reading.release()
+            yield None
+            return
+        self._rest(0)
         with ExitStack() as giving_back:
             giving_back.callback(self._rest, select.EPOLLIN)
             giving_back.callback(self._reading.release)
@@ -240,7 +246,10 @@ class TlsStream(Stream):
 
     def _wait(self, wanted: int, deadline: float) -> None:
         waiter = select.poll()
-        waiter.register(self._tls, wanted)
+        try:
+            waiter.register(self._tls, wanted)
+        except ValueError as error:
+            raise OSError(errno.EBADF, "the stream is closed") from error
         if not waiter.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise TimeoutError("the switch neither takes nor gives data")
 
