@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.bench.results import Figure, Results, Series, Stack, machine
+from orchestrator.bench.results import Figure, Results, Series, Stack, in_digits, machine
 from orchestrator.errors import Missing
 
 _BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "center left", "bbox_to_anchor": (1.0, 0.5)})
@@ -53,8 +53,8 @@ def show(results: Results, console: Console) -> None:
 
 def _cells(figure: Figure) -> tuple[str, str, str, str, str, str]:
     verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "MISSED")
-    spread = f"{figure.low:.4g} .. {figure.high:.4g}"
-    return f"{figure.median:.4g}", spread, str(figure.runs), figure.unit, str(figure.target or ""), verdict
+    spread = f"{in_digits(figure.low)} .. {in_digits(figure.high)}"
+    return in_digits(figure.median), spread, str(figure.runs), figure.unit, str(figure.target or ""), verdict
 
 
 def _plot(lines: list[Series], folder: Path) -> Path:

@@ -21,7 +21,7 @@ class Target:
         return value <= self.bound if self.at_most else value >= self.bound
 
     def __str__(self) -> str:
-        return f"{'<=' if self.at_most else '>='} {self.bound:g}"
+        return f"{'<=' if self.at_most else '>='} {in_digits(self.bound)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class Figure:
         ordered = sorted(values)
         low, high = _median_interval(len(ordered))
         return cls(statistics.median(ordered), ordered[low], ordered[high], len(ordered), unit, target)
+
+
+def in_digits(value: float) -> str:
+    """A number for people: four digits that say something, thousands apart, no powers of ten for what is large."""
+    return f"{float(f'{value:.4g}'):,.12g}"
 
 
 def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.bench import report
-from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.results import Figure, Results, Series, Target, in_digits
 
 
 def test_few_runs_give_the_whole_range() -> None:
@@ -41,6 +41,13 @@ def test_the_interval_of_ten_thousand_runs_is_that_of_the_normal_distribution() 
 @pytest.mark.parametrize(("at_most", "value", "met"), [(True, 0.6, True), (True, 0.61, False), (False, 0.6, True)])
 def test_a_target_has_a_side(at_most: bool, value: float, met: bool) -> None:
     assert Target(0.6, at_most).met(value) is met
+
+
+@pytest.mark.parametrize(
+    ("value", "digits"), [(155_512.3, "155,500"), (1736, "1,736"), (0.60049, "0.6005"), (12, "12"), (4.0e-13, "4e-13")]
+)
+def test_large_numbers_are_written_out(value: float, digits: str) -> None:
+    assert in_digits(value) == digits
 
 
 def test_a_report_says_what_was_measured_what_was_missed_and_what_is_absent(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.bench.qualify.suite import missed
-from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.results import Figure, Results, Target, in_digits
 
 _STYLE = """
 body { font: 15px/1.5 sans-serif; color: #1a1a1a; max-width: 64em; margin: 2em auto; padding: 0 1em }
@@ -49,21 +49,16 @@ def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime)
 def _row(name: str, figure: Figure) -> str:
     verdict = "" if figure.target is None else ("met" if figure.target.met(figure.median) else "missed")
     cells = [*(f"<td>{html.escape(word)}</td>" for word in name.split(" ", 2))]
-    spread = f"{_number(figure.low)} to {_number(figure.high)}"
-    cells += [f'<td class="number">{_number(figure.median)}</td>', f'<td class="number">{spread}</td>']
+    spread = f"{in_digits(figure.low)} to {in_digits(figure.high)}"
+    cells += [f'<td class="number">{in_digits(figure.median)}</td>', f'<td class="number">{spread}</td>']
     cells += [f'<td class="number">{figure.runs}</td>', f"<td>{html.escape(figure.unit.removeprefix('1'))}</td>"]
     cells += [f"<td>{_bound(figure.target)}</td>", f'<td class="{verdict}">{verdict}</td>']
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _number(value: float) -> str:
-    """Four digits that say something, thousands apart, no powers of ten."""
-    return f"{float(f'{value:.4g}'):,.12g}"
-
-
 def _bound(target: Target | None) -> str:
     """A limit as the file of limits says it."""
-    return "" if target is None else f"{'at most' if target.at_most else 'at least'} {_number(target.bound)}"
+    return "" if target is None else f"{'at most' if target.at_most else 'at least'} {in_digits(target.bound)}"
 
 
 def _absent(results: Results) -> list[str]:
