@@ -55,6 +55,37 @@ def test_what_does_not_follow_is_written_whole_soon_after(keeper: Keeper, tmp_pa
     assert on_disk(tmp_path) == VERSIONS[5].generation
 
 
+class Killed(BaseException):
+    """As SIGKILL would: nobody catches it."""
+
+
+class Mortal(StateDir):
+    """Whoever writes a whole program here is killed before, or right after."""
+
+    def __init__(self, path: Path, *, writes: bool) -> None:
+        super().__init__(path)
+        self.writes = writes
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self.writes:
+            super()._write(name, data)
+        raise Killed
+
+
+@pytest.mark.parametrize(("writes", "version"), [(False, 3), (True, 4)], ids=["before", "right after"])
+def test_killed_while_a_whole_program_takes_the_place_of_deltas(
+    keeper: Keeper, tmp_path: Path, writes: bool, version: int
+) -> None:
+    """A successor does not continue the deltas that it finds: they stay until the whole program is there, and then
+    they lead nowhere."""
+    keeper.jot(goal(3))
+    successor = Keeper(Mortal(tmp_path, writes=writes), StateDir(tmp_path).program())
+    with pytest.raises(Killed):
+        successor.jot(goal(4, since=3))
+        successor.keep()
+    assert on_disk(tmp_path) == VERSIONS[version].generation
+
+
 class Flaky(StateDir):
     """A disk that is full while `full` is set, and counts how often it was flushed."""
 
