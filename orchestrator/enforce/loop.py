@@ -278,7 +278,9 @@ class Loop:
         clock.lap("observe")
         if goal.remembered and observed.stamp is not None and observed.stamp.generation > goal.program.generation:
             self._log.warning("device.ahead", holds=observed.stamp.generation, remembered=goal.program.generation)
-            self._settle(standing, retry_at=NEVER)
+            with self._changed:
+                if self._standing.goal is goal:  # else what to do came meanwhile
+                    self._settle(standing, retry_at=NEVER)
             return
         change = gap.correction(observed, goal.program, device.resolve)
         rows = len(change.removed) + len(change.added)

@@ -198,7 +198,7 @@ class StateDir:
             size = int.from_bytes(journal[at : at + 4], "big")
             try:
                 delta = decode_delta(journal[at + 4 : at + 4 + size])
-                program = apply(program, delta) if delta.generation > program.generation else program
+                program = apply(program, delta) if _is_behind(program, delta) else program
             except AclflowError as error:
                 log.warning("state.damaged", file="deltas", error=str(error), generation=program.generation)
                 break
@@ -215,3 +215,11 @@ class StateDir:
 
     def _write(self, name: str, data: bytes) -> None:
         write_file(self._path / name, data, 0o600)
+
+
+def _is_behind(program: Program, delta: Delta) -> bool:
+    """Whether a delta was kept after a program, and not before it was written whole: a generation may come to another
+    program than before."""
+    if delta.generation == program.generation:
+        return delta.base == program.digest
+    return delta.generation > program.generation

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from enforce.programs import program, rule
 
 from orchestrator.enforce.keeping import Keeper
-from orchestrator.enforce.standing import Goal
+from orchestrator.enforce.standing import Goal, same
 from orchestrator.enforce.state import StateDir
 from orchestrator.errors import Missing
 from orchestrator.program.delta import Delta, between
@@ -53,6 +54,18 @@ def test_what_does_not_follow_is_written_whole_soon_after(keeper: Keeper, tmp_pa
     assert on_disk(tmp_path) == VERSIONS[4].generation
     keeper.jot(goal(5, since=4))
     assert on_disk(tmp_path) == VERSIONS[5].generation
+
+
+def test_a_generation_that_comes_to_one_program_after_another_is_replayed_to_the_last(tmp_path: Path) -> None:
+    """A firewall server gets a generation again when it lets a tenant go: each is in the file, in its order."""
+    programs = [replace(VERSIONS[rules], generation=at) for rules, at in ((0, 1), (1, 2), (2, 2), (0, 2), (3, 3), (1, 3))]
+    deltas = [between(old, new) for old, new in itertools.pairwise(programs)]
+    keeper = Keeper(StateDir(tmp_path), None)
+    for count, each in enumerate(programs):
+        keeper.jot(Goal(each, tuple(deltas[:count])))
+        kept = StateDir(tmp_path).program()
+        assert kept is not None and same(kept, each)
+    assert (tmp_path / "deltas").exists()
 
 
 class Killed(BaseException):

@@ -166,6 +166,20 @@ def test_a_remembered_goal_does_not_roll_a_device_back(bench: Bench) -> None:
     assert bench.flows() == bench.wanted(older)
 
 
+def test_a_goal_that_comes_while_a_device_is_seen_to_be_ahead_is_not_waited_for_again(bench: Bench) -> None:
+    """Nothing else is coming: who rests for ever then never reaches it."""
+    newer, older, wanted = (program([rule(number)], generation=of) for number, of in ((2, 5), (1, 4), (3, 6)))
+    bench.attach(newer)
+    bench.loop.detach(bench.device)
+    bench.wait(PointState.DISCONNECTED)
+    bench.device = bench.connection()
+    bench.device.after["observe"] = lambda: bench.loop.aim(Goal(wanted))
+    bench.loop.aim(Goal(older, remembered=True))
+    bench.loop.attach(bench.device)
+    bench.wait(PointState.ENFORCED, 6)
+    assert bench.flows() == bench.wanted(wanted)
+
+
 def test_a_remembered_goal_repairs_a_device_that_lost_everything(bench: Bench) -> None:
     goal = program([rule(1)], generation=4)
     bench.loop.aim(Goal(goal, remembered=True))
