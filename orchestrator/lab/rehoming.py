@@ -6,7 +6,7 @@ from functools import partial
 
 from pyroute2 import IPRoute
 
-from orchestrator.lab import namespaces, network
+from orchestrator.lab import namespaces, network, vnf
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.popswitch import REHOME_INTERFACE, rehome_addresses
 from orchestrator.lab.spec import FirewallSpec
@@ -29,10 +29,11 @@ def _create_port(namespace: str, port: str) -> None:
 
 
 def _address(number: int) -> None:
-    """Its addresses there. Called inside the server's namespace."""
+    """Its addresses there, and where what comes from there goes. Called inside the server's namespace."""
     network.without_offloads(REHOME_INTERFACE)
     with IPRoute() as inner:
         place = inner.link_lookup(ifname=REHOME_INTERFACE)[0]
         inner.link("set", index=place, state="up")
         for address, length in rehome_addresses(number):
             inner.addr("add", index=place, address=address, prefixlen=length)
+        vnf.route_what_enters(inner, REHOME_INTERFACE)

@@ -80,7 +80,7 @@ def _configure(spec: PopSpec, mine: Management, service: Management) -> None:
             for family, gateway in _FAMILIES.values():
                 mac = format_mac(GATEWAY_MAC)
                 inner.neigh("add", dst=gateway, lladdr=mac, ifindex=place, state="permanent", family=family)
-                inner.rule("add", iifname=name, table=_DATA_TABLE, priority=_DATA_TABLE, family=family)
+            route_what_enters(inner, name)
         for version, prefix, name in _routes(spec):
             family, gateway = _FAMILIES[version]
             inner.route(
@@ -88,6 +88,12 @@ def _configure(spec: PopSpec, mine: Management, service: Management) -> None:
             )
         if mine.controller != service.controller:
             inner.route("add", dst=f"{service.controller}/32", gateway=mine.controller)
+
+
+def route_what_enters(inner: IPRoute, name: str) -> None:
+    """Have what enters by an interface routed by the firewall's own tables. Called inside its namespace."""
+    for family, _ in _FAMILIES.values():
+        inner.rule("add", iifname=name, table=_DATA_TABLE, priority=_DATA_TABLE, family=family)
 
 
 def _routes(spec: PopSpec) -> Iterator[tuple[Family, str, str]]:
