@@ -7,8 +7,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,24 @@ def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     assert bench.run(PATIENCE_S, abs, -3) == 3
 
 
+def test_one_that_is_closed_while_its_process_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Workbench()
+    begin, begun = SpawnProcess.start, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def start(process: SpawnProcess) -> None:
+            begun.append((process, pool.submit(made.close)))
+            until(lambda: made._other._closed)
+            begin(process)
+
+        monkeypatch.setattr(SpawnProcess, "start", start)
+        with pytest.raises(Busy, match="stopping"):
+            made.run(PATIENCE_S, abs, -3)
+        ((process, closing),) = begun
+        closing.result(PATIENCE_S)
+    assert not process.is_alive()
+
+
 def test_findings_are_judged_where_they_are_remembered(bench: Workbench) -> None:
     judge = bench.judge(PATIENCE_S, os.getpid)
     assert bench.judge(PATIENCE_S, os.getpid) == judge
@@ -139,6 +159,14 @@ def test_a_list_that_was_sent_is_not_sent_again(bench: Workbench, monkeypatch: p
         assert bench.run(PATIENCE_S, same, each, each)[0]
     assert bench.run(PATIENCE_S, same, lists[0], lists[3])[0] is False, "the one that both ends forgot comes anew"
     assert [*map(sent.count, map(acl_text, lists))] == [2, 1, 1, 1]
+
+
+def test_a_list_that_is_asked_about_again_is_kept_at_both_ends(bench: Workbench) -> None:
+    """As many as are kept, the first of them again, then one more: both ends forget the second, and not the first."""
+    kept = workbench._LISTS
+    lists = [acl_from_json({"rules": [{"id": f"k{number}", "action": "permit"}]}) for number in range(kept + 1)]
+    for each in (*lists[:kept], lists[0], lists[kept], lists[0], lists[1]):
+        assert bench.run(PATIENCE_S, texts, each, each) == (acl_text(each), acl_text(each))
 
 
 @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
