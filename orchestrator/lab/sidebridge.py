@@ -20,19 +20,26 @@ class SideBridge:
 
     def commands(self, edge_bridge: str, controller: str) -> list[str]:
         """`ovs-vsctl` commands for what is behind the bridge's making: its controller's address, its joints."""
-        made = ["--", *self._controlled(controller)]
+        made = ["--", *self._controlled(self._targets(controller, "tcp")[0])]
         for inner, outer in self.joints.items():
             made += _patch(self.name, inner, outer) + _patch(edge_bridge, outer, inner)
         return made
 
     def redial(self, ovs: OpenVSwitch, controller: str, scheme: str) -> None:
-        """Have the bridge try to reach its controller at once, over ``tcp`` or ``ssl``; its flows stay, for it fails
-        secure."""
-        ovs.vsctl("--no-wait", "del-controller", self.name)
-        ovs.vsctl("--no-wait", *self._controlled(controller, scheme))
+        """Have the bridge try to reach its controller at once, over ``tcp`` or ``ssl``; its flows stay.
 
-    def _controlled(self, controller: str, scheme: str = "tcp") -> list[str]:
-        target = f"{scheme}:{controller}:{self.controller_port}"
+        A target that is written otherwise makes it begin anew. It is never without one: Open vSwitch takes all flows
+        away from a bridge that loses its last controller, however it fails.
+        """
+        plain, bracketed = self._targets(controller, scheme)
+        now = ovs.vsctl("get-controller", self.name).strip()
+        ovs.vsctl("--no-wait", *self._controlled(bracketed if now == plain else plain))
+
+    def _targets(self, controller: str, scheme: str) -> tuple[str, str]:
+        """Two ways to write where the controller is."""
+        return f"{scheme}:{controller}:{self.controller_port}", f"{scheme}:[{controller}]:{self.controller_port}"
+
+    def _controlled(self, target: str) -> list[str]:
         patient = ["connection_mode=out-of-band", "max_backoff=1000", "inactivity_probe=5000"]
         return ["set-controller", self.name, target, "--", "set", "controller", self.name, *patient]
 
