@@ -124,13 +124,16 @@ def alarms_delete(domain: DomainName, cloud: CloudFile = None) -> None:
 
 @contextmanager
 def _groups(cloud: Path | None) -> Iterator[AlarmGroups]:
-    with opened_openstack(cloud) as (settings, openstack):
+    with opened_openstack(cloud) as (settings, openstack), at_work("asking Heat"):
         yield AlarmGroups(settings, openstack)
 
 
 @contextmanager
 def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[tuple[HeatSettings, OpenStack]]:
-    """The OpenStack that a file is about, by another entry of clouds.yaml if named. Raises BadInput, Missing."""
+    """The OpenStack that a file is about, by another entry of clouds.yaml if named; it is given the time that it needs.
+
+    Raises BadInput, Missing.
+    """
     path = cloud or load().cloud
     if path is None:
         raise BadInput("name the file about the cloud: --cloud, or ACLFLOW_CLOUD", place="--cloud")
@@ -138,7 +141,7 @@ def opened_openstack(cloud: Path | None, entry: str | None = None) -> Iterator[t
     try:
         if described.get("kind") != "heat":
             raise BadInput(f"is about a cloud of kind {described.get('kind')!r}, not 'heat'", place="kind")
-        settings = HeatSettings.read(described)
+        settings = HeatSettings.read(described).patient()
     except AclflowError as error:
         raise error.within(str(path)) from None
     openstack = connected(settings if entry is None else replace(settings, cloud=entry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,17 @@ from orchestrator.cloud.heat.fake import FakeOpenStack
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.cloud.heat.settings import HeatSettings
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.errors import BadInput, Busy, Missing, NotFound, TooLarge, Unreachable
+from orchestrator.errors import (
+    AclflowError,
+    BadInput,
+    Busy,
+    Conflict,
+    Missing,
+    NotFound,
+    Refused,
+    TooLarge,
+    Unreachable,
+)
 
 LIMITS = AlarmLimits(fewest=1, most=3, cooldown_s=0)
 
@@ -70,14 +80,50 @@ def test_creating_it_again_changes_nothing(groups: AlarmGroups) -> None:
     assert settled(groups).size == 2
 
 
-def test_an_answer_that_was_lost_is_asked_for_again(openstack: FakeOpenStack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [Unreachable("no answer"), Busy("it already exists")], ids=["time-out", "409"])
+def test_one_that_was_begun_although_the_answer_was_lost_is_found(
+    openstack: FakeOpenStack, tmp_path: Path, lost: AclflowError
+) -> None:
     made = AlarmGroups(settings_in(tmp_path), openstack)
-    openstack.after["create_stack"] = [Unreachable("no answer")]
-    with pytest.raises(Unreachable):
-        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    openstack.after["create_stack"] = [lost]
+    made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
     made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
     assert settled(made).size == 1
     assert len(openstack.machines) == 1
+
+
+def test_without_an_answer_and_without_a_group_it_says_to_ask_again(openstack: FakeOpenStack, tmp_path: Path) -> None:
+    made = AlarmGroups(settings_in(tmp_path), openstack)
+    openstack.before["create_stack"] = [Unreachable("no answer")]
+    with pytest.raises(Unreachable, match="no answer; ask again"):
+        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    assert settled(made).size == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (replace(LIMITS, most=5), "with most 3, not 5: delete it first"),
+        (replace(LIMITS, alarms=False, notice_s=7), "notice 30, not 7; with_alarms True, not False"),
+    ],
+)
+def test_one_that_is_there_with_other_limits_is_not_taken_for_what_is_asked(
+    groups: AlarmGroups, other: AlarmLimits, words: str
+) -> None:
+    with pytest.raises(Conflict, match=words):
+        groups.create(FLEET, URL, Plane.NFTABLES, other)
+    assert (groups.show(FLEET).fewest, groups.show(FLEET).most) == (LIMITS.fewest, LIMITS.most)
+
+
+def test_a_cloud_without_alarms_is_said_to_have_webhooks(openstack: FakeOpenStack, tmp_path: Path) -> None:
+    made = AlarmGroups(settings_in(tmp_path), openstack)
+    openstack.before["create_stack"] = [Refused("Service aodh is not available for OS::Aodh::GnocchiThing.")]
+    with pytest.raises(Refused, match="--webhooks-only"):
+        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
+    openstack.before["create_stack"] = [Refused("Flavor big is unknown.")]
+    with pytest.raises(Refused, match=r"unknown\.$"):
+        made.create(FLEET, URL, Plane.NFTABLES, LIMITS)
 
 
 def test_what_failed_is_said(groups: AlarmGroups, openstack: FakeOpenStack) -> None:

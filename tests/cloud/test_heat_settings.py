@@ -57,6 +57,13 @@ def test_what_must_be_set_is_said(key: str) -> None:
     assert caught.value.place == key
 
 
+def test_a_person_waits_as_long_as_heat_does_and_longer_if_told() -> None:
+    settings = HeatSettings.read(FILES)
+    assert settings.request_s == 10
+    assert settings.patient().request_s == 75
+    assert HeatSettings.read({**FILES, "request_s": 200}).patient().request_s == 200
+
+
 def test_stacks_are_named_after_fleets_and_back(tmp_path: Path) -> None:
     settings = HeatSettings(tmp_path, tmp_path, installation="two")
     for fleet in ("pop1", "a", "pop-1.x_y"):
@@ -82,7 +89,8 @@ def test_the_flavor_is_read_from_the_environment_file(tmp_path: Path) -> None:
         settings.flavor()
 
 
-def test_an_empty_token_is_none(tmp_path: Path) -> None:
-    (tmp_path / "pop1.token").write_text(" \n")
+@pytest.mark.parametrize("text", [" \n", "aclflow: the service does not answer\n"], ids=["nothing", "an error"])
+def test_what_is_no_token_is_not_sent_anywhere(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pop1.token").write_text(text)
     with pytest.raises(Missing, match="holds no token"):
         HeatSettings(tmp_path, tmp_path).token_of("pop1", "pop1")

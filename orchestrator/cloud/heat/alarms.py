@@ -13,16 +13,19 @@ scaling: Heat would store the half-way values and serve them for good, so sizes 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.cloud.heat.api import Action, Member, OpenStack, Stack, Status
 from orchestrator.cloud.heat.settings import ALARMS, HeatSettings
 from orchestrator.cloud.heat.words import in_words
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.errors import BadInput, Busy, NotFound, TooLarge
+from orchestrator.errors import BadInput, Busy, Conflict, NotFound, Refused, TooLarge, TryAgain
 
 TEMPLATE = "firewall-autoscaling.yaml"
 GROW, SHRINK = "grow", "shrink"
+_ALARM_SERVICE = "OS::Aodh"
+"""Begins the names of what a cloud without alarms does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +77,31 @@ class AlarmGroups:
         self._openstack = openstack
 
     def create(self, domain: str, url: str, plane: Plane, limits: AlarmLimits) -> None:
-        """Begin to create a domain's group; fine where it is there.
+        """Begin to create a domain's group; fine where it is there, and is what is asked for.
 
-        Raises Missing without a group token, Busy while the one before is still being deleted; one that Heat could not
-        create is taken away, with all that there is of it.
+        Raises Missing without a group token, Conflict where it is there and another one, Busy while the one before is
+        still being deleted; one that Heat could not create is taken away, with all that there is of it. Where Heat gave
+        no answer it is looked for: Unreachable is raised only for a group that is not there yet.
         """
         name = self._name(domain)
+        parameters = _parameters(url, plane, limits)
         stack = self._openstack.stack(name)
         if stack is not None:
             self._clear(stack)
+            _see_it_is_the_same(stack, parameters)
             return
-        parameters = {
-            "service_url": url,
-            "plane": plane.value,
-            "enrol_token": self._settings.token_of(domain, domain),
-            "fewest": limits.fewest,
-            "most": limits.most,
-            "cooldown": limits.cooldown_s,
-            "notice": limits.notice_s,
-            "with_alarms": limits.alarms,
-        }
-        self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag_of(ALARMS))
+        parameters["enrol_token"] = self._settings.token_of(domain, domain)
+        try:
+            self._openstack.create_stack(name, TEMPLATE, parameters, self._settings.tag_of(ALARMS))
+        except TryAgain as error:
+            if self._openstack.stack(name) is None:
+                raise type(error)(f"{error.reason}; ask again: what Heat begins with all the same is found") from None
+        except Refused as error:
+            if _ALARM_SERVICE not in error.reason:
+                raise
+            raise Refused(
+                f"{error.reason} Where the cloud has no alarms, make the webhooks alone (--webhooks-only)"
+            ) from None
 
     def show(self, domain: str) -> AlarmGroup:
         """How a group is doing. Raises NotFound."""
@@ -162,6 +169,29 @@ class AlarmGroups:
 
     def _name(self, domain: str) -> str:
         return self._settings.stack_name(domain, ALARMS)
+
+
+def _parameters(url: str, plane: Plane, limits: AlarmLimits) -> dict[str, object]:
+    """What the template is given, but for the token."""
+    return {
+        "service_url": url,
+        "plane": plane.value,
+        "fewest": limits.fewest,
+        "most": limits.most,
+        "cooldown": limits.cooldown_s,
+        "notice": limits.notice_s,
+        "with_alarms": limits.alarms,
+    }
+
+
+def _see_it_is_the_same(stack: Stack, wanted: Mapping[str, object]) -> None:
+    """Raises Conflict where a group is not what is asked for: it would be left as it is, and nobody would notice."""
+    there = stack.parameters
+    other = [
+        f"{name} {there.get(name)}, not {value}" for name, value in wanted.items() if there.get(name) != str(value)
+    ]
+    if other:
+        raise Conflict(f"the group is there, with {'; '.join(other)}: delete it first, or ask for what there is")
 
 
 def _size(found: tuple[Member, ...]) -> int:

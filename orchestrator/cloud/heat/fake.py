@@ -263,7 +263,9 @@ def _wanted(kept: _Kept, count: str) -> list[str]:
 
 def _shown(parameters: Mapping[str, object]) -> dict[str, str]:
     """As Heat shows them: text, a map as JSON, a hidden one as stars."""
-    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+    shown = {
+        name: str(value) if isinstance(value, (str, bool)) else json.dumps(value) for name, value in parameters.items()
+    }
     return {**shown, **({"enrol_token": "******"} if "enrol_token" in shown else {})}
 
 

@@ -21,7 +21,7 @@ from orchestrator.cloud.endpoints import MachinePort
 from orchestrator.cloud.heat.api import Member, Port, Quota, Server, Stack, Standing
 from orchestrator.cloud.heat.problems import asking
 from orchestrator.cloud.heat.settings import HeatSettings
-from orchestrator.errors import BadInput, NotFound
+from orchestrator.errors import BadInput, Busy, NotFound
 from orchestrator.policy.addresses import Prefix
 
 GROUP = "group"
@@ -168,7 +168,7 @@ class OpenStackClient:
             found = self._heat.resources.get(stack.id, resource, with_attr=["alarm_url"])
         url = found.attributes.get("alarm_url")
         if not url:
-            raise NotFound(f"{resource} of the stack {stack.name} has no webhook yet")
+            raise Busy(f"{resource} of the stack {stack.name} has no webhook yet: Heat is still making it")
         return str(url)
 
     def is_scaling(self, stack: Stack) -> bool:

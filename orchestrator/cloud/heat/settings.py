@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import yaml
@@ -18,6 +18,8 @@ FLEET, ALARMS = "fleet", "alarms"
 _INSTALLATION = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}\Z")
 _CHECKOUT = Path(__file__).resolve().parents[3] / "heat-templates"
 _INSTALLED = Path(sys.prefix) / "share" / "aclflow" / "heat"
+_HEAT_ENDS_S = 75.0
+"""After this time Heat has answered, if only that its engine did not in a minute (its `rpc_response_timeout`)."""
 _NUMBERS = ("request_s", "stack_minutes", "look_s", "look_most_s")
 _PATHS = ("clouds_file", "templates", "environment", "group_tokens")
 
@@ -58,6 +60,13 @@ class HeatSettings:
         for key, most_s in (("look_most_s", 300.0), ("look_s", self.look_most_s)):
             if not 0.1 <= (value := getattr(self, key)) <= most_s:
                 raise BadInput(f"{value:g} s is not in 0.1..{most_s:g}", place=key)
+
+    def patient(self) -> HeatSettings:
+        """For a person who waits once, where the service would look again: no answer of Heat's is waited for in vain.
+
+        Before Heat takes a stack it reads all its templates, and asks the other services for what they name.
+        """
+        return replace(self, request_s=max(self.request_s, _HEAT_ENDS_S))
 
     @property
     def pace(self) -> Pace:
@@ -105,7 +114,7 @@ class HeatSettings:
         except (OSError, UnicodeDecodeError) as error:
             made = f"aclflow domain invite-group {domain} {group}"
             raise Missing(f"the group's token cannot be read ({error}); `{made}` makes one", place=str(path)) from None
-        if not token:
+        if len(token.split()) != 1:
             raise Missing("the file holds no token", place=str(path))
         return token
 
