@@ -18,10 +18,10 @@ RULE = Cookie(Tier.HOST, Kind.RULE, 1).pack()
 NOTHING: U64 = np.empty(0, np.uint64)
 
 
-def hits(packets: dict[int, int], *, age_s: float = np.nan, idle_s: int = 0) -> Hits:
+def hits(packets: dict[int, int], *, age_s: float | tuple[float, ...] = np.nan, idle_s: int = 0) -> Hits:
     keys, counts = np.array(list(packets), np.uint64), np.array(list(packets.values()), np.uint64)
     cookies, idle = np.full(len(keys), RULE, np.uint64), np.full(len(keys), idle_s, np.uint32)
-    return Hits(keys, cookies, counts, counts, idle, np.full(len(keys), age_s))
+    return Hits(keys, cookies, counts, counts, idle, np.broadcast_to(np.asarray(age_s, float), len(keys)).copy())
 
 
 def polled(packets: dict[int, int], at: float = 10.0) -> Tally:
@@ -69,6 +69,18 @@ def test_a_count_that_is_not_known_for_a_while_adds_nothing() -> None:
     assert tally.take() is None
     tally.poll(hits({1: 501}), 12.0, 0.0)
     assert taken(tally).counts.packets.tolist() == [1]
+
+
+@pytest.mark.parametrize(("age_s", "more", "resets"), [(25.0, 3, 0), (2.0, 8, 1)], ids=["as the others", "younger"])
+def test_an_entry_that_grew_older_by_less_than_the_others_began_anew(age_s: float, more: int, resets: int) -> None:
+    """Its counter alone does not tell: the new one has counted more by now than the old one had."""
+    tally = Tally()
+    tally.claim(NO_MARKS, 0.0)
+    tally.poll(hits({1: 5, 2: 5}, age_s=20.0), 10.0, 0.0)
+    tally.take()
+    tally.poll(hits({1: 8, 2: 5}, age_s=(age_s, 25.0)), 15.0, 0.0)
+    counts = taken(tally).counts
+    assert (counts.packets.tolist(), counts.resets.tolist()) == ([more], [resets])
 
 
 def test_the_last_hit_is_when_the_device_says() -> None:

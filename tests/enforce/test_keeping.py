@@ -58,7 +58,9 @@ def test_what_does_not_follow_is_written_whole_soon_after(keeper: Keeper, tmp_pa
 
 def test_a_generation_that_comes_to_one_program_after_another_is_replayed_to_the_last(tmp_path: Path) -> None:
     """A firewall server gets a generation again when it lets a tenant go: each is in the file, in its order."""
-    programs = [replace(VERSIONS[rules], generation=at) for rules, at in ((0, 1), (1, 2), (2, 2), (0, 2), (3, 3), (1, 3))]
+    programs = [
+        replace(VERSIONS[rules], generation=at) for rules, at in ((0, 1), (1, 2), (2, 2), (0, 2), (3, 3), (1, 3))
+    ]
     deltas = [between(old, new) for old, new in itertools.pairwise(programs)]
     keeper = Keeper(StateDir(tmp_path), None)
     for count, each in enumerate(programs):
@@ -93,8 +95,8 @@ def test_killed_while_a_whole_program_takes_the_place_of_deltas(
     they lead nowhere."""
     keeper.jot(goal(3))
     successor = Keeper(Mortal(tmp_path, writes=writes), StateDir(tmp_path).program())
+    successor.jot(goal(4, since=3))
     with pytest.raises(Killed):
-        successor.jot(goal(4, since=3))
         successor.keep()
     assert on_disk(tmp_path) == VERSIONS[version].generation
 
