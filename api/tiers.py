@@ -1,4 +1,4 @@
-"""At which tier a traced packet meets its fate, and by what: a firewall server, a lifted rule, the list itself."""
+"""At which tier a traced packet meets its fate, and by what: a firewall, a lifted rule, the list itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ TierWord = Literal["server", "host"]
 class Settled:
     """Where a packet's fate is settled first.
 
-    `server` names the firewall server that drops it before a host sees it. `lifted`: the deciding rule stands ahead of
-    its list. `heavy`: it is a heavy hitter, so its packets go past the firewall servers.
+    `server` names the firewall server, or the VNF where there is one alone, that drops it before a host sees it.
+    `lifted`: the deciding rule stands ahead of its list. `heavy`: it is a heavy hitter, so its packets go past the
+    firewall servers.
     """
 
     tier: TierWord = "host"
@@ -33,22 +34,43 @@ def settled(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: D
     if not decision.steps:
         return Settled()
     last, pop = decision.steps[-1], unit.pops.of_domain(domain)
-    server = None if pop is None or decision.permitted else _dropped_by(unit, pop, policy, packet)
+    tier: TierWord = "host"
+    server = None
+    if not decision.permitted and _is_from_outside(policy, packet):
+        tier, server = _dropped_ahead(unit, domain, pop, policy, packet)
     if last.tenant is None or last.rule is None:
-        return Settled("server" if server else "host", server)
+        return Settled(tier, server)
     chosen = {(each.rule.tenant, each.rule.rule) for each in pop.heavy} if pop else set()
     return Settled(
-        "server" if server else "host",
+        tier,
         server,
         lifted=last.rule in unit.placements.lifted_of(last.tenant),
         heavy=(last.tenant, last.rule) in chosen,
     )
 
 
+def _is_from_outside(policy: Policy, packet: Packet) -> bool:
+    """Whether a packet comes to a tenant from nobody's address here, so through whatever stands ahead of the hosts."""
+    ends = (owner(policy, packet.family, each) for each in (packet.source, packet.destination))
+    return [each is not None for each in ends] == [False, True]
+
+
+def _dropped_ahead(
+    unit: Unit, domain: str, pop: Pop | None, policy: Policy, packet: Packet
+) -> tuple[TierWord, str | None]:
+    """Where a packet that is denied on its way in ends: on its tenant's server, on a VNF (they hold whole lists), or on
+    a host."""
+    if pop is not None:
+        server = _dropped_by(unit, pop, policy, packet)
+        return "server" if server else "host", server
+    names = sorted(unit.firewalls.names(domain))
+    return "server" if names else "host", names[0] if len(names) == 1 else None
+
+
 def _dropped_by(unit: Unit, pop: Pop, policy: Policy, packet: Packet) -> str | None:
     """The firewall server that drops a packet from outside, if one does."""
     whom = owner(policy, packet.family, packet.destination)
-    if whom is None or owner(policy, packet.family, packet.source) is not None:
+    if whom is None:
         return None
     number = pop.places.get(unit.tenants.get(whom.id).number)
     name = next((each.name for each in pop.servers if each.number == number), None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
@@ -30,13 +30,12 @@ from api.schemas.hits import (
     UnusedBody,
     UnusedRule,
 )
+from orchestrator.control.ahead import hits_ahead
 from orchestrator.program.program import Tier
 from orchestrator.store.hits.history import Resolution
-from orchestrator.store.hits.records import HitStretch, RuleHits, RuleWatch
+from orchestrator.store.hits.records import HitStretch, RuleHits, RuleWatch, TenantHits
 from orchestrator.store.hits.summary import HitSummary
 from orchestrator.store.unit import Unit
-
-Item = TypeVar("Item")
 
 OfTier = Annotated[TierWord, Query(description="where packets were counted; tiers are never added up")]
 Sort = Annotated[SortWord, Query(description="in the list's order, or most first")]
@@ -53,7 +52,6 @@ _TOLD_S = 2.0
 _SPAN_S = 60
 _LONGEST_S = 10 * 365 * 86400.0
 """No history is as long."""
-_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 _MONTH_S = 30 * 86400.0
 
 router = APIRouter(prefix="/v1", tags=["hits"])
@@ -74,13 +72,15 @@ def get_hits(
 ) -> Response:
     """What each rule of the current list decided so far.
 
-    Where the order is by what changes all the time, pages are of different moments.
+    Where the order is by what changes all the time, pages are of different moments. On the host tier every rule tells
+    too what it decided ahead of the hosts, and stands where the tier puts it that counted most.
     """
 
     def work(unit: Unit) -> HitsPage:
         found = unit.hits.totals(tenant, Tier(tier), only)
+        ahead = hits_ahead(unit, tenant, only) if tier == "host" else {}
         lifted = unit.placements.lifted_of(tenant)
-        ranked = [rule for rule, _ in _ranked(found.rules.items(), lambda item: item[1], sort)]
+        ranked = _ranked(found.rules, [found, *ahead.values()], sort)
         names, following = page_after(ranked, limit, marker)
         history: Sequence[HitStretch] | None = None
         if resolution is not None:
@@ -88,14 +88,20 @@ def get_hits(
         return HitsPage(
             tier=tier,
             items=[
-                RuleHitsBody.of_rule(name, found.rules[name], lifted=name in lifted, history=_history_of(name, history))
+                RuleHitsBody.of_rule(
+                    name,
+                    found.rules[name],
+                    {each: hits.rules[name].packets for each, hits in ahead.items()},
+                    lifted=name in lifted,
+                    history=_history_of(name, history),
+                )
                 for name in names
             ],
             next=following,
-            ingress_default=HitsBody.of(found.ingress_default),
-            egress_default=HitsBody.of(found.egress_default),
-            ingress_return=HitsBody.of(found.ingress_return),
-            egress_return=HitsBody.of(found.egress_return),
+            ingress_default=_end(found, ahead, lambda hits: hits.ingress_default),
+            egress_default=_end(found, ahead, lambda hits: hits.egress_default),
+            ingress_return=_end(found, ahead, lambda hits: hits.ingress_return),
+            egress_return=_end(found, ahead, lambda hits: hits.egress_return),
         )
 
     return answer(services.control.read(work))
@@ -174,7 +180,7 @@ def get_domain_hits(
     def work(unit: Unit) -> DomainHits:
         listed = unit.hits.listed(domain, Tier(tier))
         wanted = [each for each in listed if contains in each.tenant or contains in each.rule]
-        first = _ranked(wanted, lambda each: each.hits, sort)[:limit]
+        first = sorted(wanted, key=lambda each: _rank(sort, each.hits), reverse=True)[:limit]
         lifted = {name: unit.placements.lifted_of(name) for name in {each.tenant for each in first}}
         return DomainHits(
             tier=tier,
@@ -187,16 +193,27 @@ def get_domain_hits(
     return answer(services.control.read(work))
 
 
-def _ranked(items: Iterable[Item], hits: Callable[[Item], RuleHits], sort: str) -> list[Item]:
-    """Items by what they decided, most first; those that are alike, and all of them by `list`, as they come."""
-    keys: dict[str, Callable[[RuleHits], float | dt.datetime]] = {
-        "rate": lambda each: each.rate_pps,
-        "packets": lambda each: each.packets,
-        "bytes": lambda each: each.bytes,
-        "last_hit": lambda each: each.last_hit or _NEVER,
-    }
-    key = keys.get(sort)
-    return list(items) if key is None else sorted(items, key=lambda item: key(hits(item)), reverse=True)
+def _ranked(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -> list[str]:
+    """Rules by what they decided on the tier where that is most, most first; those that are alike as they come."""
+    return sorted(rules, key=lambda rule: max(_rank(sort, hits.rules[rule]) for hits in tiers), reverse=True)
+
+
+def _rank(sort: SortWord, hits: RuleHits) -> float:
+    """What puts a rule first; in the list's order nothing does."""
+    if sort == "rate":
+        return hits.rate_pps
+    if sort == "packets":
+        return hits.packets
+    if sort == "bytes":
+        return hits.bytes
+    if sort == "last_hit":
+        return hits.last_hit.timestamp() if hits.last_hit else 0.0
+    return 0.0
+
+
+def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], RuleHits]) -> HitsBody:
+    """What fell to one of a list's ends, on the tier that was asked for and ahead of it."""
+    return HitsBody.of(end(found), {tier: end(hits).packets for tier, hits in ahead.items()})
 
 
 def _begins(since: dt.datetime | None, now: dt.datetime) -> tuple[dt.datetime, int]:

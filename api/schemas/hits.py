@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
 from api.schemas.common import Outgoing
+from orchestrator.program.program import Tier
 from orchestrator.store.hits.records import Lapse, Listed, RuleHits, RuleWatch
 from orchestrator.store.hits.summary import HitSummary
 
 TierWord = Literal["host", "server", "edge"]
 SortWord = Literal["list", "rate", "packets", "bytes", "last_hit"]
 ResolutionWord = Literal["moments", "minutes", "hours"]
+Ahead = Mapping[Tier, int]
+"""Packets by tier."""
 
 
 class CountsTaken(Outgoing):
@@ -31,10 +35,17 @@ class HitsBody(Outgoing):
     last_hit: dt.datetime | None
     packets_per_s: float
     bits_per_s: float
+    ahead: Ahead = Field(
+        default_factory=dict,
+        description="packets that it decided ahead of the hosts, of each tier that the domain has: `server` is firewall"
+        " servers and VNFs, `edge` is what went past them. No part of `packets`: what was permitted there is counted"
+        " again by its host, what was denied there is not. Empty where another tier than the hosts' was asked for, and"
+        " in the list of a whole domain",
+    )
 
     @classmethod
-    def of(cls, hits: RuleHits) -> HitsBody:
-        return cls(**_members(hits))
+    def of(cls, hits: RuleHits, ahead: Ahead) -> HitsBody:
+        return cls(ahead=ahead, **_members(hits))
 
 
 class StretchBody(Outgoing):
@@ -53,8 +64,10 @@ class RuleHitsBody(HitsBody):
     history: list[StretchBody] | None = Field(default=None, description="where a resolution was asked for")
 
     @classmethod
-    def of_rule(cls, rule: str, hits: RuleHits, *, lifted: bool, history: list[StretchBody] | None) -> RuleHitsBody:
-        return cls(rule=rule, lifted=lifted, history=history, **_members(hits))
+    def of_rule(
+        cls, rule: str, hits: RuleHits, ahead: Ahead, *, lifted: bool, history: list[StretchBody] | None
+    ) -> RuleHitsBody:
+        return cls(rule=rule, ahead=ahead, lifted=lifted, history=history, **_members(hits))
 
 
 class HitsPage(Outgoing):
@@ -158,6 +171,7 @@ class VerdictStretchBody(Outgoing):
     start: dt.datetime
     permitted: int
     denied: int
+    denied_ahead: int
 
 
 class BusyRule(Outgoing):
@@ -173,9 +187,15 @@ class SummaryBody(Outgoing):
     tier: TierWord
     permitted: int
     denied: int
+    denied_ahead: int = Field(
+        description="dropped by firewall servers and VNFs, ahead of the hosts: no part of `denied`, for no host saw"
+        " them; 0 where another tier than the hosts' was asked for"
+    )
     rules: int
-    unused: int = Field(description="rules that decided nothing so far")
-    busiest: list[BusyRule] = Field(description="the rules that decided most, most first")
+    unused: int = Field(description="rules that decided nothing so far, on hosts or ahead of them")
+    busiest: list[BusyRule] = Field(
+        description="the rules that decided most, most first; what they denied ahead of the hosts is added"
+    )
     history: list[VerdictStretchBody]
 
     @classmethod
@@ -184,11 +204,17 @@ class SummaryBody(Outgoing):
             tier=tier,
             permitted=summary.permitted,
             denied=summary.denied,
+            denied_ahead=summary.denied_ahead,
             rules=summary.rules,
             unused=summary.unused,
             busiest=[BusyRule(rule=rule, packets=packets) for rule, packets in summary.busiest],
             history=[
-                VerdictStretchBody(start=each.start, permitted=each.permitted, denied=each.denied)
+                VerdictStretchBody(
+                    start=each.start,
+                    permitted=each.permitted,
+                    denied=each.denied,
+                    denied_ahead=each.denied_ahead,
+                )
                 for each in summary.history
             ],
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.client.paths import domain_path, tenant_path
@@ -30,7 +30,8 @@ class HitStretch:
 class RuleHits:
     """What a rule decided so far on all hosts of a tier; the sums never go down, the rates are of the last minute.
 
-    `tenant` is empty where only one tenant was asked about.
+    `ahead` is how many packets it decided on each tier ahead of the hosts that the domain has, `server` and `edge`: no
+    part of `packets`. `tenant` is empty where only one tenant was asked about.
     """
 
     rule: str
@@ -43,6 +44,7 @@ class RuleHits:
     lifted: bool = False
     tenant: str = ""
     history: tuple[HitStretch, ...] = field(default=(), compare=False)
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: Json) -> RuleHits:
@@ -57,6 +59,7 @@ class RuleHits:
             body.get("lifted", False),
             body.get("tenant", ""),
             tuple(map(HitStretch.of, body.get("history") or ())),
+            body.get("ahead") or {},
         )
 
 
@@ -73,23 +76,29 @@ class TenantHits:
 
 @dataclass(frozen=True, slots=True)
 class VerdictStretch:
-    """Packets of a stretch of time, by their fate."""
+    """Packets of a stretch of time, by their fate; `denied_ahead` of the hosts are no part of `denied`."""
 
     start: dt.datetime
     permitted: int
     denied: int
+    denied_ahead: int = 0
 
     @classmethod
     def of(cls, body: Json) -> VerdictStretch:
-        return cls(dt.datetime.fromisoformat(body["start"]), body["permitted"], body["denied"])
+        start = dt.datetime.fromisoformat(body["start"])
+        return cls(start, body["permitted"], body["denied"], body["denied_ahead"])
 
 
 @dataclass(frozen=True, slots=True)
 class HitSummary:
-    """What a whole list decided, in packets; `busiest` are rules with theirs, most first."""
+    """What a whole list decided, in packets; `busiest` are rules with theirs, most first.
+
+    `denied_ahead` were dropped by firewall servers and VNFs: no host saw them, and they are no part of `denied`.
+    """
 
     permitted: int
     denied: int
+    denied_ahead: int
     rules: int
     unused: int
     busiest: tuple[tuple[str, int], ...]
@@ -100,6 +109,7 @@ class HitSummary:
         return cls(
             body["permitted"],
             body["denied"],
+            body["denied_ahead"],
             body["rules"],
             body["unused"],
             tuple((each["rule"], each["packets"]) for each in body["busiest"]),

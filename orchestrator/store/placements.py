@@ -228,7 +228,9 @@ class Placements:
             self._put(domain, number, rule, said | {"because": because})
         if (after.lifted is None) != (known.lifted is None):
             kind = "placement.lowered" if after.lifted is None else "placement.lifted"
-            detail = {"tenant": rule.tenant, "rule": rule.rule, "because": because}
+            detail: dict[str, object] = {"tenant": rule.tenant, "rule": rule.rule, "because": because}
+            if after.lifted is not None and known.saves_us_per_s is not None:
+                detail["saves_us_per_s"] = known.saves_us_per_s
             Events(self._tx).append(kind, domain, detail)
 
     # ------------------------------------------------------------------------------------------------------ rows

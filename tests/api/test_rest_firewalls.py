@@ -13,9 +13,9 @@ from orchestrator.client.firewalls import Firewall, Load
 from orchestrator.client.records import Held, PointReport
 from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
-from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.model import Acl, Action, Rule, RuleId
-from orchestrator.policy.protocols import TCP
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import Acl, Action, Packet, Rule, RuleId
+from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program, Tier
@@ -89,6 +89,22 @@ def test_what_a_plane_cannot_carry_is_refused_with_its_place(admin: Client, doma
         admin.put_acl("vnf-six", Acl((ECE,)))
     assert admin.acl("vnf-six").acl == Acl()
     admin.remove_firewall(domain, "old")
+
+
+def test_a_trace_tells_that_a_vnf_drops_what_comes_from_outside(admin: Client, service: Served, domain: str) -> None:
+    """It holds the whole list, so no host sees a packet of it; which of several it is, a hash decides."""
+    admin.put_acl("vnf-shop", Acl((WEB,)))
+    packet = Packet(Family.IPV4, 0xC0000207, admin.tenant("vnf-shop").prefixes[0].network + 9, UDP, 40000, 22)
+    found = admin.trace("vnf-shop", packet)
+    assert (found.action, found.tier, found.server) == ("deny", "server", "fw1")
+    _, member = admin.create_token("member", tenant="vnf-shop")
+    with service.client(member) as client:
+        assert (client.trace("vnf-shop", packet).tier, client.trace("vnf-shop", packet).server) == ("server", None)
+    inside = replace(packet, source=packet.destination + 1)
+    assert admin.trace("vnf-shop", inside).tier == "host"
+    admin.add_firewall(domain, "fw2", "nftables")
+    assert (admin.trace("vnf-shop", packet).tier, admin.trace("vnf-shop", packet).server) == ("server", None)
+    admin.remove_firewall(domain, "fw2")
 
 
 def test_names_are_shared_with_hosts(admin: Client, domain: str) -> None:

@@ -261,6 +261,54 @@ def test_tiers_are_told_apart(site: Site, admin: Client) -> None:
     assert seen(admin, site, tier="server")[0] == ("p80", 40, 4000)
 
 
+def _count_ahead(admin: Client, site: Site) -> None:
+    """Behind a PoP: a rule that denies drops 40 packets on a server, where one that permits lets 7 on; the edge sends
+    90 on that the deny matches, and lets 2 past the servers."""
+    admin.add_pop(site.domain, site.domain, ("outside",), functions=8, heavy_interval_s=0)
+    deny = {"id": "d22", "action": "deny", "protocol": "tcp", "destination_ports": 22}
+    admin.insert_rule(site.tenant, rule_from_json(deny), position=0)
+    program = site.enforcer.watch_program(site.domain)
+    assert isinstance(program, Program)
+    permits = [cookie & (1 << 40) - 1 for cookie in site.cookies]
+    denied = max(row.cookie & (1 << 40) - 1 for row in program.flows.rows() if row.cookie >> 48 & 0xF == Kind.RULE)
+    counted = {
+        (Tier.HOST, permits[0]): 9,
+        (Tier.SERVER, permits[0]): 7,
+        (Tier.EDGE, permits[0]): 2,
+        (Tier.SERVER, denied): 40,
+        (Tier.EDGE, denied): 90,
+    }
+    site.cookies = [Cookie(tier, Kind.RULE, number).pack() for tier, number in counted]
+    site.claim("host1")
+    assert site.count("host1", *counted.values()) == []
+
+
+def test_what_was_decided_ahead_of_the_hosts_is_told_apart(service: Served, site: Site, admin: Client) -> None:
+    """A domain without firewalls or an edge has nothing ahead; a deny at the edge is no drop but sent on."""
+    assert all(not each.ahead for each in admin.hits(site.tenant).rules)
+    _count_ahead(admin, site)
+    found = admin.hits(site.tenant, sort="packets")
+    assert [(each.rule, each.packets, dict(each.ahead)) for each in found.rules] == [
+        ("d22", 0, {"server": 40, "edge": 0}),
+        ("p80", 9, {"server": 7, "edge": 2}),
+        ("p443", 0, {"server": 0, "edge": 0}),
+    ]
+    assert found.ingress_default.ahead == {"server": 0, "edge": 0}
+    assert admin.hits_of(site.tenant, ["d22"])["d22"].ahead["server"] == 40
+    assert all(not each.ahead for each in admin.hits(site.tenant, tier="server").rules)
+    summary = admin.hit_summary(site.tenant, top=1)
+    assert (summary.permitted, summary.denied, summary.denied_ahead, summary.unused) == (9, 0, 40, 1)
+    assert summary.busiest == (("d22", 40),)
+    shown = called(service, "acl", "hits", site.tenant, "--sort", "packets").out.splitlines()
+    assert shown[0].split("\t")[:4] == ["rule", "packets", "at firewalls", "at the edge"]
+    assert shown[1].split("\t")[:4] == ["d22", "0", "40", "0"]
+
+
+def test_a_rule_that_drops_ahead_of_the_hosts_is_not_unused(service: Served, site: Site, admin: Client) -> None:
+    _count_ahead(admin, site)
+    assert {each.rule for each in admin.unused(site.tenant, idle_s=0).items if each.last_hit is None} == {"p443"}
+
+
 # ---------------------------------------------------------------------------------------------------- the command line
 
 

@@ -47,6 +47,12 @@ LOGGED = [
 ]
 
 
+CRAMPED = """[...document.querySelectorAll(".stacks .q-table__middle, .stacks tbody tr")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1 || each.scrollHeight > each.clientHeight + 1)
+  .map((each) => each.innerText)"""
+"""The tables and rows that do not have room for what they hold."""
+
+
 @dataclass
 class Agents:
     """Who speaks for the firewall fw-0 and for the host's controller."""
@@ -145,19 +151,22 @@ def lay_out_a_pop(admin: Client) -> None:
 
 
 def send_through_the_pop(admin: Client, town: Town) -> None:
-    """Three quarters of the packets of a rule of video's go past the servers; some are for nobody."""
-    rule = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 443}
-    admin.put_acl("video", acl_from_json({"rules": [rule]}))
+    """Three quarters of the packets of a rule of video's go past the servers; some are for nobody, and some end on a
+    server, by a rule of mail's that no host saw a packet of."""
+    for tenant, name, action, port in (("video", "web", "permit", 443), ("mail", "telnet", "deny", 23)):
+        rule = {"id": name, "action": action, "protocol": "tcp", "destination_ports": port}
+        admin.put_acl(tenant, acl_from_json({"rules": [rule]}))
     enrolment = admin.enrol(admin.invite_enforcer("metro"), name="controller-2", kind="openflow")
     with town.client(enrolment.token) as enforcer:
         enforcer.new_epoch("metro", enrolment.enforcer)
         program = enforcer.watch_program("metro")
         assert isinstance(program, Program)
-        (number,) = numbers_of(program)
+        number, denied = numbers_of(program)
         packets = {
             Cookie(Tier.HOST, Kind.RULE, number): 40_000,
             Cookie(Tier.EDGE, Kind.RULE, number): 30_000,
             Cookie(Tier.SERVER, Kind.RULE, number): 10_000,
+            Cookie(Tier.SERVER, Kind.RULE, denied): 321,
             Cookie(Tier.EDGE, Kind.LINE, 2): 10_000,
             Cookie(Tier.EDGE, Kind.NOBODY): 70,
         }
@@ -270,11 +279,50 @@ def test_the_packet_log_goes_on_and_is_filtered(page: Look, agents: Agents) -> N
     expect(seen.get_by_text("1 of 9 rules")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/admin/firewalls", "/admin/edge", "/project/shop/packets"])
-def test_pages_fit_a_phone_in_the_dark(page: Look, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/admin/firewalls", "/admin/edge", "/admin/domains", "/project/shop/packets", "/project/mail/hits"]
+)
+def test_pages_fit_a_phone_in_the_dark(page: Look, agents: Agents, path: str) -> None:
+    """Nothing is wider than the window, tables neither; their rows are cards, each as high as what is in it."""
+    agents.saw("web-log", 10)
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.page.evaluate("localStorage.setItem('aclflow-theme', 'dark')")
     page.open(path)
     expect(page.page.locator("body.body--dark")).to_be_visible()
     expect(page.page.locator(".page .panel, .page .q-table").first).to_be_visible()
+    expect(page.page.locator(".stacks tbody td").first).to_be_visible()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.page.evaluate(CRAMPED) == []
+
+
+def test_what_a_firewall_server_drops_is_seen_by_the_project(page: Look) -> None:
+    """No host saw a packet of the rule that drops them: the overview, the list and the hits say where they ended."""
+    seen = page.page
+    page.open("/project/mail")
+    denied = seen.locator(".tile", has_text="Denied")
+    expect(denied).to_contain_text("321")
+    expect(denied).to_contain_text("321 at firewalls")
+    expect(seen.locator(".panel", has_text="Busiest rules")).to_contain_text("telnet")
+    page.open("/project/mail/acl")
+    expect(seen.locator("tr", has_text="telnet")).to_contain_text("321 at firewalls")
+    page.open("/project/mail/hits")
+    expect(seen.get_by_role("columnheader", name="At hosts")).to_be_visible()
+    expect(seen.get_by_role("columnheader", name="At firewalls")).to_be_visible()
+    expect(seen.get_by_role("columnheader", name="At the edge")).to_be_visible()
+    cells = seen.get_by_role("row", name="telnet").get_by_role("cell")
+    expect(cells.nth(1)).to_have_text("0")
+    expect(cells.nth(2)).to_have_text("321")
+    page.open("/project/shop/hits")
+    expect(seen.get_by_role("columnheader", name="At firewalls")).to_be_visible()
+    expect(seen.get_by_role("columnheader", name="At the edge")).to_have_count(0)
+
+
+def test_placement_tells_what_lifted_rules_saved_over_time(page: Look, agents: Agents) -> None:
+    """A rule that was lifted for a while, and is no more."""
+    said = {"tenant": "video", "rule": "web", "because": "a test"}
+    with opened_store(Settings(state_dir=agents.town.directory)) as store, store.write() as unit:
+        unit.events.append("placement.lifted", "metro", {**said, "saves_us_per_s": 4200})
+        unit.events.append("placement.lowered", "metro", said)
+    page.open("/admin/placement")
+    drawn = page.page.get_by_role("img", name="Lifted rules 0 now, 1 at most; Saved of a core 0 % now, 0.42 % at most")
+    expect(drawn).to_be_visible()

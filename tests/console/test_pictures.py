@@ -75,12 +75,12 @@ def test_names_are_text_and_nothing_else() -> None:
 
 def test_counts_become_rates_that_add_up_and_stay_as_they_were() -> None:
     step = dt.timedelta(seconds=5)
-    history = [VerdictStretch(NOON + dt.timedelta(seconds=each), 10 * each, each) for each in range(1, 40, 3)]
+    history = [VerdictStretch(NOON + dt.timedelta(seconds=each), 10 * each, each, 3 * each) for each in range(1, 40, 3)]
     now = NOON + dt.timedelta(seconds=38)
     found = rates_of(history, now, step, 6)
     over = [each for each in history if NOON + step <= each.start < NOON + 7 * step]
     assert sum(found.permitted) * 5 == sum(each.permitted for each in over)
-    assert sum(found.denied) * 5 == sum(each.denied for each in over)
+    assert sum(found.denied) * 5 == sum(each.denied + each.denied_ahead for each in over)
     assert found.times == tuple(NOON + step * number for number in range(2, 8))
     later = rates_of([*history, VerdictStretch(now, 99, 99)], now + dt.timedelta(seconds=1), step, 6)
     assert later == found
@@ -134,14 +134,24 @@ def test_one_number_alone_and_nothing_but_zeros_can_be_drawn() -> None:
         assert "0" in texts(series_picture(moments(count), [Series("load", [0] * count)], dt.UTC))
 
 
-def test_lifted_rules_are_told_backwards_from_now() -> None:
-    kinds = ["placement.lowered", "acl.replaced", "placement.lifted", "placement.lifted"]
-    events = [
-        Event(9 - number, NOON - dt.timedelta(minutes=number), kind, "pop", {}) for number, kind in enumerate(kinds, 1)
+def test_lifted_rules_and_what_they_save_are_told_backwards_from_now() -> None:
+    """One rule is lifted and stays; another was lifted before, lowered since, and had saved what was said then."""
+    moves = [
+        ("placement.lowered", "dns", {}),
+        ("acl.replaced", "", {}),
+        ("placement.lifted", "web", {"saves_us_per_s": 300}),
+        ("placement.lifted", "dns", {"saves_us_per_s": 50}),
     ]
-    events.append(Event(1, NOON - dt.timedelta(minutes=9), "placement.lifted", "another", {}))
-    times, counts = lifted_over_time(events, "pop", 1, NOON)
-    assert list(times) == sorted(times)
-    assert counts == (0, 1, 1, 2, 2, 1, 1)
-    assert times[-1] == NOON
-    assert lifted_over_time([], "pop", 3, NOON) == ((NOON,), (3,))
+    events = [
+        Event(9 - number, NOON - dt.timedelta(minutes=number), kind, "pop", {"tenant": "shop", "rule": rule, **more})
+        for number, (kind, rule, more) in enumerate(moves, 1)
+    ]
+    other = {"tenant": "shop", "rule": "web", "saves_us_per_s": 9}
+    events.append(Event(1, NOON - dt.timedelta(minutes=9), "placement.lifted", "another", other))
+    found = lifted_over_time(events, "pop", {("shop", "web"): 400.0}, NOON)
+    assert list(found.times) == sorted(found.times)
+    assert found.counts == (0, 1, 1, 2, 2, 1, 1)
+    assert found.saved_us_per_s == (0, 50, 50, 450, 450, 400, 400)
+    assert found.times[-1] == NOON
+    alone = lifted_over_time([], "pop", {("shop", "a"): 1.0, ("shop", "b"): 2.0}, NOON)
+    assert (alone.times, alone.counts, alone.saved_us_per_s) == ((NOON,), (2,), (3.0,))

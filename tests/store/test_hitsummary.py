@@ -62,6 +62,10 @@ def test_a_stretch_is_what_the_list_decided_of_it(
 
     for action, number in ((Action.PERMIT, told.permitted), (Action.DENY, told.denied)):
         assert number == sum(packets.get(cookie, 0) for cookie, each in decided.items() if each is action)
+    denies = [Cookie.unpack(cookie) for cookie, each in decided.items() if each is Action.DENY]
+    assert told.denied_ahead == sum(
+        packets.get(Cookie(Tier.SERVER, each.kind, each.number).pack(), 0) for each in denies if each is not None
+    )
     assert told.start == from_micros(5)
 
 
@@ -85,3 +89,32 @@ def test_a_list_is_summed_up(store: Store, wall: FakeWall) -> None:
     assert (found.permitted, found.denied, found.rules, found.unused) == (6, 4, 3, 1)
     assert found.busiest == (("a", 6), ("b", 4))
     assert [(each.permitted, each.denied) for each in found.history] == [(5, 0), (1, 4), (0, 0)]
+
+
+def test_what_is_dropped_ahead_of_the_hosts_is_decided_too(store: Store, wall: FakeWall) -> None:
+    """A permit counts once, on its host; a deny counts wherever it was; who met anything anywhere is not unused."""
+    populate(store)
+    with store.write() as unit:
+        rules = rule("a"), rule("b", action=Action.DENY), rule("c"), rule("d", action=Action.DENY)
+        unit.acls.replace("blue", acl(*rules), author="ann")
+        numbers = unit.acls.current("blue").numbers
+
+    def cookie(tier: Tier, name: str) -> int:
+        return Cookie(tier, Kind.RULE, numbers[name]).pack()
+
+    hosts = {cookie(Tier.HOST, "a"): 5, cookie(Tier.HOST, "b"): 1}
+    servers = {cookie(Tier.SERVER, "a"): 6, cookie(Tier.SERVER, "b"): 4, cookie(Tier.SERVER, "c"): 2}
+    edge = {cookie(Tier.EDGE, "b"): 90}
+    wall.now += dt.timedelta(seconds=1)
+    with store.write() as unit:
+        HitHistory(unit.hit_summaries._tx, "pop").append(counts({**hosts, **servers, **edge}))
+    with store.read() as unit:
+        every, alone = (
+            unit.hit_summaries.of("blue", top=5, resolution=Resolution.MOMENTS, since=wall.now, tier=tier)
+            for tier in (Tier.HOST, Tier.SERVER)
+        )
+    assert (every.permitted, every.denied, every.denied_ahead, every.unused) == (5, 1, 4, 1)
+    assert every.busiest == (("a", 5), ("b", 5))
+    assert [(each.permitted, each.denied, each.denied_ahead) for each in every.history] == [(5, 1, 4)]
+    assert (alone.permitted, alone.denied, alone.denied_ahead, alone.unused) == (8, 4, 0, 1)
+    assert alone.busiest == (("a", 6), ("b", 4), ("c", 2))

@@ -124,7 +124,8 @@ class _AclPage:
             wrong = self._wrong.get(rule.id, {})
             row["tried"] = {field: text for field, (text, _) in wrong.items()}
             row["wrong"] = {field: reason for field, (_, reason) in wrong.items()}
-            rows.append({**row, "packets": words.short(hits.packets) if hits else "", "may_move": self._writes})
+            counted = {"packets": words.short(hits.packets), "ahead": _ahead(hits)} if hits else {}
+            rows.append({**row, **counted, "may_move": self._writes})
         self._table.pagination = {**pagination, "page": page, "rowsPerPage": size, "rowsNumber": len(self._found)}
         self._table.rows = rows
 
@@ -224,6 +225,12 @@ class _AclPage:
         if name != onto and name in places and onto in places:
             below = places[onto] > places[name]
             self._desk.edit(Move(name, places[onto] - below))
+
+
+def _ahead(hits: RuleHits) -> str:
+    """What a rule decided before packets came to a host, which its count does not say."""
+    packets = hits.ahead.get("server", 0)
+    return f"{words.short(packets)} at firewalls" if packets else ""
 
 
 def _focus(where: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nicegui import events, ui
 
 from api.console import words
+from api.console.parts.table import columns
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from orchestrator.client import RuleHits, TenantHits
@@ -26,14 +27,21 @@ _SPANS = {
     604800: "unused for a week",
     2592000: "unused for 30 days",
 }
-_COLUMNS: list[dict[str, Any]] = [
-    {"name": "rule", "label": "Rule", "field": "rule", "align": "left"},
-    {"name": "packets", "label": "Packets", "field": "packets", "align": "right", "sortable": True},
-    {"name": "rate", "label": "Packets/s", "field": "rate", "align": "right", "sortable": True},
-    {"name": "bytes", "label": "Bytes", "field": "bytes", "align": "right", "sortable": True},
-    {"name": "last", "label": "Last packet", "field": "last", "align": "right", "sortable": True},
-    {"name": "resets", "label": "Counter resets", "field": "resets", "align": "right"},
+_COLUMNS = [
+    {**column, "sortable": column["name"] in _SORTS}
+    for column in columns(
+        ("rule", "Rule", "left"),
+        ("packets", "Packets", "right"),
+        ("rate", "Packets/s", "right"),
+        ("bytes", "Bytes", "right"),
+        ("last", "Last packet", "right"),
+        ("resets", "Counter resets", "right"),
+    )
 ]
+_AT_HOSTS, *_AHEAD = columns(
+    ("packets", "At hosts", "right"), ("server", "At firewalls", "right"), ("edge", "At the edge", "right")
+)
+"""What stands instead of the packets where there are tiers ahead of the hosts: what they decided is told apart."""
 _ENDS = {
     "ingress_default": "(ingress default)",
     "egress_default": "(egress default)",
@@ -70,7 +78,7 @@ class _Hits:
                 row_key="rule",
                 pagination={"rowsPerPage": 50, "page": 1, "sortBy": "packets", "descending": True, "rowsNumber": 0},
             )
-            .classes("w-full")
+            .classes("w-full stacks")
             .props(
                 "flat binary-state-sort column-sort-order=da rows-per-page-label='Rules a page' "
                 ":rows-per-page-options='[25,50,100,200]'"
@@ -111,8 +119,12 @@ class _Hits:
         now = dt.datetime.now(dt.UTC)
         first = (asked["page"] - 1) * asked["rowsPerPage"]
         rows = [_row(each, now) for each in found.rules[first:limit]]
-        ends = [_row(each, now) for each in _ends(found) if each.packets] if asked["page"] == 1 else []
-        self._put([*ends, *rows], min(summary.rules, _MOST))
+        ends = (
+            [_row(each, now) for each in _ends(found) if each.packets or any(each.ahead.values())]
+            if asked["page"] == 1
+            else []
+        )
+        self._put([*ends, *rows], min(summary.rules, _MOST), _columns(found.ingress_default.ahead))
 
     async def _show_unused(self, idle_s: int) -> None:
         view, asked = self._view, self._table.pagination
@@ -126,9 +138,11 @@ class _Hits:
             {"rule": each.rule, "linked": True, "packets": "", "last": words.ago(each.last_hit, now), "resets": ""}
             for each in found.items[first : first + asked["rowsPerPage"]]
         ]
-        self._put(rows, len(found.items))
+        self._put(rows, len(found.items), _COLUMNS)
 
-    def _put(self, rows: Sequence[dict[str, object]], total: int) -> None:
+    def _put(self, rows: Sequence[dict[str, object]], total: int, shown: list[dict[str, Any]]) -> None:
+        if self._table.columns != shown:
+            self._table.columns = shown
         self._total = total
         self._count()
         if self._table.rows != rows:
@@ -148,6 +162,15 @@ class _Hits:
         await self.refresh()
 
 
+def _columns(ahead: Collection[str]) -> list[dict[str, Any]]:
+    """The columns where so many tiers stand ahead of the hosts."""
+    more = [column for column in _AHEAD if column["name"] in ahead]
+    if not more:
+        return _COLUMNS
+    rule, packets, *others = _COLUMNS
+    return [rule, {**packets, **_AT_HOSTS}, *more, *others]
+
+
 def _ends(found: TenantHits) -> tuple[RuleHits, ...]:
     return found.ingress_default, found.egress_default, found.ingress_return, found.egress_return
 
@@ -165,8 +188,9 @@ def _row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
         "rule": _ENDS.get(hits.rule, hits.rule),
         "linked": hits.rule not in _ENDS,
         "packets": words.count(hits.packets),
+        **{tier: words.count(packets) if packets else "" for tier, packets in hits.ahead.items()},
         "rate": words.short(hits.packets_per_s) if hits.packets_per_s else "",
         "bytes": words.octets(hits.bytes),
-        "last": words.ago(hits.last_hit, now),
+        "last": words.ago(hits.last_hit, now) if hits.last_hit or not any(hits.ahead.values()) else "",
         "resets": words.count(hits.resets),
     }

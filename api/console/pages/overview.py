@@ -101,7 +101,7 @@ class _Overview:
         self._rules.show(words.count(seen.rules), _of_limit(quota.limit.rules))
         self._flows.show("…" if flows is None else words.count(flows), _of_limit(quota.limit.flows))
         self._permitted.show(words.short(seen.permitted))
-        self._denied.show(words.short(seen.denied))
+        self._denied.show(words.short(seen.denied + seen.denied_ahead), _where_denied(seen))
         self._unused.show(words.count(seen.unused))
         if self._plot.content != plot:
             self._plot.content = plot
@@ -150,6 +150,11 @@ def _seen(client: Client, tenant: str, zone: dt.tzinfo) -> tuple[HitSummary, str
         Series("denied", rates.denied, "packets/s", kind="bad"),
     ]
     return found, series_picture(rates.times, lanes, zone)
+
+
+def _where_denied(seen: HitSummary) -> str:
+    """Where packets were denied, if not all of them on hosts: each of them ended where it was."""
+    return f"{words.short(seen.denied_ahead)} at firewalls" if seen.denied_ahead else "packets so far"
 
 
 def _of_limit(limit: int | None) -> str:

@@ -67,7 +67,7 @@ class _Placement:
                 ui.button("Settings", icon="tune", on_click=self._set).props("flat dense no-caps")
             self._shares = ui.label().classes("quiet small")
             self._plot = ui.html("", sanitize=False).classes("w-full scrolls")
-            self._plot.props("tabindex=0 role=group aria-label='Lifted rules over time'")
+            self._plot.props("tabindex=0 role=group aria-label='Lifted rules and what they save over time'")
             self._rules = ui.column().classes("w-full gap-2")
 
     async def refresh(self) -> None:
@@ -105,15 +105,18 @@ class _Placement:
                 self._draw_rule(rule)
 
     def _show_plot(self, seen: PlacementSeen, happened: Sequence[Event]) -> None:
-        """How many rules are lifted, over the time that the newest events reach back."""
-        lifted = sum(rule.lifted is not None for rule in seen.rules)
+        """How many rules are lifted and what that saves, over the time that the newest events reach back."""
+        lifted = {(rule.tenant, rule.rule): rule.saves_us_per_s or 0 for rule in seen.rules if rule.lifted}
         moved = any(each.subject == self._domain and each.kind in (LIFTED, LOWERED) for each in happened)
-        self._plot.set_visibility(moved or lifted > 0)
+        self._plot.set_visibility(moved or bool(lifted))
         if not self._plot.visible:
             return
-        times, counts = lifted_over_time(happened, self._domain, lifted, dt.datetime.now(dt.UTC))
-        lane = Series("Lifted rules", counts, stepped=True)
-        self._plot.set_content(series_picture(times, [lane], self._view.session.zone))
+        found = lifted_over_time(happened, self._domain, lifted, dt.datetime.now(dt.UTC))
+        lanes = [Series("Lifted rules", found.counts, stepped=True)]
+        if any(found.saved_us_per_s):
+            percent = [each / 1e4 for each in found.saved_us_per_s]
+            lanes.append(Series("Saved of a core", percent, "%", stepped=True, kind="good"))
+        self._plot.set_content(series_picture(found.times, lanes, self._view.session.zone))
 
     def _draw_rule(self, rule: PlacedRule) -> None:
         zone = self._view.session.zone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from asyncio import Task
 
@@ -19,12 +20,14 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begun
 from orchestrator.client import Client, Enforced, Review, Written
-from orchestrator.client.records import Part
+from orchestrator.client.records import Lagging, Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.formats.native import acl_text
 
 _LOOK_S = 0.25
-_PATIENCE_S = 60.0
+_PATIENCE_S = 30.0
+"""When enforcement takes so long, it is said who is waited for, and looked less often."""
+_LATER_S = 2.0
 
 
 async def build(view: View) -> None:
@@ -160,6 +163,7 @@ class _Enforcing:
     def __init__(self, view: View, written: Written) -> None:
         self._view = view
         self._written = written
+        self._begun = time.monotonic()
 
     async def follow(self) -> None:
         tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=60)
@@ -176,8 +180,8 @@ class _Enforcing:
                     "Go on without waiting", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))
                 )
                 self._close.props("flat no-caps")
-        await self._wait(tenant.domain)
-        box.props(remove="persistent")
+            self._looks = ui.timer(_LOOK_S, functools.partial(self._look, tenant.domain))
+        self._box = box
 
     def _row(self, host: str) -> tuple[ui.icon, ui.label]:
         with ui.row().classes("items-center gap-2 w-full"):
@@ -185,34 +189,50 @@ class _Enforcing:
             ui.label(host).classes("grow")
             return icon, ui.label("waiting").classes("small quiet")
 
-    async def _wait(self, domain: str) -> None:
-        generation, until = self._written.generation, time.monotonic() + _PATIENCE_S
-        begun = time.monotonic()
-        while True:
-            try:
-                state = await self._view.session.reading.once(lambda: self._view.client.generation(domain, generation))
-            except AclflowError as error:
-                self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
-                state = None
-            if state is not None:
-                self._show(state)
-                if state.done:
-                    break
-            if time.monotonic() > until:
-                self._text.text = "Not every host holds it yet. It is committed, and they go on trying."
-                break
-            await asyncio.sleep(_LOOK_S)
-        self._bar.set_visibility(False)
-        self._close.text = "Done"
-        if state is not None and state.done:
-            self._text.text = f"Enforced on every host, {words.seconds(time.monotonic() - begun)} after the commit."
+    async def _look(self, domain: str) -> None:
+        """Show who lags by now; however long that takes, for as long as somebody waits."""
+        generation, waited_s = self._written.generation, time.monotonic() - self._begun
+        try:
+            state = await self._view.session.reading.once(lambda: self._view.client.generation(domain, generation))
+        except AclflowError as error:
+            self._text.text = f"The service does not answer: {error.reason}. The list is committed all the same."
+            return
+        self._show(state)
+        if state.done:
+            self._looks.deactivate()
+            self._bar.set_visibility(False)
+            self._close.text = "Done"
+            self._box.props(remove="persistent")
+            self._text.text = (
+                f"Enforced on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
+            )
+        elif waited_s > _PATIENCE_S:
+            self._looks.interval = _LATER_S
+            self._text.text = f"{_still(state)} It is committed, and goes on being tried."
 
     def _show(self, state: Enforced) -> None:
         lagging = {each.host: each for each in state.laggards}
         if not self._rows:
-            self._text.text = f"{words.of(len(lagging), 'host')} still to follow" if lagging else ""
+            late = len(state.laggards)
+            self._text.text = f"{words.of(late, 'enforcement point')} still to follow" if late else ""
         for host, (icon, text) in self._rows.items():
-            late = lagging.get(host)
-            icon.props(f"name={'hourglass_top' if late else 'check_circle'}")
-            icon.classes(replace="quiet" if late else "text-positive")
-            text.text = (late.error or late.state or "silent") if late else "enforced"
+            shape, look, said = _progress(lagging.get(host))
+            icon.props(f"name={shape}")
+            icon.classes(replace=look)
+            text.text = said
+
+
+def _progress(late: Lagging | None) -> tuple[str, str, str]:
+    """How a point is shown that lags, or does not any more: the icon, how it looks, and what is said of it."""
+    if late is None:
+        return "check_circle", "text-positive", "enforced"
+    if late.error:
+        return "error", "text-negative", late.error
+    return "hourglass_top", "quiet", "not reached yet" if late.state is None else "still at an earlier version"
+
+
+def _still(state: Enforced) -> str:
+    """Who does not hold a list yet, as far as whoever looks may know."""
+    names = [each.host for each in state.laggards if each.host is not None]
+    who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
+    return f"Not enforced yet on {who}."

@@ -131,7 +131,7 @@ class _TracePage:
         permitted = found.action == "permit"
         with ui.element("div").classes(f"verdict {'good' if permitted else 'bad'}"):
             ui.icon("check_circle" if permitted else "block").classes("text-3xl").props("aria-hidden=true")
-            ui.label(f"{'Permitted' if permitted else 'Denied'}: {_why(found)}")
+            ui.label(f"{'Permitted' if permitted else 'Denied'}: {self._why(found)}")
         source, destination = (format_address(packet.family, end) for end in (packet.source, packet.destination))
         with (
             ui.element("div")
@@ -140,15 +140,21 @@ class _TracePage:
         ):
             ui.html(way(found.steps, source, destination, permitted=permitted), sanitize=False)
         if not found.steps:
-            ui.label("Neither address belongs to anybody here, so no list is asked.").classes("quiet")
+            self._show_no_list()
             return
         last = found.steps[-1]
         if found.rule is not None:
             self._show_rule(found, last)
         else:
-            ui.label(f"No rule of the {last.direction} list matches it, so the list's default decides.").classes(
-                "quiet"
-            )
+            ui.label(
+                f"No rule of the {last.direction} list matches it, so the list's default decides. "
+                f"Decided at: {tier_words(found)}."
+            ).classes("quiet")
+        if permitted and not self._view.session.is_admin:
+            ui.label(
+                "Asked are this project's lists and the operator's rules: "
+                "if the other address is another project's, that project's list may still drop it."
+            ).classes("quiet")
         if last.tenant == self._view.tenant and self._writes:
             self._offer(packet, last, permitted=permitted)
         elif last.tenant is None:
@@ -157,6 +163,22 @@ class _TracePage:
             ui.label(f"It is the list of the project {last.tenant} that decides.").classes("quiet")
             if self._view.session.is_admin:
                 self._lead_to(last.tenant, packet)
+
+    def _why(self, found: Trace) -> str:
+        if not found.steps:
+            whose = "anybody's here" if self._view.session.is_admin else "this project's"
+            return f"neither address is {whose}"
+        last = found.steps[-1]
+        return f"{rule_words(last.rule)} in the {who_decides(last)}"
+
+    def _show_no_list(self) -> None:
+        """What to do where no list is asked."""
+        if self._view.session.is_admin:
+            ui.label("No list is asked: what comes for nobody is dropped, and counted at an edge where there is one.")
+            ui.link("Whose addresses are whose, and give one to a project", path_of("tenants", ""))
+        else:
+            ui.label("This project's lists are not asked. Is the address written as you mean it?").classes("quiet")
+            ui.link("Which addresses the project owns", path_of("overview", self._view.tenant))
 
     def _lead_to(self, tenant: str, packet: Packet) -> None:
         """A link to the same question, asked where its answer can be changed."""
@@ -233,13 +255,6 @@ def _rule_for(packet: Packet, step: Step, action: str, taken: Collection[str]) -
     if packet.protocol in _ECHO:
         rule["icmp_type"] = packet.icmp_type
     return rule
-
-
-def _why(found: Trace) -> str:
-    if not found.steps:
-        return "none of the addresses is anybody's here"
-    last = found.steps[-1]
-    return f"{rule_words(last.rule)} in the {who_decides(last)}"
 
 
 def _address(text: str, field: str) -> tuple[Any, int]:

@@ -30,8 +30,14 @@ WRAPPED_CELL = "<q-td :props='props' style='white-space: normal; min-width: 180p
 
 
 def columns(*said: tuple[str, str, str]) -> list[dict[str, Any]]:
-    """Columns from their name, which is that of the row's field, what stands above them, and the side they keep to."""
-    return [{"name": name, "label": label, "field": name, "align": side} for name, label, side in said]
+    """Columns from their name, which is that of the row's field, what stands above them, and the side they keep to.
+
+    On a phone a row is a card, where what stands above a column goes before its value: the style sheet reads it there.
+    """
+    return [
+        {"name": name, "label": label, "field": name, "align": side, "style": f'--label: "{label}"'}
+        for name, label, side in said
+    ]
 
 
 _PAGE = 25
@@ -50,7 +56,7 @@ def plain_table(of: list[dict[str, Any]], none: str = "", *, key: str = "") -> u
     """A table to be read. `key` tells rows apart, by default the first column; `none` stands where no row does."""
     table = (
         ui.table(columns=of, rows=[], row_key=key or of[0]["name"], pagination={"rowsPerPage": _PAGE})
-        .classes("w-full")
+        .classes("w-full stacks")
         .props("flat dense hide-pagination :rows-per-page-options='[25,50,100,0]'")
     )
     if none:

@@ -11,7 +11,7 @@ from orchestrator.client.hits import VerdictStretch
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Packets a second in each step; `times` are the ends of the steps."""
+    """Packets a second in each step; `times` are the ends of the steps. Denied is wherever it was."""
 
     times: tuple[dt.datetime, ...]
     permitted: tuple[float, ...]
@@ -27,6 +27,6 @@ def rates_of(history: Sequence[VerdictStretch], now: dt.datetime, step: dt.timed
         back = -int((each.start - last).total_seconds() // length)
         if 1 <= back <= steps:
             permitted[steps - back] += each.permitted
-            denied[steps - back] += each.denied
+            denied[steps - back] += each.denied + each.denied_ahead
     times = tuple(last - step * back for back in range(steps - 1, -1, -1))
     return Rates(times, tuple(each / length for each in permitted), tuple(each / length for each in denied))

@@ -21,6 +21,8 @@ _END_NAMES = {
     "ingress_return": "(ingress return traffic)",
     "egress_return": "(egress return traffic)",
 }
+_AHEAD = {"server": "at firewalls", "edge": "at the edge"}
+"""What stands above the packets that were counted on a tier ahead of the hosts."""
 _DAY_S = 86400.0
 _ANSWER_IS_NO = 1
 
@@ -64,7 +66,11 @@ def hits(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how often each rule of a tenant decided, and how often none did."""
+    """Show how often each rule of a tenant decided, and how often none did.
+
+    Where firewall servers, firewall VNFs or an edge stand ahead of the hosts, what they decided has columns of its own:
+    what they permit is counted again by its host, what they deny is not.
+    """
     with service(url) as client:
         if history is not None:
             since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
@@ -76,12 +82,14 @@ def hits(
     if as_json:
         say_json([hits_json(one) for one in counted])
         return
+    ahead = [tier for tier in _AHEAD if tier in found.ingress_default.ahead]
     say_table(
-        ("rule", "packets", "bytes", "packets/s", "last hit", "resets"),
+        ("rule", "packets", *map(_AHEAD.__getitem__, ahead), "bytes", "packets/s", "last hit", "resets"),
         (
             (
                 _END_NAMES.get(one.rule, one.rule),
                 one.packets,
+                *(one.ahead[tier] for tier in ahead),
                 one.bytes,
                 f"{one.packets_per_s:.1f}",
                 _seen(one.last_hit),
@@ -124,7 +132,7 @@ def hits_json(one: RuleHits) -> dict[str, object]:
     members = asdict(one)
     members["last_hit"] = one.last_hit.isoformat() if one.last_hit else None
     members["history"] = [{**asdict(each), "start": each.start.isoformat()} for each in one.history]
-    return {name: value for name, value in members.items() if name not in ("tenant", "history") or value}
+    return {name: value for name, value in members.items() if name not in ("tenant", "history", "ahead") or value}
 
 
 def _say_history(rules: tuple[RuleHits, ...], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -130,7 +131,10 @@ class Hits:
 
     def watched(self, tenant: str, tier: Tier = Tier.HOST) -> Sequence[RuleWatch]:
         """Since when each of a tenant's current rules is watched, in the list's order: from when it was in the list,
-        and hosts were counted. Nothing where no host is counted."""
+        and hosts were counted. Nothing where no host is counted.
+
+        On the host tier a rule was met too when a firewall server or VNF met it: what that denies no host sees.
+        """
         owner = self._tx.tenant(tenant)
         since = self._tx.read(
             select(func.min(hit_feeds.c.since)).where(hit_feeds.c.domain == owner.domain)
@@ -138,8 +142,12 @@ class Hits:
         if since is None:
             return ()
         rules = self.totals(tenant, tier).rules
+        ahead = self.totals(tenant, Tier.SERVER).rules if tier is Tier.HOST else rules
         born = self._born(owner.number)
-        return [RuleWatch(rule, from_micros(max(since, born[rule])), hits) for rule, hits in rules.items()]
+        return [
+            RuleWatch(rule, from_micros(max(since, born[rule])), _met_later(hits, ahead[rule]))
+            for rule, hits in rules.items()
+        ]
 
     def _born(self, tenant: int) -> dict[str, int]:
         """When each current rule came into the list, or its oldest version that is still known."""
@@ -182,6 +190,12 @@ class Hits:
             RuleHits(packets, octets, resets, from_micros(last) if last else None, pps, bps)
             for packets, octets, resets, last, pps, bps in columns
         ]
+
+
+def _met_later(hits: RuleHits, elsewhere: RuleHits) -> RuleHits:
+    """What was counted in one place, with the last packet that came there or elsewhere."""
+    times = [each.last_hit for each in (hits, elsewhere) if each.last_hit is not None]
+    return replace(hits, last_hit=max(times, default=None))
 
 
 def forget_tenant(tx: Transaction, tenant: int, domain: str) -> None:

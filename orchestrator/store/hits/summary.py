@@ -2,20 +2,24 @@
 
 A list of 20,000 rules is summed up as columns, so that a summary costs about as much as reading the counts does; what
 each rule decided is in `rules.py`.
+
+A packet that is permitted passes through several tiers and is counted at each; one that is denied ends where it is. So
+what the hosts permitted is all that was, and what they denied is not: firewall servers and VNFs drop ahead of them. The
+edge drops nothing that a list speaks of: what a line of it denies is sent on (`compile/lifting/edgeheavy.py`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.policy.model import Action
 from orchestrator.policy.numbers import RuleNumbers
-from orchestrator.program.counts import U64, Counts
+from orchestrator.program.counts import I64, U64, Counts
 from orchestrator.program.program import Tier
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.hits.history import HitHistory, Resolution
@@ -24,24 +28,39 @@ from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction
 
 
+class _Fate(enum.IntEnum):
+    """What becomes of a packet that a line of a list decides, as a summary counts it."""
+
+    PERMITTED = 0
+    DENIED = 1
+    DENIED_AHEAD = 2
+    """It ends at a firewall server or VNF, ahead of the hosts."""
+    GOES_ON = 3
+    """It is permitted ahead of the hosts, which count it again: it counts for nothing here."""
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictStretch:
-    """Packets of a stretch of time, by their fate."""
+    """Packets of a stretch of time, by their fate; `denied_ahead` are no part of `denied`."""
 
     start: dt.datetime
     permitted: int
     denied: int
+    denied_ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HitSummary:
     """What a list decided: packets by their fate, return traffic and defaults among them, in all and over time.
 
-    `unused` of `rules` rules decided nothing so far; `busiest` are rule ids with their packets, most first.
+    `denied_ahead` are those that firewall servers and VNFs dropped: no host saw them, so they are no part of `denied`.
+    `unused` of `rules` rules decided nothing so far, here or there; `busiest` are rule ids with their packets, most
+    first, what a rule dropped ahead of the hosts among them.
     """
 
     permitted: int
     denied: int
+    denied_ahead: int
     rules: int
     unused: int
     busiest: tuple[tuple[str, int], ...]
@@ -57,19 +76,22 @@ class HitSummaries:
     def of(
         self, tenant: str, *, top: int, resolution: Resolution, since: dt.datetime, tier: Tier = Tier.HOST
     ) -> HitSummary:
-        """Sum a tenant's current list up, with its `top` busiest rules. Raises NotFound."""
+        """Sum a tenant's current list up, with its `top` busiest rules. Raises NotFound.
+
+        What was dropped ahead of the hosts is told with the host tier; another tier is told alone.
+        """
         owner = self._tx.tenant(tenant)
         record = aclrows.load(self._tx, owner, owner.acl_version).record
         history = HitHistory(self._tx, owner.domain)
         columns = _Columns.of(record, owner.number, tier)
-        packets, permits = history.totals(columns.cookies).packets, columns.permits
-        of_rules = packets[: len(record.acl.rules)]
+        packets = history.totals(columns.cookies).packets
+        by_fate = _by_fate(packets, columns.fates)
+        of_rules: I64 = columns.by_tier(np.where(columns.fates == _Fate.GOES_ON, 0, packets)).sum(axis=0)
         first = np.argsort(-of_rules, kind="stable")[:top].tolist()
         return HitSummary(
-            permitted=int(packets[permits].sum()),
-            denied=int(packets[~permits].sum()),
+            *by_fate,
             rules=len(of_rules),
-            unused=int((of_rules == 0).sum()),
+            unused=int((columns.by_tier(packets).sum(axis=0) == 0).sum()),
             busiest=tuple((record.acl.rules[row].id, int(of_rules[row])) for row in first if of_rules[row]),
             history=tuple(
                 columns.stretch(stretch.start, stretch.counts)
@@ -80,12 +102,14 @@ class HitSummaries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """The cookies of a list's rules in their order and of its ends, and which permit; the same by ascending cookie."""
+    """The cookies of a list's `rules` rules in their order and of its ends on each tier that is looked at, the hosts'
+    first, and what becomes of their packets; the same by ascending cookie."""
 
+    rules: int
     cookies: U64
-    permits: npt.NDArray[np.bool_]
+    fates: I64
     ascending: U64
-    ascending_permits: npt.NDArray[np.bool_]
+    ascending_fates: I64
 
     @classmethod
     def of(cls, record: AclRecord, tenant: int, tier: Tier) -> _Columns:
@@ -98,18 +122,42 @@ class _Columns:
             Kind.INGRESS_RETURN: Action.PERMIT,
             Kind.EGRESS_RETURN: Action.PERMIT,
         }
-        rules: U64 = np.array([numbers[rule.id] for rule in acl.rules], np.uint64) | np.uint64(
-            Cookie(tier, Kind.RULE).pack()
-        )
-        cookies = np.concatenate([rules, np.array([Cookie(tier, kind, tenant).pack() for kind in ends], np.uint64)])
+        of_rules: U64 = np.array([numbers[rule.id] for rule in acl.rules], np.uint64)
         actions = [*(rule.action for rule in acl.rules), *ends.values()]
         permits = np.array([action is Action.PERMIT for action in actions], bool)
-        order = np.argsort(cookies)
-        return cls(cookies, permits, cookies[order], permits[order])
+        cookies, fates = [], []
+        for each, permitted, denied in _TIERS[tier]:
+            rules: U64 = of_rules | np.uint64(Cookie(each, Kind.RULE).pack())
+            cookies += [rules, np.array([Cookie(each, kind, tenant).pack() for kind in ends], np.uint64)]
+            fates.append(np.where(permits, permitted, denied))
+        all_cookies, all_fates = np.concatenate(cookies), np.concatenate(fates)
+        order = np.argsort(all_cookies)
+        return cls(len(of_rules), all_cookies, all_fates, all_cookies[order], all_fates[order])
+
+    def by_tier(self, packets: I64) -> I64:
+        """The packets of rules: a row a tier, a column a rule."""
+        return packets.reshape(-1, self.rules + _ENDS)[:, : self.rules]
 
     def stretch(self, start: int, counts: Counts) -> VerdictStretch:
         """What the list decided in a stretch of a domain's counts: looked for by what moved, which is little."""
         place = np.minimum(np.searchsorted(self.ascending, counts.cookie), len(self.ascending) - 1)
         mine = self.ascending[place] == counts.cookie
-        packets, permits = counts.packets[mine], self.ascending_permits[place[mine]]
-        return VerdictStretch(from_micros(start), int(packets[permits].sum()), int(packets[~permits].sum()))
+        return VerdictStretch(from_micros(start), *_by_fate(counts.packets[mine], self.ascending_fates[place[mine]]))
+
+
+_ENDS = 4
+"""Lines that stand for no rule: two defaults, and return traffic in two directions."""
+_HOSTS = (Tier.HOST, _Fate.PERMITTED, _Fate.DENIED)
+_AHEAD = (Tier.SERVER, _Fate.GOES_ON, _Fate.DENIED_AHEAD)
+_TIERS = {
+    Tier.HOST: (_HOSTS, _AHEAD),
+    Tier.SERVER: ((Tier.SERVER, _Fate.PERMITTED, _Fate.DENIED),),
+    Tier.EDGE: ((Tier.EDGE, _Fate.PERMITTED, _Fate.DENIED),),
+}
+"""By the tier that is asked about: the tiers that are looked at, and what they do with packets."""
+
+
+def _by_fate(packets: I64, fates: I64) -> tuple[int, int, int]:
+    """Packets permitted, denied, and denied ahead."""
+    sums = [int(packets[fates == fate].sum()) for fate in (_Fate.PERMITTED, _Fate.DENIED, _Fate.DENIED_AHEAD)]
+    return sums[0], sums[1], sums[2]
