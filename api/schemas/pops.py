@@ -14,6 +14,7 @@ from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.traffic import PopTraffic
 from orchestrator.edge.report import LinesReport
 from orchestrator.edge.settings import EdgeSettings
+from orchestrator.errors import BadInput
 from orchestrator.placement.heavy import HeavyChoice, HeavySettings
 from orchestrator.policy.model import Policy
 from orchestrator.policy.prefilter import Misdirect
@@ -58,7 +59,10 @@ class PopLayout(Incoming):
     def settings(self) -> PopSettings:
         """Raises BadInput with the field's name."""
         edge = EdgeSettings(**{each.name: getattr(self, each.name) for each in fields(EdgeSettings)})
-        heavy = HeavySettings(self.heavy_interval_s, self.heavy_least_packets, self.heavy_hysteresis)
+        try:
+            heavy = HeavySettings(self.heavy_interval_s, self.heavy_least_packets, self.heavy_hysteresis)
+        except BadInput as error:
+            raise BadInput(error.reason, place=f"heavy_{error.place}") from None
         return PopSettings(
             tuple(self.outside), edge, heavy, self.misdirect, self.classify, self.window_ms, self.tenant_updates_s
         )

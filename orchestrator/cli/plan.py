@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,24 @@ from orchestrator.edge.rates import union_of
 from orchestrator.edge.sampling import AGREES, Comparison, Model, compare, sample
 from orchestrator.edge.suggest import Suggestion, suggest
 from orchestrator.errors import BadInput
+
+_OPTIONS = {
+    "blocks_a_tenant": "blocks", "pairs_a_vm": "pairs", "chunk_size": "chunk", "entries": "tcam",
+    "permitted_gbps": "permitted", "attack_gbps": "attack", "wan_gbps": "wan",
+    "memory_gb": "memory", "octets_a_pair": "octets", "hop_ms": "hop",
+}  # fmt: skip
+"""What the command calls values that the planner calls otherwise."""
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Have what is refused name the option that it came by."""
+    try:
+        yield
+    except BadInput as error:
+        if error.place and not error.place.startswith("--"):
+            error.place = "--" + _OPTIONS.get(error.place, error.place).replace("_", "-")
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +128,12 @@ def edge(
     The rate of one line is what the paper reports; the rate of any line is what an attacker meets who sweeps addresses.
     The defaults are the paper's router and its cloud of 10^12 VMs.
     """
-    wanted, memory, traffic = cloud.cloud(), tcam.memory(), load.load()
     if not 0 < target < 1:
         raise BadInput(f"{target:g} is no rate that could be reached: between 0 and 1", place="--target")
-    found = plan(wanted, whole(tcam.chunk, "--chunk"), memory, traffic, machines.machines())
-    advice = suggest(wanted, memory, target)
+    with naming_options():
+        wanted, memory, traffic = cloud.cloud(), tcam.memory(), load.load()
+        found = plan(wanted, whole(tcam.chunk, "--chunk"), memory, traffic, machines.machines())
+        advice = suggest(wanted, memory, target)
     if as_json:
         say_json({"plan": asdict(found), "suggestion": asdict(advice), "target": target})
     else:
@@ -152,14 +172,18 @@ def sample_lines(
     What the sets of lines show is compared with each formula by Student's t; the exit code is 1 where the exact
     formulas are off by more than 4. The usual formulas are shown beside them.
     """
-    model, draws = options.model(), whole(samples, "--samples")
-    with counting("drawing chunks", draws) as progress:
+    with naming_options():
+        model, draws = options.model(), whole(samples, "--samples")
+        m, k, n = model.width, model.functions, model.per_line
+        union = union_of(m, k, model.held)
+        if sets <= draws and union * draws < sets:
+            raise BadInput(f"lines match {union:.2g} of all chunks, less than one in each set's draws", place="samples")
+    with naming_options(), counting("drawing chunks", draws) as progress:
         found = sample(model, draws, seed=seed, sets=sets, progress=progress)
-    m, k, n = model.width, model.functions, model.per_line
     rate = exact(m, k, n)
     compared = {
         "one line, exactly": compare(found.one_line, rate),
-        "any line, exactly": compare(found.union, union_of(m, k, model.held)),
+        "any line, exactly": compare(found.union, union),
         "one line, the usual formula": compare(found.one_line, formula(m, k, n)),
         "any line, taken as independent": compare(found.union, -math.expm1(model.lines * math.log1p(-rate))),
     }

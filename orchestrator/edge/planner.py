@@ -16,6 +16,12 @@ from orchestrator.edge.rates import functions, one_line, spread, union_of
 from orchestrator.errors import BadInput
 
 IPV4_ADDRESSES = 1 << 32
+IPV6_ADDRESSES = 1 << 128
+MOST = 1e12
+"""Beyond any entry, rate, memory or time that a planner is asked about; infinity and what is no number are, too."""
+WIDEST = 4096
+"""Bits an entry, and functions: what is summed over grows with both."""
+_MOST_REGIONS = 10_000
 _GB = 1e9
 
 
@@ -27,6 +33,9 @@ class Topology:
     domains_a_region: int = 3
     vpcs_a_domain: int = 2
     gateways_a_vpc: float = 4 / 3
+
+    def __post_init__(self) -> None:
+        _within(1, _MOST_REGIONS, regions=self.regions)
 
     @property
     def vpcs(self) -> int:
@@ -53,8 +62,8 @@ class Cloud:
     topology: Topology = field(default_factory=Topology)
 
     def __post_init__(self) -> None:
-        _at_least(1, vms=self.vms, tenants=self.tenants, blocks_a_tenant=self.blocks_a_tenant)
-        _at_least(0, pairs_a_vm=self.pairs_a_vm)
+        _within(1, IPV6_ADDRESSES, vms=self.vms, tenants=self.tenants, blocks_a_tenant=self.blocks_a_tenant)
+        _within(0, MOST, pairs_a_vm=self.pairs_a_vm)
         if self.vms < self.tenants * self.blocks_a_tenant:
             raise BadInput(f"{self.vms} VMs are fewer than one for each block of each tenant", place="vms")
 
@@ -75,7 +84,8 @@ class Tcam:
     most_functions: int = 288
 
     def __post_init__(self) -> None:
-        _at_least(1, entries=self.entries, width=self.width, most_functions=self.most_functions)
+        _within(1, IPV6_ADDRESSES, entries=self.entries)
+        _within(1, WIDEST, width=self.width, most_functions=self.most_functions)
         for place in ("forwarding_share", "heavy_share"):
             if not 0.0 <= getattr(self, place) < 1.0:
                 raise BadInput(f"{getattr(self, place):g} is no share: 0 up to, not including, 1", place=place)
@@ -107,8 +117,8 @@ class Load:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(0, permitted_gbps=self.permitted_gbps, attack_gbps=self.attack_gbps)
-        if self.wan_gbps <= 0:
+        _within(0, MOST, permitted_gbps=self.permitted_gbps, attack_gbps=self.attack_gbps, wan_gbps=self.wan_gbps)
+        if not self.wan_gbps:
             raise BadInput("a WAN without capacity carries nothing", place="wan_gbps")
 
 
@@ -125,10 +135,12 @@ class Machines:
     hop_ms: float = 10.0
 
     def __post_init__(self) -> None:
-        if min(self.memory_gb, self.server_gbps) <= 0:
-            raise BadInput("a server without memory or speed serves nobody", place="machines")
-        _at_least(0, octets_a_pair=self.octets_a_pair, octets_a_tenant=self.octets_a_tenant, hop_ms=self.hop_ms)
-        _at_least(0, server_cores=self.server_cores, gateway_cores=self.gateway_cores)
+        _within(0, MOST, memory_gb=self.memory_gb, server_gbps=self.server_gbps, hop_ms=self.hop_ms)
+        _within(0, MOST, octets_a_pair=self.octets_a_pair, octets_a_tenant=self.octets_a_tenant)
+        _within(0, MOST, server_cores=self.server_cores, gateway_cores=self.gateway_cores)
+        for place in ("memory_gb", "server_gbps"):
+            if not getattr(self, place):
+                raise BadInput("a server without memory or speed serves nobody", place=place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +287,7 @@ def _servers(cloud: Cloud, machines: Machines, load_gbps: float) -> Servers:
     )
 
 
-def _at_least(least: float, **values: float) -> None:
+def _within(least: float, most: float, **values: float) -> None:
     for place, value in values.items():
-        if not value >= least:
-            raise BadInput(f"{value:g} is less than {least:g}", place=place)
+        if not least <= value <= most:
+            raise BadInput(f"{value:g} is not between {least:g} and {most:g}", place=place)

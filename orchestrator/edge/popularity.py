@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 
 from orchestrator.errors import BadInput
 
@@ -25,7 +25,7 @@ class Popularity:
             raise BadInput("a popularity curve needs a point: RULES and the share they decide", place="popularity")
         before = (0.0, 0.0)
         for rules, share in self.points:
-            if not (rules > before[0] and before[1] < share < 1.0):
+            if not (before[0] < rules < inf and before[1] < share < 1.0):
                 raise BadInput(
                     f"{rules:g} rules, {share:g} of the packets: both must grow from point to point, shares below 1",
                     place="popularity",

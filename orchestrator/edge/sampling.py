@@ -34,6 +34,9 @@ _TURN = 1 << 22
 _MOST_MATCHES = 1 << 28
 _SERVERS = 16
 _FEWEST_SETS = 2
+_MOST_SAMPLES = 10**12
+"""Days of drawing."""
+_MOST_OF = {"lines": 1 << 20, "width": 4096, "per_line": 1 << 12, "functions": 4096}
 
 
 def _load() -> Any:
@@ -57,9 +60,9 @@ class Model:
     functions: int = 11
 
     def __post_init__(self) -> None:
-        for place in ("lines", "width", "per_line", "functions"):
-            if getattr(self, place) < 1:
-                raise BadInput(f"{getattr(self, place)} is less than one", place=place)
+        for place, most in _MOST_OF.items():
+            if not 1 <= getattr(self, place) <= most:
+                raise BadInput(f"{getattr(self, place)} is not between 1 and {most}", place=place)
 
     @property
     def held(self) -> dict[int, int]:
@@ -140,9 +143,13 @@ def sample(
 
     Chunks that lines hold are among the draws at a rate that 48 bits make negligible. Raises BadInput.
     """
+    if sets < _FEWEST_SETS:
+        raise BadInput(f"{sets} sets say nothing of how sets scatter: take {_FEWEST_SETS} or more", place="sets")
     draws = samples // sets
-    if sets < _FEWEST_SETS or draws < 1:
+    if draws < 1:
         raise BadInput(f"{samples} draws over {sets} sets say nothing: take more", place="samples")
+    if samples > _MOST_SAMPLES:
+        raise BadInput(f"{samples} draws take more than days: {_MOST_SAMPLES} at most", place="samples")
     one_line: list[float] = []
     union: list[float] = []
     misdirected = 0

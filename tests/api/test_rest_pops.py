@@ -46,6 +46,9 @@ def test_a_pop_is_made_shown_changed_and_taken_away(admin: Client, site: Site) -
     assert (seen["domain"], seen["settings"]["functions"], seen["settings"]["ipv6_chunk"]) == (domain, 8, 48)
     assert pop in [each["name"] for each in admin.pops()]
     assert admin.add_pop_server(pop, "fs1", "to-fs1", "0a:00:00:00:00:01") == admin.domain(domain).generation
+    with pytest.raises(Conflict, match="the address is that of 'fs1'") as refused:
+        admin.add_pop_server(pop, "fs2", "to-fs2", "0a:00:00:00:00:01")
+    assert refused.value.place == "mac"
     admin.add_edge(pop, Host("e1", 0xE1, "wan"))
     assert admin.edges(domain) == (Host("e1", 0xE1, "wan"),)
     seen = admin.pop(pop)
@@ -71,7 +74,7 @@ def test_what_cannot_be_is_refused_with_its_place(admin: Client, site: Site) -> 
         ({"functions": 300}, "functions", "300 functions in a line of 288 bits"),
         ({"ipv4_chunk": 40}, "ipv4_chunk", "share 1 to 32 leading bits"),
         ({"rebuild_share": 0.0}, "rebuild_share", "not a share"),
-        ({"heavy_interval_s": 0.5}, "interval_s", "not between a second and a day"),
+        ({"heavy_interval_s": 0.5}, "heavy_interval_s", "not between a second and a day"),
     ):
         with pytest.raises(BadInput, match=words) as caught:
             admin.set_pop(pop, settings)

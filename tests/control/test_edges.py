@@ -278,6 +278,10 @@ def test_names_ports_and_switches_are_each_ones_own(site: Site) -> None:
         site.write(lambda unit: unit.pops.add_server("p1", NewServer("fs1", "other", 2)))
     with pytest.raises(Conflict, match="leads to 'fs1'"):
         site.write(lambda unit: unit.pops.add_server("p1", NewServer("fs2", "to-fs1", 2)))
+    taken = site.control.read(lambda unit: unit.pops.get("p1")).servers[0].mac
+    with pytest.raises(Conflict, match="that of 'fs1'") as refused:
+        site.write(lambda unit: unit.pops.add_server("p1", NewServer("fs2", "to-fs2", taken)))
+    assert refused.value.place == "mac"
     with pytest.raises(Conflict, match="has a PoP already"):
         site.write(lambda unit: unit.pops.add("p2", "d1", LAID_OUT))
     site.write(lambda unit: unit.pops.add_edge("p1", HostRecord("e1", 0xE1, "wan")))

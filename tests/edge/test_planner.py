@@ -154,7 +154,9 @@ def test_heavy_hitters_give_way_where_chunks_need_their_entries() -> None:
         (lambda: Tcam(forwarding_share=-0.1), "forwarding_share"),
         (lambda: Load(wan_gbps=0), "wan_gbps"),
         (lambda: Load(attack_gbps=-1), "attack_gbps"),
-        (lambda: Machines(memory_gb=0), "machines"),
+        (lambda: Load(attack_gbps=float("nan")), "attack_gbps"),
+        (lambda: Machines(memory_gb=0), "memory_gb"),
+        (lambda: Machines(server_gbps=float("inf")), "server_gbps"),
         (lambda: plan(Cloud(), 16_000), "chunk_size"),
     ],
 )  # fmt: skip

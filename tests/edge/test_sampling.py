@@ -107,8 +107,8 @@ def test_progress_and_refusals() -> None:
     assert told == [100 * turn for turn in range(1, 11)]
     assert found == sample(small, 1_000, seed=1, sets=10)
     assert found != sample(small, 1_000, seed=2, sets=10)
-    for samples, sets in ((1_000, 1), (5, 10)):
-        with pytest.raises(BadInput, match="samples"):
+    for samples, sets, place in ((1_000, 1, "sets"), (5, 10, "samples"), (10**13, 10, "samples")):
+        with pytest.raises(BadInput, match=place):
             sample(small, samples, seed=1, sets=sets)
     with pytest.raises(BadInput, match="per_line"):
         Model(per_line=0)

@@ -66,7 +66,8 @@ def test_a_generation_that_comes_to_one_program_after_another_is_replayed_to_the
     for count, each in enumerate(programs):
         keeper.jot(Goal(each, tuple(deltas[:count])))
         kept = StateDir(tmp_path).program()
-        assert kept is not None and same(kept, each)
+        assert kept is not None
+        assert same(kept, each)
     assert (tmp_path / "deltas").exists()
 
 

@@ -6,39 +6,26 @@ The lab's default point of presence with an edge switch and two firewall servers
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
-from typing import NamedTuple
 
 import pytest
 from patience import until
+from system.crossing import Site, check, from_outside, nothing_leaks
 
 from orchestrator.client.records import Json
 from orchestrator.lab import pop, scenes
 from orchestrator.lab.expect import policy_of
 from orchestrator.lab.layout import Layout
-from orchestrator.lab.pop import Lab
 from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
 from orchestrator.lab.ways import STRAYS, settled, strays
-from orchestrator.lab.wire import Wire, shot
-from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Acl, Action, Packet, Policy, PortRange, Rule, RuleId
-from orchestrator.policy.oracle import decide
-from orchestrator.policy.protocols import TCP, UDP
-from orchestrator.policy.tcpflags import TcpFlag
+from orchestrator.lab.wire import Wire
+from orchestrator.policy.model import Acl, Action, PortRange, Rule, RuleId
+from orchestrator.policy.protocols import TCP
 
 PATIENCE_S = 60.0
 FS1_AGENT = "agent-fs1"
-TCP_PORTS, UDP_PORTS = (22, 25, 80, 443, 5432, 8443), (53, 9999)
-
-
-class Site(NamedTuple):
-    lab: Lab
-    plane: ControlPlane
-    policy: Policy
-    acls: Mapping[str, Acl]
 
 
 @pytest.fixture(scope="module")
@@ -48,47 +35,6 @@ def site(layout: Layout) -> Iterator[Site]:
         plane = ControlPlane(lab)
         plane.start(scene.acls)
         yield Site(lab, plane, policy_of(scene.spec, scene.acls), scene.acls)
-
-
-def from_outside(site: Site) -> list[tuple[str, str, Packet]]:
-    """Packets from every client to every endpoint, with who sends and who should be reached."""
-    found = []
-    for client, endpoint in product(site.lab.spec.clients, site.lab.spec.endpoints):
-        for family in Family:
-            source, destination = (
-                next(prefix.network for prefix in node.addresses if prefix.family is family)
-                for node in (client, endpoint)
-            )
-            plain = Packet(family, source, destination, TCP, 40000, 0, tcp_flags=TcpFlag.SYN)
-            found += [(client.name, endpoint.name, replace(plain, destination_port=port)) for port in TCP_PORTS]
-            found += [
-                (client.name, endpoint.name, replace(plain, protocol=UDP, tcp_flags=0, destination_port=port))
-                for port in UDP_PORTS
-            ]
-    return found
-
-
-def check(site: Site) -> int:
-    """Send all of them: what the policy permits arrives, and nothing else; how many were permitted."""
-    tried = from_outside(site)
-    with Wire(site.lab) as wire:
-        landed = wire.fire([shot(site.lab, sender, packet) for sender, _, packet in tried])
-    permitted = 0
-    for (_, receiver, packet), landing in zip(tried, landed, strict=True):
-        expected = decide(site.policy, packet).permitted
-        permitted += expected
-        assert landing.nodes == ((receiver,) if expected else ()), packet
-    return permitted
-
-
-def nothing_leaks(site: Site, *policies: Policy) -> None:
-    """Send all of them while something changes: what arrives, one of the policies permits."""
-    tried = from_outside(site)
-    with Wire(site.lab) as wire:
-        landed = wire.fire([shot(site.lab, sender, packet) for sender, _, packet in tried])
-    for (_, receiver, packet), landing in zip(tried, landed, strict=True):
-        permitted = any(decide(policy, packet).permitted for policy in policies)
-        assert set(landing.nodes) <= ({receiver} if permitted else set()), packet
 
 
 def counted(site: Site) -> Json:

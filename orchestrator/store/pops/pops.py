@@ -166,6 +166,8 @@ class Pops:
                 raise Conflict(f"the PoP already has a server '{server.name}'", place="name")
             if other.port == server.port:
                 raise Conflict(f"port '{server.port}' leads to '{other.name}'", place="port")
+            if other.mac == server.mac:  # a segment between would bring the one what is the other's
+                raise Conflict(f"the address is that of '{other.name}'", place="mac")
         if server.port in _settings(row.body).outside:
             raise Conflict(f"port '{server.port}' leads outside", place="port")
         number = int(row.next_server)
