@@ -9,7 +9,7 @@ from pydantic import Field
 
 from api.schemas.common import Incoming, Outgoing
 from orchestrator.compile.lifting.lifts import Lift
-from orchestrator.placement.choice import Algorithm, Choice, Settings, Verdict
+from orchestrator.placement.choice import LEAST_INTERVAL_S, Algorithm, Choice, Settings, Verdict
 from orchestrator.store.placements import Placement, PlacementSettings
 
 _DEFAULTS = Settings()
@@ -21,7 +21,9 @@ class PlacementChange(Incoming):
     """How a domain is to choose. What is left out has its default."""
 
     algorithm: AlgorithmWord = "savings"
-    interval_s: float = Field(default=_DEFAULTS.interval_s, description="how often rules are looked at (T)")
+    interval_s: float = Field(
+        default=_DEFAULTS.interval_s, description=f"how often rules are looked at (T), {LEAST_INTERVAL_S:g} at least"
+    )
     upper: Count = Field(default=_DEFAULTS.upper, description="packets an interval that a rule needs to go up (UT)")
     lower: Count = Field(default=_DEFAULTS.lower, description="below so many packets it comes down (LT)")
     most_lifted: Count = Field(default=_DEFAULTS.most_lifted, description="the budget; 0 lifts nothing")
@@ -30,7 +32,9 @@ class PlacementChange(Incoming):
 
     def settings(self) -> Settings:
         """Raises BadInput with the field's name."""
-        return Settings(**self.model_dump() | {"algorithm": Algorithm(self.algorithm)})
+        settings = Settings(**self.model_dump() | {"algorithm": Algorithm(self.algorithm)})
+        settings.check_that_counts_keep_up()
+        return settings
 
 
 class PlacementSettingsBody(PlacementChange):

@@ -14,7 +14,7 @@ from orchestrator.cli.names import DomainName, TenantName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
 from orchestrator.client.placement import PlacedRule
-from orchestrator.placement.choice import Algorithm
+from orchestrator.placement.choice import LEAST_INTERVAL_S, Algorithm
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="The rule's id.", autocompletion=complete.rules)]
 
@@ -24,7 +24,9 @@ class Choosing:
     """How rules are to be chosen, as far as it is said."""
 
     algorithm: Annotated[Algorithm | None, typer.Option("--algorithm", help="How rules are chosen.")] = None
-    interval: Annotated[float | None, typer.Option("--interval", help="How often, in seconds (T).")] = None
+    interval: Annotated[
+        float | None, typer.Option("--interval", help=f"How often, in seconds (T); {LEAST_INTERVAL_S:g} at least.")
+    ] = None
     upper: Annotated[int | None, typer.Option("--upper", help="Packets an interval to go up (UT).")] = None
     lower: Annotated[int | None, typer.Option("--lower", help="Packets an interval to stay up (LT).")] = None
     most: Annotated[int | None, typer.Option("--most", help="How many rules may be lifted.")] = None

@@ -18,7 +18,7 @@ import structlog
 
 from orchestrator.compile.lifting.lifts import Lift
 from orchestrator.compile.lifting.prospects import Prospector
-from orchestrator.control.rounds import Rounds
+from orchestrator.control.rounds import Rounds, counted_since, left_s
 from orchestrator.control.timekeeper import Units
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Subject, choose
 from orchestrator.placement.lifting import LiftedRule
@@ -43,7 +43,7 @@ class Round:
     def of(cls, unit: Unit, domain: str) -> Round:
         """Raises NotFound."""
         state, policy = unit.placements.settings(domain), unit.domains.policy(domain).policy
-        counts = unit.hits.rates(domain, since=state.since)
+        counts = unit.hits.rates(domain, since=counted_since(state.settings.interval_s, state.since, unit.now))
         packets = dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True))
         idle_s = dict(zip(counts.number.tolist(), counts.idle_s.tolist(), strict=True))
         known = {each.rule: each for each in unit.placements.list(domain)}
@@ -83,7 +83,7 @@ class Promoter(Rounds):
 def _left(unit: Unit) -> list[tuple[str, float]]:
     """The domains that choose, and the seconds that are left of their intervals."""
     return [
-        (domain, state.settings.interval_s - (unit.now - state.since).total_seconds())
+        (domain, left_s(state.settings.interval_s, state.since, unit.now))
         for domain, state in unit.placements.every_domain()
         if state.settings.algorithm is not Algorithm.OFF or unit.placements.has_chosen(domain)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,20 @@ LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
 
 Left = Callable[[Unit], Iterable[tuple[str, float]]]
 """Who has rounds, and the seconds that are left of their intervals."""
+
+
+def left_s(interval_s: float, since: dt.datetime, now: dt.datetime) -> float:
+    """The seconds until the next round, after one at `since`.
+
+    A last round that lies more than an interval ahead was had before a clock was set back: then the next one is due.
+    """
+    left = interval_s - (now - since).total_seconds()
+    return left if left <= 2 * interval_s else 0.0
+
+
+def counted_since(interval_s: float, since: dt.datetime, now: dt.datetime) -> dt.datetime:
+    """From when on counts are looked at, after a round at `since`: for one interval, where that has yet to come."""
+    return since if since <= now else now - dt.timedelta(seconds=interval_s)
 
 
 class Rounds:

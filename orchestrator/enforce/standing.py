@@ -25,6 +25,7 @@ from orchestrator.enforce.driver import Driver, Stamp
 from orchestrator.program.delta import Delta
 from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.flows import U64, FlowTable
+from orchestrator.program.periods import READ_EVERY_S
 from orchestrator.program.program import Program
 
 NEVER = float("inf")
@@ -87,7 +88,7 @@ class Timing:
     """Periods and patience, in seconds."""
 
     observe_every_s: float = 30.0
-    count_every_s: float = 5.0
+    count_every_s: float = READ_EVERY_S
     retry_s: float = 0.5
     """After a failure; doubled with each further one, up to `longest_retry_s`."""
     longest_retry_s: float = 10.0

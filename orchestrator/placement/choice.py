@@ -19,9 +19,12 @@ from orchestrator.placement.lifting import LiftedRule
 from orchestrator.placement.popularity import Sample, Thresholds, prioritise
 from orchestrator.placement.savings import Prospect
 from orchestrator.policy.model import RuleId
+from orchestrator.program.periods import READ_EVERY_S
 
 MOST_LIFTED = 256
 """No budget may be larger: lifted rules are looked at before all others."""
+LEAST_INTERVAL_S = 1.5 * READ_EVERY_S
+"""In a shorter one there may be no report of counts at all, however busy the rules are: none would stay up."""
 LEAST_SAVED_US_PER_S = 100.0
 """What is not worth a ten-thousandth of a core is not worth a lift."""
 _SHORTLIST = 4
@@ -68,6 +71,15 @@ class Settings:
             raise BadInput(f"{self.most_lifted} rules are more than {MOST_LIFTED}", place="most_lifted")
         if not 0.0 <= self.hysteresis <= 10.0:
             raise BadInput(f"{self.hysteresis} is not between 0 and 10", place="hysteresis")
+
+    def check_that_counts_keep_up(self) -> None:
+        """Raises BadInput for an interval in which enforcement points may not have reported yet."""
+        if self.interval_s < LEAST_INTERVAL_S:
+            raise BadInput(
+                f"{self.interval_s:g} s is less than {LEAST_INTERVAL_S:g} s: counts come every {READ_EVERY_S:g} s, so "
+                "a round would often find none, and take down what is busy",
+                place="interval_s",
+            )
 
     def thresholds(self) -> Thresholds:
         """The settings of Algorithm 1. Raises BadInput."""

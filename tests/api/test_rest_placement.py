@@ -64,6 +64,7 @@ def test_settings_are_written_under_their_etag(admin: Client) -> None:
     ("wrong", "place"),
     [
         ({"interval_s": 0}, "interval_s"),
+        ({"interval_s": 7.4}, "interval_s"),
         ({"upper": 10, "lower": 10}, "upper"),
         ({"lower": -1}, "lower"),
         ({"most_lifted": -1}, "most_lifted"),
@@ -147,6 +148,9 @@ def test_the_command_line(service: Served) -> None:
     assert run("show", "lifts", "--json").json()["settings"]["as_printed"] is False
     assert run("try", "lifts", "--json").json() == []
     assert "a round would lift none" in run("try", "lifts").out
+    short = run("set", "lifts", "--interval", "5")
+    assert short.code == 2
+    assert "5 s is less than 7.5 s: counts come every 5 s" in short.err
     wrong = run("set", "lifts", "--interval", "0")
     assert wrong.code != 0
     assert "interval_s" in wrong.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from fleet_world import LOOK_S, SETTINGS, Agent, World, fresh
+from fleet_world import LOOK_S, MEASURED, SETTINGS, Agent, World, fresh
 from store.conftest import DATABASES, wiped
 from store.postgres_cluster import Cluster, binaries, running
 
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder
+from orchestrator.compile.filters.rows import Plane
 from orchestrator.compile.spread import Member
 from orchestrator.control.fleet.keeper import FleetKeeper
 from orchestrator.errors import TryAgain
@@ -186,6 +188,26 @@ def test_two_at_once_do_the_work_of_one(database: str, tmp_path: Path, request: 
     assert len(world.serving()) == 1
     assert len(world.cloud.list()) == 1
     world.close()
+
+
+def test_a_clock_that_was_set_back_holds_no_fleet_up(worlds: Callable[[], World]) -> None:
+    """A replica that starts then finds a lease, decisions, loads and changes of the future."""
+    world = worlds()
+    world.write(lambda unit: unit.capacities.add(Plane.NFTABLES, MEASURED, source="a test"))
+    world.wall.now += dt.timedelta(days=60)
+    world.prepare = lambda agent: setattr(agent, "packets_pps", 30_000)
+    world.set(replace(SETTINGS, size=None, limits=replace(SETTINGS.limits, fewest=1)))
+    for load_pps, size in ((90_000, 2), (180_000, 3)):
+        world.until(lambda: len(world.agents) > 0)
+        world.agents["fw-0"].packets_pps = load_pps
+        world.until(lambda size=size: len(world.serving()) >= size)  # type: ignore[misc]
+        world.pass_(2.0)
+        if size == 2:
+            world.wall.now -= dt.timedelta(days=30)
+            world.keeper = world.new_keeper("two")
+    for agent in world.agents.values():
+        agent.packets_pps = 0
+    world.until(lambda: len(world.serving()) == 1)
 
 
 def test_who_lost_the_lease_in_the_middle_of_a_look_writes_nothing(worlds: Callable[[], World]) -> None:

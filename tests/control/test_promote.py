@@ -111,6 +111,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     packets: dict[str, int] = {}
 
     def rates(self: Hits, domain: str, *, since: dt.datetime) -> RuleCounts:
+        assert since <= self._tx.now
         numbers: Mapping[str, int] = Unit(self._tx).domains.policy(domain).policy.tenants[0].rule_numbers
         known = sorted((numbers[rule], count) for rule, count in packets.items() if rule in numbers)
         number, count = (np.array([pair[at] for pair in known], np.int64) for at in (0, 1))
@@ -178,6 +179,23 @@ def test_rounds_are_had_when_they_are_due(plant: Plant, counts: dict[str, int]) 
     ticks[0] = 7.0
     promoter.tick(plant.control)
     assert plant.lifted() == {"web"}
+
+
+@pytest.mark.parametrize("days", [30, -30], ids=["forward", "backward"])
+def test_rounds_go_on_after_a_clock_jumped(plant: Plant, url: str, counts: dict[str, int], days: int) -> None:
+    """Within a process time never goes back; one that is begun afterwards may find the last round in the future."""
+    counts["web"] = 60_000
+    plant.round()
+    plant.wall.now += dt.timedelta(days=days)
+    after = Plant(url, plant.wall)
+    for number in range(1, 4):
+        after.wall.now += dt.timedelta(seconds=301)
+        Promoter().tick(after.control)
+        with after.store.read() as unit:
+            since_round = unit.now - unit.placements.settings("pop").since
+        assert dt.timedelta() <= since_round < dt.timedelta(seconds=60), f"no round after {number} intervals"
+    assert after.placements()["web"].chosen is not None
+    after.store.close()
 
 
 def test_of_two_services_one_has_the_round(plant: Plant, url: str, counts: dict[str, int]) -> None:

@@ -1,6 +1,7 @@
 """How many VNFs each fleet should have: what they carried, what one can carry, and what was done lately, put together.
 
-`grounds` reads, `decided` is pure: the same ground gives the same decision.
+`grounds` reads, `decided` is pure: the same ground gives the same decision. What is said to have been in the future was
+before a clock was set back, nobody knows when: it is passed over, so that it holds nothing up until then.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Ground:
 def is_due(look: FleetLook, now: dt.datetime) -> bool:
     """Whether it is time to decide on a fleet."""
     record = look.record
-    return record.looked is None or (now - record.looked).total_seconds() >= record.settings.decide_every_s
+    return record.looked is None or not 0 <= (now - record.looked).total_seconds() < record.settings.decide_every_s
 
 
 def grounds(unit: Unit, looks: Sequence[FleetLook]) -> tuple[Ground, ...]:
@@ -69,7 +70,8 @@ def grounds(unit: Unit, looks: Sequence[FleetLook]) -> tuple[Ground, ...]:
         since = unit.now - dt.timedelta(seconds=limits.peak_s)
         sample = sample_of(look, rules[record.domain], unit.now)
         times = unit.fleets.times(record.domain, max(limits.storm_window_s, limits.cooldown_down_s))
-        samples = (*unit.fleets.samples(record.domain, since), sample)
+        earlier = (each for each in unit.fleets.samples(record.domain, since) if each.at <= unit.now)
+        samples = (*earlier, sample)
         found.append(Ground(look, samples, times, models.get(record.settings.plane), unit.now))
     return tuple(found)
 
@@ -98,7 +100,7 @@ def decided(ground: Ground) -> Decision:
     settings, fleet, newest = ground.look.record.settings, ground.fleet, ground.samples[-1]
     if settings.alarms:
         return Decision(fleet.size, BY_THE_CLOUD)
-    history = _history(ground.times)
+    history = _history(ground.times, ground.now)
     if settings.size is not None:
         held = storm(history, settings.limits, ground.now.timestamp()) if settings.size > fleet.size else None
         return Decision(fleet.size, held) if held else Decision(settings.size, f"{settings.size} by the operator")
@@ -122,6 +124,6 @@ def _candidate(look: MemberLook) -> Candidate:
     return Candidate(member.name, member.number, member.state, member.health.is_well, connections, packets)
 
 
-def _history(times: FleetTimes) -> History:
+def _history(times: FleetTimes, now: dt.datetime) -> History:
     columns = (times.asked, times.drained, times.failed)
-    return History(*(tuple(time.timestamp() for time in column) for column in columns))
+    return History(*(tuple(time.timestamp() for time in column if time <= now) for column in columns))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from orchestrator.compile.lifting.edgeheavy import entries_in
-from orchestrator.control.rounds import Rounds
+from orchestrator.control.rounds import Rounds, counted_since, left_s
 from orchestrator.control.timekeeper import Units
 from orchestrator.placement.heavy import HeavyChoice, Popular, heavy_hitters
 from orchestrator.placement.lifting import LiftedRule
@@ -40,7 +40,8 @@ class HeavyRound:
         """Raises NotFound."""
         pop = unit.pops.get(name)
         policy = unit.domains.policy(pop.domain).policy
-        counts = unit.hits.rates(pop.domain, since=pop.chosen)
+        since = counted_since(pop.settings.heavy.interval_s, pop.chosen, unit.now)
+        counts = unit.hits.rates(pop.domain, since=since)
         packets = dict(zip(counts.number.tolist(), counts.packets.tolist(), strict=True))
         standing = {each.rule for each in pop.heavy}
         found = [
@@ -68,9 +69,7 @@ class HeavyChooser(Rounds):
 def _left(unit: Unit) -> list[tuple[str, float]]:
     """The PoPs that choose by themselves, and the seconds that are left of their intervals."""
     return [
-        (name, interval_s - (unit.now - chosen).total_seconds())
-        for name, interval_s, chosen in unit.pops.intervals()
-        if interval_s
+        (name, left_s(interval_s, chosen, unit.now)) for name, interval_s, chosen in unit.pops.intervals() if interval_s
     ]
 
 

@@ -169,11 +169,15 @@ class Fleets(FleetMembers):
     # ------------------------------------------------------------------------------------------------- who may work
 
     def keep(self, holder: str, lease_s: float) -> bool:
-        """Become or stay the one process that works on fleets, for so long from now; False while another is."""
+        """Become or stay the one process that works on fleets, for so long from now; False while another is.
+
+        A lease that lasts far longer than that was taken before a clock was set back, and binds nobody.
+        """
         row = self._tx.read(select(fleet_keeper).where(fleet_keeper.c.id == _KEEPER)).one_or_none()
-        if row is not None and row.holder != holder and row.until > self._tx.micros:
+        now, lease = self._tx.micros, int(lease_s * 1_000_000)
+        if row is not None and row.holder != holder and now < row.until <= now + _LONGEST_LEASES * lease:
             return False
-        values = {"holder": holder, "until": self._tx.micros + int(lease_s * 1_000_000)}
+        values = {"holder": holder, "until": now + lease}
         mine = self._tx.upsert(fleet_keeper).values(id=_KEEPER, **values)
         self._tx.write(mine.on_conflict_do_update(index_elements=["id"], set_=values))
         return True
@@ -190,6 +194,8 @@ class Fleets(FleetMembers):
 
 
 _GONE = MemberState.GONE.value
+_LONGEST_LEASES = 10
+"""So many times as long as ours a lease may last, by the clock of a replica that is ahead of us."""
 
 
 def _record(row: Row[Any]) -> FleetRecord:
