@@ -12,13 +12,14 @@ from contextlib import suppress
 from api.context import Services
 from api.inspection import standing
 from api.schemas.inspection import PartWord
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, TryAgain
 from orchestrator.memory import give_back
 
 LONG = 1_000
 """Lists of fewer rules take no time that anybody would notice."""
 _QUIET_S = 0.5
 _FOREVER_S = 3600.0
+_AGAIN_S = 1.0
 _PARTS: tuple[PartWord, ...] = "findings", "cost"
 _CHANGES = ("acl.", "rule.", "group.", "tenant.prefixes")
 """How the kinds of events begin after which a list may say something else."""
@@ -27,10 +28,16 @@ _CHANGES = ("acl.", "rule.", "group.", "tenant.prefixes")
 async def look_ahead(services: Services) -> None:
     """Look at every long list some time after it was changed, until the service stops."""
     feed = services.feed
-    upto = await feed.newest()
+    upto: int | None = None
     changed: set[str] = set()
     while not feed.closed:
-        fed = await feed.after(upto, _QUIET_S if changed else _FOREVER_S)
+        try:
+            if upto is None:
+                upto = await feed.newest()
+            fed = await feed.after(upto, _QUIET_S if changed else _FOREVER_S, gather_s=_QUIET_S)
+        except TryAgain:  # the database is away
+            await asyncio.sleep(_AGAIN_S)
+            continue
         if fed is not None:
             upto = fed.upto
             changed |= {event.subject for event in fed.events if event.kind.startswith(_CHANGES)}

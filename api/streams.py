@@ -27,7 +27,7 @@ from starlette.types import Message, Send
 
 from api.answers import dumped
 from api.schemas.events import EventBody
-from orchestrator.control.feed import Feed
+from orchestrator.control.feed import Feed, Feeding
 from orchestrator.errors import TryAgain, Unauthenticated
 from orchestrator.store.records import Event
 
@@ -37,6 +37,7 @@ STALLED_S = 30.0
 
 _COME_BACK = b"retry: 1000\n\n"
 _ALIVE = b":\n\n"
+_AGAIN_S = 1.0
 
 
 class EventStream(StreamingResponse):
@@ -68,7 +69,7 @@ async def following(
     checked = time.monotonic()
     yield _COME_BACK
     while not feed.closed:
-        fed = await feed.after(after, heartbeat_s, tenant=tenant)
+        fed = await _fed(feed, after, heartbeat_s, tenant)
         if time.monotonic() - checked >= heartbeat_s:
             if not await run_in_threadpool(_holds, check):
                 return
@@ -81,6 +82,15 @@ async def following(
         for event in fed.events:
             yield framed(event)
         after = fed.upto
+
+
+async def _fed(feed: Feed, after: int, wait_s: float, tenant: int | None) -> Feeding | None:
+    """What `Feed.after` says; nothing, a moment later, while the database is away."""
+    try:
+        return await feed.after(after, wait_s, tenant=tenant)
+    except TryAgain:
+        await asyncio.sleep(min(wait_s, _AGAIN_S))
+        return None
 
 
 def framed(event: Event) -> bytes:

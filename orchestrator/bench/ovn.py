@@ -5,6 +5,11 @@
 
 Rules go into the northbound database in one transaction over its socket, without a client program, and the clock stops
 when every hypervisor (there is one) has said that its switch holds them: what `ovn-nbctl --wait=hv` waits for.
+
+Where it could be done in several ways it is the one that is best for OVN: its processes run before the clock starts, no
+program is started for a change, rules keep no state and are of the logical switch (of a port group they become more
+flows), and its databases do not sync to the disk, which ours does. Its hypervisor reads nothing back; that its switch
+has answered a barrier is enough.
 """
 
 from __future__ import annotations

@@ -29,6 +29,9 @@ PAGE = 100
 MOST_FOLLOWERS = 1000
 TAIL = 1000
 """How many of the newest events are kept in memory."""
+GATHER_S = 0.02
+"""How long an event waits for others before who follows is given them: a change has several, and while it is on its way
+to the switches nobody should read the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,13 @@ class Feed:
         """The id of the newest event: where to begin without a past."""
         return await asyncio.to_thread(self._newest)
 
-    async def after(self, event_id: int, wait_s: float, *, tenant: int | None = None) -> Feeding | None:
+    async def after(
+        self, event_id: int, wait_s: float, *, tenant: int | None = None, gather_s: float = GATHER_S
+    ) -> Feeding | None:
         """Events after an id, oldest first, once there are any: all, or those about the tenant of a number.
 
         None when nothing came within `wait_s`, or the service stops. An id that no event has yet, as after a restored
-        backup, counts as the newest.
+        backup, counts as the newest. What comes while somebody waits is given `gather_s` later, with what came since.
         """
 
         async def found() -> Feeding | bool | None:
@@ -103,7 +108,7 @@ class Feed:
             page = await asyncio.to_thread(self._page, event_id, head, tenant)
             return page if page.events or page.missed or page.upto != event_id else None
 
-        found_now = await self._signal.until(found, wait_s)
+        found_now = await self._signal.until(found, wait_s, gather_s=gather_s)
         return found_now if isinstance(found_now, Feeding) else None
 
     def _heard(self, committed: Committed) -> None:
@@ -117,7 +122,7 @@ class Feed:
             if self._head is not None and not self._stale and self._head >= at_least:
                 return self._head
             self._stale = False  # before reading: what is committed meanwhile makes it stale again
-            with self._store.read() as unit:
+            with self._stale_if_broken(), self._store.read() as unit:
                 last = unit.events.last_id()
                 if self._head is None or last < self._head:  # the first look, or the log is another one
                     self._tail.clear()
@@ -128,6 +133,15 @@ class Feed:
                         self._floor = page.events[0].id - 1
                     self._append(page.events)
             return self._head
+
+    @contextmanager
+    def _stale_if_broken(self) -> Iterator[None]:
+        """The tail is not up to the log where reading that fails."""
+        try:
+            yield
+        except BaseException:
+            self._stale = True
+            raise
 
     def _append(self, events: tuple[Event, ...]) -> None:
         for event in events:

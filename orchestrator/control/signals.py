@@ -36,11 +36,17 @@ class Signal:
                 ear.loop.call_soon_threadsafe(ear.hear)
 
     async def until(
-        self, check: Callable[[], Awaitable[T | None]], wait_s: float, *, recheck_s: float | None = None
+        self,
+        check: Callable[[], Awaitable[T | None]],
+        wait_s: float,
+        *,
+        recheck_s: float | None = None,
+        gather_s: float = 0.0,
     ) -> T | None:
         """Wait until `check` gives a value, for at most `wait_s`; None when time ran out.
 
-        `recheck_s`: check that often without a signal too, for what may happen in another process.
+        `recheck_s`: check that often without a signal too, for what may happen in another process. `gather_s`: let so
+        much more time pass after a signal before checking, for what else is about to happen.
         """
         deadline = time.monotonic() + wait_s
         with self._listening() as ear:
@@ -49,6 +55,8 @@ class Signal:
                 if left <= 0:
                     return None
                 await ear.wait(left if recheck_s is None else min(left, recheck_s))
+                if gather_s:
+                    await asyncio.sleep(min(gather_s, max(0.0, deadline - time.monotonic())))
             return found
 
     @contextmanager

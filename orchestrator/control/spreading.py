@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from orchestrator.compile.spread import Member, MemberState, Spread, spread_program
 from orchestrator.control.publisher import Answer, Held, Publisher
+from orchestrator.errors import TryAgain
 from orchestrator.scaling.buckets import NOBODY, assign, moved, share
 from orchestrator.store import Store
 from orchestrator.store.firewalls.spreads import SpreadRecord
@@ -82,11 +83,14 @@ class Spreading:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_s
         while True:
-            at_least = await asyncio.to_thread(self._refresh, domain, held)
             left = until - loop.time()
-            found = await self.publisher.watch(domain, held, max(0.0, min(left, LOOK_EVERY_S)), at_least=at_least)
+            found = await self._look(domain, held, max(0.0, min(left, LOOK_EVERY_S)))
             if found is not None or left <= LOOK_EVERY_S:
                 return found
+
+    async def _look(self, domain: str, held: Held | None, wait_s: float) -> Answer | None:
+        stored = await asyncio.to_thread(self._refresh, domain, held)
+        return await self.publisher.watch(domain, held, wait_s, at_least=lambda: stored)
 
     async def follow(
         self, domain: str, held: Held | None, lasts_s: float, *, heartbeat_s: float
@@ -106,7 +110,10 @@ class Spreading:
             left = ends - loop.time()
             if left <= 0:
                 return
-            found = await self.watch(domain, held, min(left, heartbeat_s))
+            try:
+                found = await self.watch(domain, held, min(left, heartbeat_s))
+            except TryAgain:  # the database is away: who follows asks again
+                return
 
     def _refresh(self, domain: str, held: Held | None) -> int:
         """Have the newest spread published; its generation.

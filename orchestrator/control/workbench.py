@@ -81,9 +81,9 @@ class Workbench:
         return self._done(None, self._judge, within_s, _Work(function, arguments, named))  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """End the processes, and the work that they are at."""
-        self._judge.end()
-        self._other.end()
+        """End the processes, and the work that they are at. What is asked for later raises Busy."""
+        self._judge.close()
+        self._other.close()
 
     def _done(self, taken: _Worker | None, otherwise: _Worker, within_s: float, work: _Work) -> Any:
         deadline = time.monotonic() + within_s
@@ -103,6 +103,7 @@ class _Worker:
         self._turn = threading.Lock()
         self._process: SpawnProcess | None = None
         self._channel: Connection | None = None
+        self._closed = False
         self._sent = _Sent()
 
     def take(self, within_s: float) -> bool:
@@ -114,13 +115,21 @@ class _Worker:
         try:
             return self._outcome(work, deadline)
         except BaseException:
-            self.end()
+            self._end()
             raise
         finally:
             self._turn.release()
 
-    def end(self) -> None:
-        """End the process, and the work that it is at."""
+    def close(self) -> None:
+        """End the process for good, and the work that it is at: whoever waits for that puts things away."""
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._turn:
+            self._end()
+
+    def _end(self) -> None:
         process, channel = self._process, self._channel
         self._process = self._channel = None
         if process is not None and channel is not None:
@@ -142,10 +151,13 @@ class _Worker:
         if self._channel is None or self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._channel, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), name=self._name, daemon=True)
-            self._process.start()
+            process = context.Process(target=_serve, args=(theirs,), name=self._name, daemon=True)
+            process.start()
+            self._process = process
             self._sent = _Sent()
             theirs.close()
+        if self._closed:  # after that: whoever closes it ends the process that it finds
+            raise Busy("the service is stopping")
         return self._channel
 
 

@@ -68,6 +68,7 @@ class Fleet:
         self._devices: dict[int, Switch] = {}
         self._goal: Goal | None = None
         self._epoch = 0
+        self._stopped = False
 
     # -------------------------------------------------------------------------------------------- what is to be held
 
@@ -97,6 +98,8 @@ class Fleet:
         """These are the domain's hosts now. Switches of hosts that are gone keep what they hold."""
         wanted = {host.datapath_id: host for host in hosts}
         with self._lock:
+            if self._stopped:  # the list was asked for before
+                return
             gone = [key for key, member in self._members.items() if wanted.get(key) != member.host]
             left = [self._members.pop(key) for key in gone]
             for key in gone:
@@ -114,8 +117,9 @@ class Fleet:
             return any(member.loop.is_busy for member in self._members.values())
 
     def stop(self) -> None:
-        """End every loop."""
+        """End every loop, for good."""
         with self._lock:
+            self._stopped = True
             members = tuple(self._members.values())
             self._members.clear()
             self._devices.clear()

@@ -60,7 +60,7 @@ class RuleNumbers(Mapping[str, int]):
             overlay[rule_id] = number
         twin = RuleNumbers.__new__(RuleNumbers)
         twin._base, twin._overlay, twin._length = self._base, overlay, length
-        return twin if len(overlay) <= _LARGEST_OVERLAY else RuleNumbers(twin)
+        return twin if len(overlay) <= _LARGEST_OVERLAY else RuleNumbers(twin.as_dict())
 
     def differing(self, other: RuleNumbers) -> frozenset[str] | None:
         """The ids whose number is not the same in both. None if only comparing them all would tell."""

@@ -1,11 +1,16 @@
-"""The events' tail: who follows is told when events were forgotten that the tail has not seen either."""
+"""The events' tail: who follows is told when events were forgotten that the tail has not seen either, and is given what
+comes one after the other at once."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from orchestrator.control.feed import Feed
+import pytest
+from patience import PATIENCE_S
+
+from orchestrator.control.feed import GATHER_S, Feed
+from orchestrator.errors import Busy
 from orchestrator.store import StoreSettings, open_store
 
 
@@ -28,3 +33,67 @@ def test_a_tail_that_fell_behind_the_log_says_that_events_are_missing(tmp_path: 
     assert fed is not None
     assert (seen.missed, fed.missed) == (False, True)
     assert fed.events[0].id > first.id + 1
+
+
+def test_what_comes_one_after_the_other_is_given_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is read once for all of it, when some time has passed: here, when everything has come."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    feed = Feed(store)
+
+    def log(kind: str) -> int:
+        with store.write() as unit:
+            return unit.events.append(kind, "pop", {}).id
+
+    async def story() -> list[str]:
+        gathering, everything = asyncio.Event(), asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            assert 0 < seconds <= GATHER_S
+            gathering.set()
+            await everything.wait()
+
+        start = await feed.newest()
+        following = asyncio.create_task(feed.after(start, PATIENCE_S))
+        await asyncio.sleep(0)
+        monkeypatch.setattr("orchestrator.control.signals.asyncio.sleep", sleep)
+        await asyncio.to_thread(log, "domain.created")
+        await asyncio.wait_for(gathering.wait(), PATIENCE_S)
+        for kind in ("domain.changed", "domain.deleted"):
+            await asyncio.to_thread(log, kind)
+        everything.set()
+        fed = await following
+        assert fed is not None
+        return [event.kind for event in fed.events]
+
+    try:
+        assert asyncio.run(story()) == ["domain.created", "domain.changed", "domain.deleted"]
+    finally:
+        feed.close()
+        store.close()
+
+
+def test_what_could_not_be_read_is_read_by_whoever_asks_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other notice comes of what was committed: a look that fails must not be taken for one that was had."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    feed = Feed(store)
+    try:
+        with store.write() as unit:
+            unit.domains.create("pop")
+            first = unit.events.append("domain.created", "pop", {})
+        assert asyncio.run(feed.after(first.id, 0.0)) is None
+        with store.write() as unit:
+            second = unit.events.append("domain.changed", "pop", {})
+
+        def busy() -> None:
+            raise Busy("somebody holds it")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "read", busy)
+            with pytest.raises(Busy):
+                asyncio.run(feed.after(first.id, 0.0))
+        fed = asyncio.run(feed.after(first.id, 0.0))
+    finally:
+        feed.close()
+        store.close()
+    assert fed is not None
+    assert [event.id for event in fed.events] == [second.id]

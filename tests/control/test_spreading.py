@@ -13,7 +13,7 @@ from served import Served, served
 from orchestrator.compile.spread import Member, MemberState, Side, spread_program
 from orchestrator.control.publisher import Held, Publisher
 from orchestrator.control.spreading import Spreading
-from orchestrator.errors import BadInput, NotFound, Stale
+from orchestrator.errors import BadInput, NotFound, Stale, Unreachable
 from orchestrator.program.program import Program, Tier
 from orchestrator.program.wire import decode
 from orchestrator.scaling.buckets import BUCKETS, moved, share
@@ -179,3 +179,18 @@ def test_a_domain_that_is_made_anew_begins_anew(here: Served) -> None:
         assert program(spreading).generation == 0
         assert spreading.set_members("shop", [B]) == 1
         assert program(spreading).generation == 1
+
+
+def test_who_follows_while_the_database_goes_away_is_to_ask_again(
+    spreading: Spreading, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise Unreachable("the database is away")
+
+    async def followed() -> int:
+        answers = await spreading.follow("shop", None, 3600.0, heartbeat_s=3600.0)
+        await anext(answers)
+        monkeypatch.setattr(store, "read", away)
+        return len([answer async for answer in answers])
+
+    assert asyncio.run(followed()) == 0

@@ -299,3 +299,12 @@ def test_a_device_goes_on_where_another_could_not_be_asked(bench: Bench, monkeyp
     bench.wait_for(2, "h1")
     bench.fleet.aim(Goal(SECOND))
     bench.wait_for(2, "h2")
+
+
+def test_hosts_that_are_told_after_the_end_get_no_loop() -> None:
+    """The list of hosts may have been asked for before."""
+    fleet = Fleet(lambda _: None, Uncounted(), lambda: None, QUIET)
+    fleet.stop()
+    before = threading.active_count()
+    fleet.set_hosts((Host("h1", 0x11, "p2"),))
+    assert threading.active_count() == before

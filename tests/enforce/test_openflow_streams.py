@@ -9,7 +9,8 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,13 +23,23 @@ from patience import PATIENCE_S, until
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.openflow import compat, frames, messages, packetin
+from orchestrator.enforce.drivers.openflow import launcher as launching
+from orchestrator.enforce.drivers.openflow.app import Connection
 from orchestrator.enforce.drivers.openflow.channel import StreamChannel
 from orchestrator.enforce.drivers.openflow.device import Switch
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, TcpLink
 from orchestrator.enforce.drivers.openflow.fake.session import Session
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.messages import Type
-from orchestrator.enforce.drivers.openflow.stream import PIECE_BYTES, SharedStream, Stream, Tls, TlsStream
+from orchestrator.enforce.drivers.openflow.stream import (
+    PIECE_BYTES,
+    SharedStream,
+    Stream,
+    Tls,
+    TlsStream,
+    serial_of,
+    tls_context,
+)
 from orchestrator.enforce.gap import correction
 from orchestrator.errors import Unreachable
 from orchestrator.policy.addresses import Family
@@ -134,26 +145,34 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tls_launcher(certificates: Path, observer: Observer) -> Iterator[Launcher]:
-    folder = certificates
-    tls = Tls(folder / "controller.key", folder / "controller.pem", folder / "ca.pem")
+def tls(certificates: Path) -> Tls:
+    return Tls(certificates / "controller.key", certificates / "controller.pem", certificates / "ca.pem")
+
+
+@pytest.fixture
+def tls_launcher(tls: Tls, observer: Observer) -> Iterator[Launcher]:
     launcher = Launcher(Listen(HOME, 0, tls), observer)
     launcher.start()
     yield launcher
     launcher.stop()
 
 
+def client_context(folder: Path, name: str) -> ssl.SSLContext:
+    """Who a switch believes, and the certificate that it shows."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(folder / "ca.pem")
+    context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    return context
+
+
 class TlsLink:
     """A fake switch's end of a connection over TLS. Its own reading and writing share a thread."""
 
     def __init__(self, switch: FakeSwitch, port: int, folder: Path, name: str) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.load_verify_locations(folder / "ca.pem")
-        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
         plain = socket.create_connection((HOME, port), timeout=PATIENCE_S)
         self._plain = plain.dup()
-        self._socket = context.wrap_socket(plain)
+        self._socket = client_context(folder, name).wrap_socket(plain)
         self._socket.settimeout(None)
         self._session = Session(switch)
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -207,6 +226,9 @@ class Touchy:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._sock, name)
+
+    def getpeercert(self) -> None:
+        """Nothing was shown."""
 
     def recv(self, size: int) -> bytes:
         return self._touch(lambda: self._sock.recv(size), ssl.SSLWantReadError)
@@ -303,6 +325,66 @@ def test_a_tls_stream_closed_between_reading_and_waiting_has_ended() -> None:
     with pytest.raises(OSError, match="closed"):
         TlsStream(Closing(ours), PATIENCE_S).serve(lambda _: None)  # type: ignore[arg-type]
     theirs.close()
+
+
+def test_who_sends_when_the_sending_thread_has_just_ended_sends_nothing() -> None:
+    """The library looks at the queue, and then takes it from where its sender has put nothing by now."""
+
+    class Ending(Connection):
+        looks = 0
+
+        @property
+        def send_q(self) -> object:
+            self.looks += 1
+            return self._queue if self.looks == 1 else None
+
+        @send_q.setter
+        def send_q(self, queue: object) -> None:
+            self._queue = queue
+
+    with socket.create_server((HOME, 0)) as listener, socket.create_connection(listener.getsockname()) as ours:
+        connection = Ending(Stream(ours, PATIENCE_S), (HOME, 6653), lambda *_: None)
+        connection.looks = 0
+        connection.send(b"a")
+        assert not connection.send(b"b")
+
+
+def wrapped(certificates: Path, tls: Tls) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Both ends of a connection over TLS: ours, and that of a switch."""
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor(1) as pool:
+        peer = pool.submit(client_context(certificates, "switch").wrap_socket, theirs)
+        return tls_context(tls).wrap_socket(ours, server_side=True), peer.result(PATIENCE_S)
+
+
+def test_a_switch_over_tls_is_known_by_its_certificate_after_its_end(certificates: Path, tls: Tls) -> None:
+    """Who revokes certificates looks at connections that may end meanwhile."""
+    ours, theirs = wrapped(certificates, tls)
+    stream = TlsStream(ours, PATIENCE_S)
+    shown = stream.certificate
+    stream.close()
+    assert shown
+    assert stream.certificate == shown
+    theirs.close()
+
+
+def test_a_certificate_that_is_revoked_while_its_switch_connects_lets_nobody_in(
+    certificates: Path, tls: Tls, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = Launcher(Listen(HOME, 0, replace(tls, domain="d")), observer)
+
+    def revoked_now(certificate: Mapping[str, object], _domain: str) -> frozenset[str]:
+        launcher.refuse(frozenset(filter(None, (serial_of(certificate),))))
+        return frozenset({"h1"})
+
+    monkeypatch.setattr(launching, "hosts_named", revoked_now)
+    launcher.start()
+    with client_context(certificates, "switch").wrap_socket(socket.create_connection((HOME, launcher.port))) as link:
+        link.settimeout(PATIENCE_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert link.recv(64) == b"", "it is greeted"
+    launcher.stop()
+    assert observer.events == []
 
 
 @pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")

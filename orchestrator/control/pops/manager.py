@@ -32,7 +32,7 @@ from orchestrator.control.pops.goals import Asks, Goal
 from orchestrator.control.pops.rates import UpdateRates
 from orchestrator.control.pops.windows import NEVER, Windows
 from orchestrator.control.publisher import Publisher
-from orchestrator.errors import AclflowError, NotFound
+from orchestrator.errors import AclflowError, NotFound, TryAgain
 from orchestrator.store.points.records import PointReport, PointState
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
@@ -239,6 +239,8 @@ class ServerManager:
                 self._serve_due(due)
                 self._let_go()
                 self._tell()
+            except TryAgain as error:
+                log.warning("firewall servers wait for the store", error=str(error))
             except Exception:
                 log.exception("firewall servers' turn failed")  # nobody else would do the next
 

@@ -94,7 +94,8 @@ class Notices:
             if came is _Fate.CAME:
                 self._answered(number, committed)
             raise
-        del self._unanswered[number]
+        with self._lock:  # who hears of it looks first, and then notes that it came
+            del self._unanswered[number]
 
     def tell(self, committed: Committed) -> None:
         """Call every listener. One that fails does not keep the others from hearing."""

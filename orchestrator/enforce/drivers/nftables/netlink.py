@@ -112,12 +112,17 @@ class Netlink:
                         if refused:
                             raise _error(refused)
                         return
-        except OSError as error:  # a time-out, too
-            self.reopen()
-            raise Unreachable(f"netlink: {error.strerror or 'the kernel does not answer'}") from None
+        except OSError as error:
+            raise self._unanswered(error) from None
 
     def ask(self, kind: int, flags: int, family: int, body: bytes = b"") -> Iterator[tuple[int, bytes]]:
         """What the kernel answers, message by message: kind and body behind the family. Raises as `commit`."""
+        try:
+            yield from self._answers(kind, flags, family, body)
+        except OSError as error:
+            raise self._unanswered(error) from None
+
+    def _answers(self, kind: int, flags: int, family: int, body: bytes) -> Iterator[tuple[int, bytes]]:
         self._socket.send(message(kind, flags | (0 if flags & DUMP else ACK), family, body, sequence=1))
         while True:
             for found, _sequence, inside in replies(self._socket.recv(_RECEIVED_BYTES)):
@@ -139,6 +144,11 @@ class Netlink:
         """Forget answers that are still under way."""
         self._socket.close()
         self._socket = _opened()
+
+    def _unanswered(self, error: OSError) -> Unreachable:
+        """The kernel has not taken or given anything, in time too: what still comes is forgotten."""
+        self.reopen()
+        return Unreachable(f"netlink: {error.strerror or 'the kernel does not answer'}")
 
 
 def _opened() -> socket.socket:

@@ -152,6 +152,16 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
             sender.join()
             self.is_active = False
 
+    def send(self, buf: bytes, close_socket: bool = False) -> bool:
+        """As the library's, which looks twice at a queue that the sending thread takes away at its end."""
+        self._send_q_sem.acquire()
+        queue = self.send_q
+        if queue is None:
+            self._send_q_sem.release()
+            return False
+        queue.put((buf, close_socket))
+        return True
+
     def probe(self) -> None:
         """Ask whether the switch is there, unless it has not even taken earlier messages."""
         queue = self.send_q

@@ -11,6 +11,7 @@ with. Each is mended here and pinned by a test:
     hub.Event.wait(timeout) waits for ever                    `mend_native_hub`: it is threading.Event
     the listening loop cannot be stopped                      `Launcher` accepts connections itself
     one SSL object is used by two threads                     `stream.TlsStream`
+    who sends meets a queue that was taken away meanwhile     `Connection.send`
 
 What the library logs as an error is counted (`Launcher.faults`) and appears among our events. Under ryu the same code
 runs on eventlet's threads, and there is nothing to mend.
@@ -192,12 +193,13 @@ class Launcher:
         """The life of one connection, in a thread of its own."""
         here = threading.current_thread()
         try:
-            stream = open_stream(sock, self._context, self._patience_s)
-            connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
-            with self._lock:
-                self._connections[here] = connection
-            if not self._stopping.is_set():
-                connection.serve()
+            with contextlib.closing(open_stream(sock, self._context, self._patience_s)) as stream:
+                connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
+                with self._lock:
+                    self._connections[here] = connection
+                self._check_revoked(stream)  # after that: who revokes it ends the connections that are known by then
+                if not self._stopping.is_set():
+                    connection.serve()
         except OSError as error:
             log.warning("switch.unreachable", address=address[0], error=str(error))
         except Exception:
@@ -213,9 +215,11 @@ class Launcher:
         tls = self._listen.tls
         if tls is None or tls.domain is None:
             return None
+        return hosts_named(stream.certificate, tls.domain)
+
+    def _check_revoked(self, stream: Stream) -> None:
         if serial_of(stream.certificate) in self._refused:
             raise OSError("its certificate was revoked")
-        return hosts_named(stream.certificate, tls.domain)
 
     def _watch(self) -> None:
         """Ask silent switches whether they are there, and give up those that do not answer."""

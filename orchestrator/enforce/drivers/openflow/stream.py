@@ -207,13 +207,13 @@ class TlsStream(Stream):
         super().__init__(sock, timeout_s)
         self._tls = sock
         self._tls.setblocking(False)
+        self._certificate = sock.getpeercert() or {}  # a closed socket would not say it any more
         self._touching = threading.Lock()
 
     @property
     def certificate(self) -> Mapping[str, object]:
         """What the switch showed (as `ssl` reads it)."""
-        with self._touching:
-            return self._tls.getpeercert() or {}
+        return self._certificate
 
     def settimeout(self, _timeout_s: float | None) -> None:
         """Nothing to set: the socket never blocks, `_insist` counts the time."""
