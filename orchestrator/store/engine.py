@@ -156,10 +156,10 @@ class Store:
             raise
         finally:
             tx.spent = tx.spent or "this unit of work is over"
-            if writing and not connection.in_transaction():
+            if writing and connection.get_transaction() is None:  # a commit that broke leaves one behind
                 self._writer = connection
             else:
-                connection.close()
+                _give_back(connection)
 
     def _writing(self, synced: bool) -> Connection:
         """The connection that wrote last, as long as it is good: there is one writer at a time."""
@@ -205,6 +205,15 @@ def _begun(connect: Callable[[], Connection], begin: Callable[[Connection], None
             connection.close()
             raise
     return connection
+
+
+def _give_back(connection: Connection) -> None:
+    """End a connection's transaction and give it to the pool; one that breaks at that has nothing left to lose."""
+    with suppress(Unreachable), translated():
+        connection.close()
+    if not connection.closed:
+        connection.invalidate()
+        connection.close()
 
 
 def open_store(url: str, *, settings: StoreSettings | None = None, clock: Callable[[], dt.datetime] = utc_now) -> Store:

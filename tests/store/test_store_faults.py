@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
-from sqlalchemy import event
+from sqlalchemy import QueuePool, event
 from store.postgres_cluster import Cluster
 from store.scenes import acl, populate, rule
 
@@ -130,13 +131,40 @@ def test_killed_in_the_middle_of_a_replacement(address: str, delay_s: float) -> 
     store.close()
 
 
+def cut_connections(cluster: Cluster, database: str) -> None:
+    with cluster.connect() as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,))
+
+
+def rename_and_lose_the_connection(store: Store, cluster: Cluster) -> None:
+    with store.write() as unit:
+        unit.tenants.rename("blue", "Never")
+        cut_connections(cluster, "at_the_end")
+
+
+def test_a_connection_lost_at_the_very_end_of_a_unit_is_not_used_again(cluster: Cluster) -> None:
+    store = open_store(cluster.create_database("at_the_end"))
+    populate(store)
+    with store.read() as unit:
+        name = unit.tenants.get("blue").name
+        cut_connections(cluster, "at_the_end")
+    assert name == "Blue", "what was read was read"
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            rename_and_lose_the_connection(store, cluster)
+        with store.write() as unit:
+            unit.tenants.rename("blue", "Blue again")
+    pool = cast("QueuePool", store.engine.pool)
+    assert pool.checkedout() == 1, "the one that writes is kept, and no other"
+    store.close()
+
+
 def test_a_lost_connection_is_unreachable_and_heals(cluster: Cluster) -> None:
     store = open_store(cluster.create_database("lost"))
     populate(store)
 
     def cut() -> None:
-        with cluster.connect() as connection:
-            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'lost'")
+        cut_connections(cluster, "lost")
 
     def lose_it(unit: Unit) -> None:
         unit.tenants.rename("blue", "Never")

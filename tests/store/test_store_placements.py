@@ -115,10 +115,12 @@ def test_what_has_no_form_is_wanted_no_more_unless_it_is_pinned(store: Store) ->
     assert listed(store) == {"dns": (True, False)}
     with store.read() as unit:
         (placement,) = unit.placements.list("pop")
-        told = [(each.kind, each.detail["because"], each.detail.get("saves_us_per_s")) for each in unit.events.since(0, limit=100).events
-                if each.kind.startswith("placement.")]  # fmt: skip
+        told = [each for each in unit.events.since(0, limit=100).events if each.kind.startswith("placement.")]
     assert placement.because == "it is shadowed"
-    assert told == [("placement.lifted", "busy", 123), ("placement.lowered", "it is shadowed", None)]
+    assert [(each.kind, each.detail["because"], each.detail.get("saves_us_per_s")) for each in told] == [
+        ("placement.lifted", "busy", 123),
+        ("placement.lowered", "it is shadowed", None),
+    ]
 
 
 def test_a_wish_takes_the_choosers_place_and_gives_it_back(store: Store) -> None:
