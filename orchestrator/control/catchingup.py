@@ -6,18 +6,22 @@
                                     between two turns: rules expire, rounds are due (`timekeeper.py`, `rounds.py`)
 
 The loop runs on a thread of its own, off the event loop, and works towards the latest goal: generations that came and
-went meanwhile are never compiled.
+went meanwhile are never compiled. A domain that cannot be compiled keeps what was published of it, all others go on,
+and it is tried again: at every change, and without one after a second, two, four ... up to a minute.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
 
 from orchestrator.control.maker import Maker
+from orchestrator.control.pauses import Pauses
 from orchestrator.control.staging import Staging
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
@@ -42,11 +46,16 @@ class Chore(Protocol):
 class CatchingUp:
     """The loop, and the domains that it has yet to look at."""
 
-    def __init__(self, units: Units, maker: Maker, staging: Staging, chores: Sequence[Chore]) -> None:
+    def __init__(
+        self, units: Units, maker: Maker, staging: Staging, chores: Sequence[Chore], pauses: Pauses | None = None
+    ) -> None:
         self._units = units
         self._maker = maker
         self._staging = staging
         self._chores = chores
+        self._pauses = pauses or Pauses()
+        self._again_at: dict[str, float] = {}
+        """When domains are tried again that could not be compiled."""
         self._wake = threading.Condition()
         self._behind: set[str] = set()
         self._all_behind = True
@@ -97,12 +106,13 @@ class CatchingUp:
         while not self._stopping:
             try:
                 self._find_those_behind()
+                self._find_those_to_try_again()
                 self._compile_those_behind()
                 staged = bool(self._staging.staged)
                 if not self._started:
                     self._started = True
                     log.info("ready", domains=self._maker.domains)
-                sleep_s = min(each.tick(self._units) for each in self._chores)
+                sleep_s = min(self._next_try_s(), *(each.tick(self._units) for each in self._chores))
                 self._sleep(min(sleep_s, _STAGED_LOOK_S) if staged else sleep_s)
                 self.look_at_staged()
             except TryAgain as error:
@@ -124,19 +134,36 @@ class CatchingUp:
         with self._wake:
             self._behind.update(domains)
 
+    def _find_those_to_try_again(self) -> None:
+        now = time.monotonic()
+        for domain in [domain for domain, at in self._again_at.items() if at <= now]:
+            self.look_at(domain)
+
+    def _next_try_s(self) -> float:
+        """In how many seconds a domain is to be tried again."""
+        return max(0.0, min(self._again_at.values(), default=math.inf) - time.monotonic())
+
     def _compile_those_behind(self) -> None:
         while not self._stopping:
             with self._wake:
                 if not self._behind:
                     return
                 domain = self._behind.pop()
-            try:
-                self._maker.catch_up(domain)
-            except TryAgain:
-                self.look_at(domain)
-                raise
-            except Exception:
-                log.exception("does not compile", domain=domain)  # and so is not served; all others are
+            self._catch_up(domain)
+
+    def _catch_up(self, domain: str) -> None:
+        self._again_at.pop(domain, None)
+        try:
+            self._maker.catch_up(domain)
+        except TryAgain:
+            self.look_at(domain)
+            raise
+        except Exception:
+            wait_s = self._pauses.after_failure(domain)
+            self._again_at[domain] = time.monotonic() + wait_s
+            log.exception("does not compile", domain=domain, again_in_s=wait_s)
+        else:
+            self._pauses.over(domain)
 
     def _sleep(self, seconds: float, *, even_if_behind: bool = False) -> None:
         with self._wake:

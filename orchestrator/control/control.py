@@ -179,9 +179,13 @@ class Control:
             return await publisher.watch(key, held, wait_s)
         if tier is not Tier.HOST:
             await asyncio.to_thread(self._check_tier, tier, domain, stored_generation)
-            return await self._tiers.publisher(tier).watch(domain, held, wait_s, at_least=stored_generation)
-        program, due = self._publisher.program(domain), self._staging.due(domain, stored_generation)
-        if self._idle.follow(domain) or program is None or program.generation < due:
+            return await self._tiers.publisher(tier).watch(domain, held, wait_s, at_least=lambda: stored_generation)
+
+        def due() -> int:
+            return self._staging.due(domain, stored_generation)
+
+        program = self._publisher.program(domain)
+        if self._idle.follow(domain) or program is None or program.generation < due():
             self._loop.look_at(domain)
         return await self._publisher.watch(domain, held, wait_s, at_least=due)
 

@@ -170,7 +170,10 @@ class Maker:
                 snapshot = unit.domains.policy(domain)
                 if program is not None and program.generation >= snapshot.generation:
                     return
+                is_open = unit.intersections.is_open(domain, snapshot.generation)
                 now = self._staging.following(unit, domain, snapshot)
+            if is_open:
+                snapshot, now = self._decided(domain)
         except NotFound:
             self._forget(domain)
             return
@@ -178,6 +181,14 @@ class Maker:
             with self._store.read() as unit:
                 others = self._tiers.compile(unit, domain, snapshot)
             self.publish(domain, Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
+
+    def _decided(self, domain: str) -> tuple[PolicySnapshot, PolicySnapshot]:
+        """What a domain has come to otherwise than by a change, and what may be published of it. Raises NotFound."""
+        with self._store.write() as unit:
+            snapshot = unit.domains.policy(domain)
+            if unit.intersections.is_open(domain, snapshot.generation):
+                self._staging.decide(unit, domain, snapshot)
+            return snapshot, self._staging.following(unit, domain, snapshot)
 
     def _forget(self, domain: str) -> None:
         self._publisher.drop(domain)

@@ -15,7 +15,7 @@ import asyncio
 import enum
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from orchestrator.control.signals import Signal
@@ -170,10 +170,13 @@ class Publisher:
         self._closed = True
         self._changed.fire()
 
-    async def watch(self, domain: str, held: Held | None, wait_s: float, *, at_least: int = 0) -> Answer | None:
+    async def watch(
+        self, domain: str, held: Held | None, wait_s: float, *, at_least: Callable[[], int] = lambda: 0
+    ) -> Answer | None:
         """What is newer than `held`, once there is something; None when nothing came within `wait_s`.
 
-        A program older than generation `at_least` is not given out. Raises Busy when all this time there was none.
+        A program older than generation `at_least`, as it is at the moment, is not given out. Raises Busy when all this
+        time there was none.
         """
         edition = self._editions.get(domain)
         if held is not None and held.generation is None and edition is not None:
@@ -183,7 +186,7 @@ class Publisher:
             edition = self._editions.get(domain)
             if self._closed:
                 return False
-            if edition is None or edition.program.generation < at_least or not edition.is_newer(held):
+            if edition is None or edition.program.generation < at_least() or not edition.is_newer(held):
                 return None
             return edition.ready(held) or await asyncio.to_thread(edition.answer, held)
 
@@ -191,7 +194,7 @@ class Publisher:
         if isinstance(answer, Answer):
             return answer
         program = self.program(domain)
-        if program is None or program.generation < at_least:
+        if program is None or program.generation < at_least():
             raise Busy(f"the program of '{domain}' is being compiled: ask again")
         return None
 

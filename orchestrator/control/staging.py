@@ -6,8 +6,9 @@ generation before its own; when every host was read back to hold that, the polic
 
     what hosts may hold ──┬── read back at a generation: that program, or any that was published since
                           ├── read back before this service started: the lists of that generation, or of any since
-                          └── not read back yet: any since it came, or since it was read back last if it was there
-                              before
+                          ├── not read back yet: any since it came, or since it was read back last if it was there
+                          │   before
+                          └── not read back since the store was put back to an earlier state: any list whatever
     held_back(newest) ── none of these, mixed with the newest, leaks ──▶ nothing: the newest, as generation g
                       └─ some does ──▶ the newest narrowed, as generation g - 1; asked again at every report
 
@@ -32,10 +33,9 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.compile.equivalence.edits import edits_of
+from orchestrator.control.apart import NOTHING, Touched, apart, could_leak
 from orchestrator.policy.intersection import Withheld, narrowed, withheld
-from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, Tenant, TenantId
-from orchestrator.policy.space import Box, boxes_of
+from orchestrator.policy.model import Acl, Action, Policy, Tenant, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -47,11 +47,14 @@ CACHE_FOLLOWS_S = 0.5
 """How long a switch may go on deciding by its cache after its flows have changed; Open vSwitch looks through its cache
 twice a second at the latest."""
 
-_MOST_STEPS = 64
-_MOST_PAIRS = 4096
 _MOST_KNOWN = 256
+_LOOK_EVERY = 128
+"""The database is asked once in so many programs what hosts hold, which takes two looks some time apart to forget what
+they do not: where it was first asked at the most, each change would ask until that time is over."""
 _MOST_STATES = 32
 """When lists changed more often than so while a host may have followed, those that did are taken for anything."""
+_MOST_STRIDE = 2
+"""How far a change moves the generation."""
 _MOST_APART = 2
 """When more programs than so many may be held, or so many that have little in common with the one before and so need
 their own memory, the database is asked which are."""
@@ -64,7 +67,7 @@ class _Published:
     generation: int
     digest: bytes
     policy: Policy
-    touched: _Touched
+    touched: Touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Staging:
         self._complete: set[str] = set()
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
-        self._looked_at: dict[str, tuple[Policy, Policy, _Touched]] = {}
+        self._looked_at: dict[str, tuple[Policy, Policy, Touched]] = {}
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -102,11 +105,22 @@ class Staging:
 
     def held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
         """What must be held back of a policy before it may follow what hosts may hold; empty: nothing."""
-        if not unit.moves_hosts and self._is_plain(domain, newest.policy):
+        if not unit.moves_hosts and self._is_plain(domain, newest):
             return {}
+        return self._held_back(unit, domain, newest)
+
+    def decide(self, unit: Unit, domain: str, newest: PolicySnapshot) -> None:
+        """Keep what must be held back of a policy that the domain came to otherwise than by a change."""
+        held_back = self._held_back(unit, domain, newest)
+        if held_back:
+            unit.intersections.keep(domain, newest.generation, held_back)
+        else:
+            unit.intersections.drop(domain)
+
+    def _held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
         older, known = self._held(unit, domain, newest)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
-        held = [policy for policy in suspects if _could_leak([_apart(policy, newest.policy)])]
+        held = [policy for policy in suspects if could_leak([apart(policy, newest.policy)])]
         return withheld(held, newest.policy) if held else {}
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
@@ -123,7 +137,7 @@ class Staging:
             known = self._published.get(domain, ())
             if known and known[-1].generation >= program.generation:
                 return
-            touched = self._touched(domain, known[-1].policy, snapshot.policy) if known else _NOTHING
+            touched = self._touched(domain, known[-1].policy, snapshot.policy) if known else NOTHING
             new = _Published(program.generation, program.digest, snapshot.policy, touched)
             self._published[domain] = (*known, new)
             self._looked_at.pop(domain, None)
@@ -150,18 +164,22 @@ class Staging:
             self._passed.pop(domain, None)
             self._looked_at.pop(domain, None)
 
-    def _is_plain(self, domain: str, newest: Policy) -> bool:
+    def _is_plain(self, domain: str, newest: PolicySnapshot) -> bool:
         """Whether nothing that any host may hold could leak, as far as that is known without asking the database.
 
         What lies between any of these and the newest is among the changes since the oldest, so one look is enough.
         """
         with self._lock:
             known = self._published.get(domain, ())
-            apart = sum(each.touched.boxes is None for each in known[1:])
-            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN or apart > _MOST_APART:
+            unclear = sum(each.touched.boxes is None for each in known[1:])
+            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN or unclear > _MOST_APART:
                 return False
-            last = self._touched(domain, known[-1].policy, newest)
-        return not _could_leak([*(each.touched for each in known[1:]), last])
+            if len(known) % _LOOK_EVERY == 0:
+                return False
+            if newest.generation - known[-1].generation > _MOST_STRIDE:  # it was raised, by what a host holds
+                return False
+            last = self._touched(domain, known[-1].policy, newest.policy)
+        return not could_leak([*(each.touched for each in known[1:]), last])
 
     def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
         """Of the policies that hosts may hold those that are apart from the newest by changes that could leak."""
@@ -169,16 +187,16 @@ class Staging:
             return []
         changes = [self._touched(domain, known[-1].policy, newest)]
         for place in range(len(known) - 1, -1, -1):
-            if _could_leak(changes):
+            if could_leak(changes):
                 return [each.policy for each in known[: place + 1]]
             changes.append(known[place].touched)
         return []
 
-    def _touched(self, domain: str, before: Policy, after: Policy) -> _Touched:
+    def _touched(self, domain: str, before: Policy, after: Policy) -> Touched:
         """Where two policies differ; remembered from looking at a policy until it is published."""
         looked = self._looked_at.get(domain)
         if looked is None or looked[0] is not before or looked[1] is not after:
-            self._looked_at[domain] = looked = (before, after, _apart(before, after))
+            self._looked_at[domain] = looked = (before, after, apart(before, after))
         return looked[2]
 
     def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:
@@ -202,6 +220,9 @@ class Staging:
             self._complete.add(domain)
         if not hosts:
             return (), ()
+        if any(host.is_strange for host in hosts):
+            any_list: dict[TenantId, Acl | None] = dict.fromkeys(each.id for each in newest.policy.tenants)
+            return _with_lists(newest.policy, any_list), known[first:]
         return (_policies_since(unit, domain, newest, min(before)) if before else ()), known[first:]
 
     def _settled(self, domain: str, known: Sequence[_Published], generation: int, age_s: float) -> int:
@@ -236,7 +257,7 @@ def _places(known: Sequence[_Published], hosts: Sequence[HeldRecord]) -> tuple[l
             is_known = bool(known) and known[0].generation <= host.generation
         else:
             is_known = (host.generation, host.digest) in ours
-        if not is_known:
+        if not is_known or host.is_strange:
             before.append(host.generation)
     return places, before
 
@@ -280,70 +301,3 @@ def _list_at(unit: Unit, tenant: Tenant, generation: int) -> Acl | None:
     if version is None or version == unit.acls.version(tenant.id):
         return None if version is None else tenant.acl
     return Acl() if version == UNWRITTEN else unit.acls.at(tenant.id, version).acl
-
-
-# -------------------------------------------------------------------------------------- the short way for most changes
-
-
-@dataclass(frozen=True, slots=True)
-class _Touched:
-    """Where two policies differ: in which directions and rules; None where these are not told apart."""
-
-    ways: frozenset[Direction]
-    boxes: tuple[tuple[Direction, Box], ...] | None
-
-
-_BOTH_WAYS = frozenset(Direction)
-_NOTHING = _Touched(frozenset(), ())
-
-
-def _could_leak(changes: Sequence[_Touched]) -> bool:
-    """Whether lists changed in both directions, and perhaps for the same packets. Most changes are told at once."""
-    if frozenset[Direction]().union(*(each.ways for each in changes)) != _BOTH_WAYS:
-        return False
-    boxes = [pair for each in changes for pair in each.boxes or ()]
-    leaving, arriving = (
-        [box for way, box in boxes if way is wanted] for wanted in (Direction.EGRESS, Direction.INGRESS)
-    )
-    if any(each.boxes is None for each in changes) or len(leaving) * len(arriving) > _MOST_PAIRS:
-        return True
-    return any(one.overlaps(other) for one in leaving for other in arriving)
-
-
-def _apart(old: Policy, new: Policy) -> _Touched:
-    """Where two policies differ."""
-    if old is new:
-        return _NOTHING
-    olds = {tenant.id: tenant for tenant in old.tenants}
-    if olds.keys() != {tenant.id for tenant in new.tenants} or old.return_traffic is not new.return_traffic:
-        return _Touched(_BOTH_WAYS, None)
-    pairs = ((olds[tenant.id], tenant) for tenant in new.tenants)
-    touched = [
-        _lists_apart(*pair) for pair in pairs if pair[0].acl is not pair[1].acl or pair[0].prefixes != pair[1].prefixes
-    ]
-    unclear = any(each.boxes is None for each in touched)
-    boxes = None if unclear else tuple(pair for each in touched for pair in each.boxes or ())
-    return _Touched(frozenset(way for each in touched for way in each.ways), boxes)
-
-
-def _lists_apart(before: Tenant, after: Tenant) -> _Touched:
-    """What a list opens or closes lies in the rules that came, went or moved, and in those of changed groups."""
-    old, new = before.acl, after.acl
-    if before.prefixes != after.prefixes:
-        return _Touched(_BOTH_WAYS, None)
-    ways = {way for way in Direction if old.default(way) is not new.default(way)}
-    groups = frozenset(name for name in {**old.groups, **new.groups} if old.groups.get(name) != new.groups.get(name))
-    steps = edits_of(old.listed, new.listed, _MOST_STEPS)
-    if steps is None or ways or groups:
-        ways |= {way for way in Direction if _one_way(old, way) != _one_way(new, way)}
-        ways |= {
-            rule.direction for rule in new.rules if groups.intersection(rule.source.groups + rule.destination.groups)
-        }
-        return _Touched(frozenset(ways), None)
-    changed = [new.listed[step.new] if step.is_insert else old.listed[step.old] for step in steps]
-    boxes = tuple((rule.direction, box) for rule in changed for box in boxes_of(rule, new.groups))
-    return _Touched(frozenset(rule.direction for rule in changed), boxes)
-
-
-def _one_way(acl: Acl, way: Direction) -> list[Rule]:
-    return [rule for rule in acl.rules if rule.direction is way]

@@ -63,9 +63,9 @@ class Authority:
             raise BadInput("the certificate is not an authority's")
 
     @classmethod
-    def create(cls, name: str, now: dt.datetime) -> Authority:
-        """A new authority. Raises BadInput for a name that cannot stand in a certificate."""
-        key = new_key()
+    def create(cls, name: str, now: dt.datetime, key: PrivateKey | None = None) -> Authority:
+        """A new authority, with a new key or this. Raises BadInput for a name that cannot stand in a certificate."""
+        key = key or new_key()
         called = _name(name)
         builder = _begun(called, called, key.public_key(), now, AUTHORITY_LASTS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -52,12 +52,14 @@ class AuthorityDir:
         return self.key.exists() or self.certificate.exists()
 
     def create(self, name: str, now: dt.datetime) -> Authority:
-        """Make an authority and keep it. Raises Conflict where there is one, Missing where it cannot be kept."""
-        if self.exists:
+        """Make an authority and keep it. A key without a certificate, as it is left by who is cut off in between, gets
+        one. Raises Conflict where there is an authority, BadInput for a damaged key, Missing where it cannot be kept.
+        """
+        if self.certificate.exists():
             raise Conflict(
                 "there is an authority already: every certificate in use is signed by it", place=str(self.path)
             )
-        authority = Authority.create(name, now)
+        authority = Authority.create(name, now, read_key(self.key) if self.key.exists() else None)
         self.keep(encoded_key(authority.key), authority.pem.encode())
         return authority
 
@@ -74,7 +76,7 @@ class AuthorityDir:
 
     def load(self) -> Authority:
         """Raises Missing where there is none, BadInput where it is damaged or others may read its key."""
-        if not self.exists:
+        if not self.certificate.exists():
             raise Missing(
                 "there is no certificate authority here: make one with `aclflow certificates init`",
                 place=str(self.path),

@@ -8,4 +8,5 @@ canonical.py        rows as bytes that sort and compare
 block.py            some rows in order, with their digest; buckets.py: which rows share a block
 blocks.py           the rows of a program in blocks; digest.py: their digest from scratch
 program.py          a program; delta.py: what turns one into another; wire.py: both as bytes, and streams of them
+periods.py          how often enforcement points tell what they see
 """

@@ -1,7 +1,8 @@
 """Switches as rows of a domain: hosts' and edges' come and go alike, and no two share a name or a datapath id.
 
 A switch keeps what it holds when it is taken out of its domain, and until it is reached nobody knows what that is. So
-it is noted since which generation it may hold the domain's programs: what it was last read back at, if it was.
+it is noted since which generation it may hold the domain's programs: what it was last read back at, if it was. Where
+the store was put back to an earlier state, one that is not known may have been there in between.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sqlalchemy import ColumnElement, Row, delete, insert, select
 
 from orchestrator.errors import Conflict
 from orchestrator.store.records import HostRecord
-from orchestrator.store.schema.core import hosts, points
+from orchestrator.store.schema.core import domains, hosts, points
 from orchestrator.store.schema.staging import former_hosts
 from orchestrator.store.transaction import Transaction
 
@@ -40,7 +41,7 @@ def add_switch(tx: Transaction, domain: str, host: HostRecord, plane: str | None
         raise Conflict(f"the domain already has a host '{host.name}'", place="name")
     generation = tx.bump(domain)
     before = tx.write(delete(former_hosts).where(_former(domain, datapath)).returning(former_hosts.c.since)).first()
-    since = generation if before is None else before.since
+    since = _since_when(tx, domain, generation) if before is None else before.since
     row = {"domain": domain, "name": host.name, "datapath_id": datapath, "uplink": host.uplink, "plane": plane}
     tx.write(insert(hosts).values(since=since, **row))
     return generation
@@ -57,6 +58,12 @@ def take_out_switch(tx: Transaction, domain: str, name: str, plane: str | None) 
         former = tx.upsert(former_hosts).values(domain=domain, datapath_id=row.datapath_id, **noted)
         tx.write(former.on_conflict_do_update(index_elements=["domain", "datapath_id"], set_=noted))
     return bool(gone)
+
+
+def _since_when(tx: Transaction, domain: str, generation: int) -> int:
+    """Since which generation a switch may hold the domain's programs that is not known to have been there."""
+    behind = tx.read(select(domains.c.behind).where(domains.c.id == domain)).scalar_one()
+    return 0 if behind else generation
 
 
 def _on(domain: str, plane: str | None) -> ColumnElement[bool]:

@@ -2,20 +2,26 @@
 
 The rules are those that are laid on top of the tenants' lists (`policy/intersection.py`). They are written in the
 transaction of the change: whoever publishes it, in whichever process and after whatever restart, publishes the same
-intersection, and a change that is not named here whole and at once.
+intersection, and a change that is not named here whole and at once. Where the domain came to a generation otherwise
+than by a change (the store was put back, it was raised above what a host holds) that is open, and decided by whoever
+publishes it first.
 """
 
 from __future__ import annotations
 
 import orjson
-from sqlalchemy import bindparam, select
+from sqlalchemy import ColumnElement, bindparam, delete, insert, literal, select
 
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.intersection import Withheld
 from orchestrator.policy.model import TenantId
+from orchestrator.store.schema.core import domains
 from orchestrator.store.schema.staging import intersections
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
+
+_OPEN = "null"
+"""What stands in the place of what is held back where nobody has decided."""
 
 _OF = Prepared(
     select(intersections.c.withheld).where(
@@ -37,10 +43,27 @@ class Intersections:
         row = self._tx.upsert(intersections).values(domain=domain, **kept)
         self._tx.write(row.on_conflict_do_update(index_elements=["domain"], set_=kept))
 
+    def drop(self, domain: str) -> None:
+        """Note that nothing is held back."""
+        self._tx.write(delete(intersections).where(intersections.c.domain == domain))
+
+    def is_open(self, domain: str, generation: int) -> bool:
+        """Whether nobody has decided yet what is held back before a generation may follow."""
+        row = self._tx.row(_OF, of_domain=domain, at=generation)
+        return row is not None and row.withheld == _OPEN
+
     def before(self, domain: str, generation: int) -> Withheld | None:
         """What is held back before a generation may follow; None where it may be published at once."""
         row = self._tx.row(_OF, of_domain=domain, at=generation)
-        if row is None:
+        if row is None or row.withheld == _OPEN:
             return None
         read = orjson.loads(row.withheld)
         return {TenantId(tenant): tuple(map(rule_from_json, rules)) for tenant, rules in read.items()}
+
+
+def leave_open(tx: Transaction, which: ColumnElement[bool]) -> None:
+    """It is open what is held back of the latest generation of some domains (rows of `domains`)."""
+    found = select(domains.c.id).where(which)
+    tx.write(delete(intersections).where(intersections.c.domain.in_(found)))
+    rows = select(domains.c.id, domains.c.generation, literal(_OPEN)).where(which)
+    tx.write(insert(intersections).from_select(["domain", "generation", "withheld"], rows))

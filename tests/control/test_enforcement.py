@@ -37,7 +37,7 @@ class Site:
             token = unit.enforcers.invite("pop", expires=unit.now.replace(year=unit.now.year + 1), author="x")
             self.enforcer = unit.enforcers.enrol(token, name="one", kind="test").enforcer.id
         with store.write() as unit:
-            unit.domains.raise_generation("pop", 8)
+            unit.domains.raise_generation("pop", 7)
 
     def report(self, host: str, generation: int, state: PointState = PointState.ENFORCED, **took: float) -> None:
         point = PointReport(host, generation, bytes(16), state)

@@ -138,9 +138,9 @@ def test_a_program_older_than_the_store_is_not_given_out() -> None:
         asyncio.run(published.watch("pop", None, 0))
     published.publish(program(frozenset({1}), 1))
     with pytest.raises(Busy, match="being compiled"):
-        asyncio.run(published.watch("pop", None, 0.05, at_least=2))
+        asyncio.run(published.watch("pop", None, 0.05, at_least=lambda: 2))
     published.publish(program(frozenset({2}), 2))
-    assert asyncio.run(published.watch("pop", None, 0, at_least=2)) is not None
+    assert asyncio.run(published.watch("pop", None, 0, at_least=lambda: 2)) is not None
 
 
 def test_closing_answers_all_who_wait() -> None:

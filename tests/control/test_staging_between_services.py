@@ -75,18 +75,23 @@ def test_what_another_service_published_meanwhile_counts_as_held(plants: tuple[P
     assert other.program.generation == target - 1
 
 
-def test_an_intersection_stays_when_the_generation_is_raised_above_what_a_host_holds(
+def test_there_is_an_intersection_when_the_generation_is_raised_above_what_a_host_holds(
     plants: tuple[Plant, Plant],
 ) -> None:
+    """The host holds what nobody here knows; so does every service decide the same."""
     plant, other = plants
     everywhere(plant, deny_web("egress"))
     plant.put(deny_web("ingress"))
-    program = plant.program
     ahead = PointReport("h1", 90, bytes(16), PointState.ENFORCED, None, 1)
     plant.enforcement.report("pop", plant.enforcer, Report((ahead,)))
     for each in plants:
-        hear(each, 90)
-        assert each.program.generation == 90
-    assert {plant.program.digest, other.program.digest} == {program.digest}
+        hear(each, 91)
+        assert each.program.generation == 91
+    middle = plant.program
+    assert other.program.digest == middle.digest
+    plant.read_back("h2")
+    time.sleep(CACHE_FOLLOWS_S)
+    assert plant.program is middle
     plant.read_back(*HOSTS)
-    until(lambda: plant.program.generation == 91)
+    until(lambda: plant.program.generation == 92)
+    assert plant.program.digest != middle.digest

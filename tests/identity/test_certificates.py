@@ -252,6 +252,37 @@ def test_an_authority_is_made_once_and_its_key_is_for_its_owner(tmp_path: Path) 
     assert place.load().fingerprint == made.fingerprint
 
 
+def test_an_authority_that_was_cut_off_in_the_making_is_made_good_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power fails before any of its files is in its place; whatever is there afterwards, the same makes one."""
+    place = AuthorityDir(tmp_path / "authority")
+    replace_file, left = Path.replace, 0
+
+    def replace(beside: Path, target: Path) -> Path:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return replace_file(beside, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    for whole in range(2):
+        left = whole
+        with pytest.raises(KeyboardInterrupt):
+            place.create("x", NOW)
+        with pytest.raises(Missing, match="aclflow certificates init"):
+            place.load()
+    key = place.key.read_bytes()
+    left = 2
+    made = place.create("x", NOW)
+    assert place.load().fingerprint == made.fingerprint
+    assert place.key.read_bytes() == key, "what may have been copied already stays good"
+    place.key.unlink()
+    with pytest.raises(Conflict):
+        place.create("x", NOW)
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
 def test_a_key_that_others_may_read_is_taken_for_lost(tmp_path: Path, mode: int) -> None:
     place = AuthorityDir(tmp_path / "authority")

@@ -89,7 +89,7 @@ def test_everything_is_back_in_either_database(store: Store, address: str, elsew
         versions = [unit.acls.at("blue", number) for number in (1, 2)]
     restored(elsewhere, file)
     after = rows(elsewhere)
-    changed = {"domains", "counters", "events", "invitations"}
+    changed = {"domains", "counters", "events", "invitations", "intersections"}
     assert {name: after[name] for name in before if name not in changed} == {
         name: before[name] for name in before if name not in changed
     }
@@ -98,6 +98,7 @@ def test_everything_is_back_in_either_database(store: Store, address: str, elsew
     with again.read() as unit:
         found = unit.domains.policy("pop")
         assert (found.policy, found.generation) == (policy.policy, policy.generation + AHEAD)
+        assert unit.intersections.is_open("pop", found.generation)
         assert [unit.acls.at("blue", number) for number in (1, 2)] == versions
     assert again.bearer(token).role is Role.ADMIN
     again.close()

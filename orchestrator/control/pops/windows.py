@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.control.pauses import Pauses
+
 NEVER = float("inf")
-_FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,12 @@ class Windows:
 
     _due: dict[str, float] = field(default_factory=dict)
     _under_way: dict[str, _Sent] = field(default_factory=dict)
-    _retry_s: dict[str, float] = field(default_factory=dict)
-    """How long it was waited the last time, of servers whose programs could not be made."""
+    _unmade: Pauses = field(default_factory=Pauses)
+    """Of servers whose programs could not be made."""
 
     def note(self, server: str, now: float, window_s: float) -> None:
         """There is something new for a server."""
-        if server not in self._due or server in self._retry_s:
+        if server not in self._due or server in self._unmade:
             sent = self._under_way.get(server)
             self._due[server] = now if sent is None else max(now, sent.at + window_s)
 
@@ -49,13 +50,11 @@ class Windows:
 
     def failed(self, server: str, now: float) -> None:
         """The program of a server that was due could not be made."""
-        waits_s = self._retry_s.get(server, _FIRST_RETRY_S / 2) * 2
-        self._retry_s[server] = min(waits_s, _LAST_RETRY_S)
-        self._due[server] = now + self._retry_s[server]
+        self._due[server] = now + self._unmade.after_failure(server)
 
     def sent(self, server: str, generation: int, now: float) -> None:
         """A server gets a program now."""
-        self._retry_s.pop(server, None)
+        self._unmade.over(server)
         self._under_way[server] = _Sent(now, generation)
 
     def held(self, server: str, generation: int, now: float) -> bool:
@@ -73,8 +72,9 @@ class Windows:
 
     def forget(self, server: str) -> None:
         """A server is no more."""
-        for kept in (self._due, self._under_way, self._retry_s):
-            kept.pop(server, None)
+        self._due.pop(server, None)
+        self._under_way.pop(server, None)
+        self._unmade.over(server)
 
     @property
     def due(self) -> list[str]:

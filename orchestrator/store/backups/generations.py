@@ -1,7 +1,8 @@
 """A database that was put back from a backup is behind what its hosts hold: its generations are raised above theirs.
 
 Enforcement points take nothing that is older than what they have, so without this they would stay at a policy that
-nobody knows any more until as many changes had been made as were lost.
+nobody knows any more until as many changes had been made as were lost. What hosts hold that were not read back since is
+unknown (`behind`), and the generation before the new one is left free, for an intersection with that.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from sqlalchemy import update
 
 from orchestrator.errors import BadInput
 from orchestrator.store.events import Events
+from orchestrator.store.intersections import leave_open
 from orchestrator.store.schema.core import domains
-from orchestrator.store.schema.staging import intersections
 from orchestrator.store.transaction import Transaction
 
 FARTHEST_AHEAD = 1 << 32
@@ -27,9 +28,9 @@ def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int
         return None
     if held - generation > FARTHEST_AHEAD:
         raise BadInput(f"the domain is at generation {generation}: {held} cannot be", place="generation")
-    tx.write(update(domains).where(domains.c.id == domain).values(generation=held))
+    this = domains.c.id == domain
+    tx.write(update(domains).where(this).values(generation=held + 1, behind=held + 1))
     raised = tx.bump(domain)
-    held_back = (intersections.c.domain == domain) & (intersections.c.generation == generation)
-    tx.write(update(intersections).where(held_back).values(generation=raised))
+    leave_open(tx, this)
     Events(tx).append("generation.raised", domain, {"generation": raised, "held": held, "was": generation})
     return raised

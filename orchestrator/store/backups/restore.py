@@ -3,7 +3,8 @@
 A store that was put back is behind the world: hosts hold later generations, switches have heard later epochs, readers
 of the log later events, and numbers of rules were given out that it knows nothing of. None of these may come a second
 time for something else, so all that is counted up goes on a long way above. What hosts then report as held is in the
-past, and they are given the program anew; who holds something even later raises the domain (`generations.py`).
+past, and they are given the program anew, after an intersection with whatever lists they may hold; who holds something
+even later raises the domain (`generations.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import Connection, MetaData, func, select, text, update
+from sqlalchemy import Connection, MetaData, func, select, text, true, update
 
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.store import migrate
 from orchestrator.store.acls.cache import AclCache
 from orchestrator.store.backups.backup import Contents, Progress, numbered_column, opened, rows_of, tables_of
 from orchestrator.store.events import Events
+from orchestrator.store.intersections import leave_open
 from orchestrator.store.policycache import PolicyCache
 from orchestrator.store.pops.cache import PopCache
 from orchestrator.store.schema.core import HEAD, domains, events, invitations
@@ -121,8 +123,9 @@ def _fill(tx: Transaction, contents: Contents, raw: BinaryIO, progress: Progress
 
 def _step_ahead(tx: Transaction, contents: Contents) -> int:
     """Count on far above the backup, and use up the enrolment tokens, for they may have been; how many there were."""
-    above = {"generation": domains.c.generation + AHEAD, "epoch": domains.c.epoch + AHEAD}
-    tx.write(update(domains).values(above))
+    generation = domains.c.generation + AHEAD
+    tx.write(update(domains).values(generation=generation, epoch=domains.c.epoch + AHEAD, behind=generation - 1))
+    leave_open(tx, true())
     for counter in _DRAWN:
         tx.draw(counter, AHEAD)
     for counter in _NOTED:

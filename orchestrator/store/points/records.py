@@ -92,11 +92,13 @@ class PointRecord:
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
     """What a switch may hold: the program with this digest, which was read back there, or one of a later generation;
-    any since the generation where nothing was read back yet (`digest` is None)."""
+    any since the generation where nothing was read back yet (`digest` is None); others besides, of lists that the store
+    has never had, where it was not read back since the store was put back (`is_strange`)."""
 
     generation: int
     digest: bytes | None
     reported: dt.datetime | None
+    is_strange: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ _STANDING = Prepared(
     .order_by(hosts.c.name)
 )
 _SWITCHES = Prepared(
-    select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported)
+    select(hosts.c.since, points.c.generation, points.c.digest, points.c.reported, domains.c.behind)
+    .join(domains, domains.c.id == hosts.c.domain)
     .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
     .where(hosts.c.domain == bindparam("of_domain"), hosts.c.plane.is_(None))
     .order_by(hosts.c.name)
@@ -144,12 +145,7 @@ class Reports:
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
         """What each host's switch of the domain may hold: not firewalls and edge switches."""
-        return tuple(
-            HeldRecord(
-                max(row.since, row.generation or 0), row.digest or None, row.reported and from_micros(row.reported)
-            )
-            for row in self._tx.rows(_SWITCHES, of_domain=domain)
-        )
+        return tuple(_held(row) for row in self._tx.rows(_SWITCHES, of_domain=domain))
 
     def lose_silent(self, silence_s: float) -> tuple[int, ...]:
         """Log those that were heard of, but not for so many seconds, as down; their ids."""
@@ -302,6 +298,13 @@ def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) ->
             return None
         reached.append(report.generation if report is not None else row.generation)
     return min(reached, default=None)
+
+
+def _held(row: Row[Any]) -> HeldRecord:
+    """What a switch may hold, from a row of `_SWITCHES`."""
+    generation = max(row.since, row.generation or 0)
+    reported = row.reported and from_micros(row.reported)
+    return HeldRecord(generation, row.digest or None, reported, is_strange=generation < row.behind)
 
 
 def _kept(error: str | None) -> str | None:

@@ -22,6 +22,9 @@ A firewall VNF is a host too: its `plane` says what it filters with (NULL: the h
 a datapath nor an uplink; in the place of its datapath id stands ``domain/name``, which no datapath id is. An edge
 switch has both, and the plane `edge`.
 
+A domain is `behind` what hosts may hold that were not read back at this generation or a later one: it was put back to
+an earlier state, and they may hold lists that are nowhere here.
+
 Times are microseconds since 1970 in UTC. Tenants are joined by their number, which is never reused. Texts that are
 sorted compare byte by byte on both databases.
 
@@ -49,7 +52,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0012"
+HEAD = "0013"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -86,6 +89,7 @@ domains = Table(
     Column("operator_version", COUNT, nullable=False),
     Column("created", TIME, nullable=False),
     Column("enforced", COUNT),
+    Column("behind", COUNT, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -1,6 +1,7 @@
 """The tables of what goes out in two steps: what switches may hold, and what is held back until they hold less.
 
-`intersections` has what the last change that took two steps holds back, with the generation of its target;
+`intersections` has what the last change that took two steps holds back, with the generation of its target, or that it
+is open what must be held back of a generation: who publishes it first decides;
 `former_hosts` since which generation a switch that was taken out of a domain may hold the domain's programs.
 """
 

@@ -1,0 +1,28 @@
+"""How long to wait with what has failed before it is tried again: 1, 2, 4 ... up to 60 seconds, for each by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_FIRST_S, _LONGEST_S = 1.0, 60.0
+
+
+@dataclass(slots=True)
+class Pauses:
+    """The pauses of things that failed the last time."""
+
+    first_s: float = _FIRST_S
+    _last_s: dict[str, float] = field(default_factory=dict)
+
+    def __contains__(self, what: str) -> bool:
+        return what in self._last_s
+
+    def after_failure(self, what: str) -> float:
+        """It failed, again perhaps: for how many seconds to leave it."""
+        longer = self._last_s[what] * 2 if what in self._last_s else self.first_s
+        self._last_s[what] = min(longer, _LONGEST_S)
+        return self._last_s[what]
+
+    def over(self, what: str) -> None:
+        """It did not fail, or is no more."""
+        self._last_s.pop(what, None)
