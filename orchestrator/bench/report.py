@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import Any
 
@@ -20,9 +21,19 @@ _BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "center left", "bbox_to_an
 _FEW_LINES = 3
 
 
+def prepare(folder: Path) -> None:
+    """Make the folder that `write` will fill, before minutes are spent on measuring. Raises Missing where nothing can
+    be written into it, or nothing drawn."""
+    _pyplot()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise Missing(f"nothing can be written there: {error.strerror}", place=str(folder)) from None
+
+
 def write(results: Results, folder: Path) -> list[Path]:
-    """Write everything into `folder` (made if need be) and return the paths written."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write everything into `folder`, which is there, and return the paths written."""
     document = folder / "results.json"
     document.write_text(json.dumps(results.document(), indent=2) + "\n", encoding="utf-8")
     plots = drawn(results.series, folder)

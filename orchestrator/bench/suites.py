@@ -58,14 +58,19 @@ def _quiet(text: str, *, done: int = 0, total: int = 0) -> None:
     """Nobody wants to know."""
 
 
-def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal: Path | None = None) -> Results:
-    """Run a suite on this machine. Raises BadInput for a name that is none, or a journal where none is kept."""
+def check(name: str, journal: Path | None = None) -> None:
+    """Raises BadInput for a name of no suite that measures this machine, or a journal where none is kept."""
     if name not in SUITES:
         raise BadInput(f"'{name}' is no suite; they are {', '.join((*SUITES, QUALIFY))}", place="SUITE")
+    if journal is not None and name not in JOURNALLED:
+        raise BadInput(f"the suite {name} keeps none; {' and '.join(JOURNALLED)} do", place="--journal")
+
+
+def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal: Path | None = None) -> Results:
+    """Run a suite on this machine. Raises what `check` raises."""
+    check(name, journal)
     if journal is None:
         return SUITES[name](quick=quick, progress=progress)
-    if name not in JOURNALLED:
-        raise BadInput(f"the suite {name} keeps none; {' and '.join(JOURNALLED)} do", place="--journal")
     return SUITES[name](quick=quick, progress=progress, journal=journal)
 
 

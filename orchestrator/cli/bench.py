@@ -56,15 +56,19 @@ def bench(
     there, and writes report.html too.
     """
     beyond = suite == suites.QUALIFY
-    if beyond and journal is not None:
-        raise BadInput(f"the suite {suite} keeps none; leave it out", place="--journal")
+    if beyond:
+        _check_beyond(inventory, journal)
+    else:
+        suites.check(suite, journal)
+        _only_of(suite, {"--inventory": inventory, "--limits": limits})
+    if out is not None:
+        report.prepare(out)
     if (length := suites.warning(suite, quick=quick, journal=journal)) is not None:
         remark(length)
     with _telling() as progress:
-        if beyond:
-            results = suites.qualified(_given(inventory), limits, quick=quick, progress=progress)
+        if inventory is not None:
+            results = suites.qualified(inventory, limits, quick=quick, progress=progress)
         else:
-            _only_of(suite, {"--inventory": inventory, "--limits": limits})
             results = suites.run(suite, quick=quick, progress=progress, journal=journal)
     for path in _written(results, out, beyond=beyond) if out is not None else ():
         remark(str(path))
@@ -77,10 +81,12 @@ def bench(
         raise typer.Exit(_ANSWER_IS_NO)
 
 
-def _given(inventory: Path | None) -> Path:
+def _check_beyond(inventory: Path | None, journal: Path | None) -> None:
+    """Raises BadInput for what qualify lacks, or has no use for."""
     if inventory is None:
         raise BadInput("which machines? name an inventory of Ansible's", place="--inventory")
-    return inventory
+    if journal is not None:
+        raise BadInput(f"the suite {suites.QUALIFY} keeps none; leave it out", place="--journal")
 
 
 def _only_of(suite: str, given: Mapping[str, Path | None]) -> None:

@@ -140,7 +140,7 @@ def edge(
         say_table(("what", "value"), _rows(found, wanted))
         _advise(advice, target)
     if plot is not None:
-        plot.mkdir(parents=True, exist_ok=True)
+        report.prepare(plot)
         for path in report.drawn(papers_figures(wanted, memory, traffic), plot):
             remark(str(path))
 

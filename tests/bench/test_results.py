@@ -55,6 +55,7 @@ def test_a_report_says_what_was_measured_what_was_missed_and_what_is_absent(tmp_
     results.figures["fast"] = Figure.of([1.0, 2.0, 3.0], "s", Target(1.5))
     results.absent["slow"] = "no second switch here"
     results.series.append(Series("ours", (1, 2), (3, 4), "rules", "seconds (s)"))
+    report.prepare(tmp_path / "new")
     written = report.write(results, tmp_path / "new")
     assert {path.name for path in written} == {"results.json", "seconds.svg", "report.md"}
     document = json.loads((tmp_path / "new" / "results.json").read_text(encoding="utf-8"))

@@ -91,6 +91,7 @@ def test_the_version_is_the_distributions() -> None:
         (("acl", "trace", "-", "-s", "192.0.2.1", "-d", "192.0.2.1"), 2, "aclflow: --port"),
         (("tenant", "list"), 3, "aclflow: ACLFLOW_TOKEN: the service wants a token"),
         (("controller", "--listen", "nowhere"), 2, "aclflow: --listen: 'nowhere' is not ADDRESS:PORT"),
+        (("bench", "edge", "--out", "/proc/here"), 3, "aclflow: /proc/here: nothing can be written there"),
         (("bench", "nonsense"), 2, "aclflow: SUITE: 'nonsense' is no suite"),
     ],
 )

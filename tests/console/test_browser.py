@@ -82,6 +82,17 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
         assert next(rule.id for rule in client.rules("shop")) == "permit-tcp-22"
 
 
+def test_who_asks_about_an_own_address_learns_that_pretending_is_another_matter(look: Look) -> None:
+    """A packet with a forged source is dropped whatever the lists say, so the list's answer alone would mislead."""
+    look.sign_in(look.town.member)
+    forged = look.page.get_by_text("One that only pretends to is dropped before any list is asked")
+    look.open("/project/shop/trace?source=198.51.100.20&destination=192.0.2.70&port=25")
+    expect(forged).to_be_visible()
+    look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=25")
+    expect(look.page.get_by_text("in the ingress list of shop")).to_be_visible()
+    expect(forged).to_have_count(0)
+
+
 def test_an_operator_need_not_know_whose_an_address_is(look: Look) -> None:
     page = look.page
     look.sign_in(look.town.admin)

@@ -184,13 +184,14 @@ def _said(found: Unused) -> str:
 
 
 def _row(hits: RuleHits, now: dt.datetime) -> dict[str, object]:
+    is_met_ahead_only = not hits.packets and any(hits.ahead.values())
     return {
         "rule": _ENDS.get(hits.rule, hits.rule),
         "linked": hits.rule not in _ENDS,
         "packets": words.count(hits.packets),
         **{tier: words.count(packets) if packets else "" for tier, packets in hits.ahead.items()},
         "rate": words.short(hits.packets_per_s) if hits.packets_per_s else "",
-        "bytes": words.octets(hits.bytes),
-        "last": words.ago(hits.last_hit, now) if hits.last_hit or not any(hits.ahead.values()) else "",
+        "bytes": "" if is_met_ahead_only else words.octets(hits.bytes),
+        "last": "" if is_met_ahead_only else words.ago(hits.last_hit, now),
         "resets": words.count(hits.resets),
     }

@@ -150,11 +150,7 @@ class _TracePage:
                 f"No rule of the {last.direction} list matches it, so the list's default decides. "
                 f"Decided at: {tier_words(found)}."
             ).classes("quiet")
-        if permitted and not self._view.session.is_admin:
-            ui.label(
-                "Asked are this project's lists and the operator's rules: "
-                "if the other address is another project's, that project's list may still drop it."
-            ).classes("quiet")
+        self._show_what_is_not_asked(found, source, permitted=permitted)
         if last.tenant == self._view.tenant and self._writes:
             self._offer(packet, last, permitted=permitted)
         elif last.tenant is None:
@@ -163,6 +159,19 @@ class _TracePage:
             ui.label(f"It is the list of the project {last.tenant} that decides.").classes("quiet")
             if self._view.session.is_admin:
                 self._lead_to(last.tenant, packet)
+
+    def _show_what_is_not_asked(self, found: Trace, source: str, *, permitted: bool) -> None:
+        """What stands before lists, and lists that this viewer may not see."""
+        if any(step.direction == "egress" for step in found.steps):
+            ui.label(
+                f"It is taken to come from the machine that has {source}. One that only pretends to is dropped before "
+                "any list is asked: by the host of the machine that sends it or, from outside, by the edge."
+            ).classes("quiet")
+        if permitted and not self._view.session.is_admin:
+            ui.label(
+                "Asked are this project's lists and the operator's rules: "
+                "if the other address is another project's, that project's list may still drop it."
+            ).classes("quiet")
 
     def _why(self, found: Trace) -> str:
         if not found.steps:
