@@ -49,6 +49,8 @@ from orchestrator.program.delta import between
 
 T = TypeVar("T")
 
+on_native_threads = pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+
 
 # ----------------------------------------------------------------------------------------------------- the raw path
 
@@ -248,7 +250,7 @@ class Touchy:
             self._inside -= 1
 
 
-@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+@on_native_threads
 def test_who_waits_for_an_answer_reads_it_itself_and_gives_its_place_back(
     launcher: Launcher, observer: Observer, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +284,7 @@ def reset(sock: socket.socket) -> None:
     sock.close()
 
 
-@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+@on_native_threads
 @pytest.mark.parametrize("end", [shut, reset])
 def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
     observer: Observer, end: Callable[[socket.socket], None]
@@ -302,6 +304,7 @@ def test_a_connection_that_ends_while_somebody_reads_it_ends_for_everybody(
     launcher.stop()
 
 
+@on_native_threads
 def test_who_asks_over_a_stream_just_closed_is_told_so_each_time() -> None:
     """Between the end of who serves and word of it there is a moment; the second to ask must not wait for the first."""
     ours, theirs = socket.socketpair()
@@ -315,6 +318,7 @@ def test_who_asks_over_a_stream_just_closed_is_told_so_each_time() -> None:
     theirs.close()
 
 
+@on_native_threads
 def test_a_tls_stream_closed_between_reading_and_waiting_has_ended() -> None:
     class Closing(Touchy):
         def recv(self, size: int) -> bytes:
@@ -327,6 +331,7 @@ def test_a_tls_stream_closed_between_reading_and_waiting_has_ended() -> None:
     theirs.close()
 
 
+@on_native_threads
 def test_who_sends_when_the_sending_thread_has_just_ended_sends_nothing() -> None:
     """The library looks at the queue, and then takes it from where its sender has put nothing by now."""
 
@@ -357,6 +362,7 @@ def wrapped(certificates: Path, tls: Tls) -> tuple[ssl.SSLSocket, ssl.SSLSocket]
         return tls_context(tls).wrap_socket(ours, server_side=True), peer.result(PATIENCE_S)
 
 
+@on_native_threads
 def test_a_switch_over_tls_is_known_by_its_certificate_after_its_end(certificates: Path, tls: Tls) -> None:
     """Who revokes certificates looks at connections that may end meanwhile."""
     ours, theirs = wrapped(certificates, tls)
@@ -368,6 +374,7 @@ def test_a_switch_over_tls_is_known_by_its_certificate_after_its_end(certificate
     theirs.close()
 
 
+@on_native_threads
 def test_a_certificate_that_is_revoked_while_its_switch_connects_lets_nobody_in(
     certificates: Path, tls: Tls, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +394,7 @@ def test_a_certificate_that_is_revoked_while_its_switch_connects_lets_nobody_in(
     assert observer.events == []
 
 
-@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+@on_native_threads
 def test_a_switch_that_answers_before_it_reads_on_is_read_while_it_is_written(observer: Observer) -> None:
     """It takes no more until its answers are taken: who writes much must not be the one who reads."""
     launcher = Launcher(Listen(HOME, 0), observer, patience_s=PATIENCE_S)
@@ -415,7 +422,7 @@ def test_a_switch_that_answers_before_it_reads_on_is_read_while_it_is_written(ob
     launcher.stop()
 
 
-@pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
+@on_native_threads
 def test_the_ssl_object_is_never_used_by_two_threads_at_once() -> None:
     ours, theirs = socket.socketpair()
     touchy = Touchy(ours)
