@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from orchestrator.bench.firewall_server.kernelmemory import octets_at_rest
 from orchestrator.bench.firewall_server.pairs import (
     MARKED_ONLY,
     HashSet,
     intervals,
-    kernel_octets,
     pairs,
     typed_interval,
     typed_pair,
 )
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.lab.router import ROUTER, Router
-
-_SETTLE_S = 1.0
-"""The kernel gives memory back, and moves a grown table, some time after it was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +41,10 @@ def hash_set(router: Router, held: HashSet, count: int, sizes: Sizes) -> Growth:
     """Fill a hash set afresh with `count` pairs, which it then holds. Raises Missing, Refused."""
     router.run("nft", "-f", "-", text=MARKED_ONLY)
     router.inside(ROUTER, held.create)
-    time.sleep(_SETTLE_S)
-    before, keys = kernel_octets(), pairs(count)
+    keys = pairs(count)
+    before = octets_at_rest()
     load_s = _seconds(lambda: router.inside(ROUTER, lambda: held.load(keys)))
-    time.sleep(_SETTLE_S)
-    octets = kernel_octets() - before
+    octets = octets_at_rest() - before
     one_us = router.inside(ROUTER, lambda: _singles_us(held, count, sizes.singles))
     batch_us = router.inside(ROUTER, lambda: _batch_us(held, count, sizes.batch))
     return Growth(count, load_s, octets, one_us, batch_us, _typed_ms(router, map(typed_pair, range(sizes.typed))))

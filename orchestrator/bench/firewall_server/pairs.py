@@ -6,9 +6,6 @@ set* holds source addresses as ranges, as `nft` makes of prefixes; it is a tree 
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import numpy as np
 
 from orchestrator.bench.traffic.addresses import SERVER, Clients
@@ -46,7 +43,6 @@ table ip aclbench {{
   }}
 }}
 """
-_COUNTED = re.compile(r"^(SUnreclaim|VmallocUsed):\s+(\d+) kB", re.MULTILINE)
 
 
 def pairs(count: int, first: int = 0) -> Keys:
@@ -126,9 +122,3 @@ def typed_pair(number: int) -> tuple[str, ...]:
     """The command that adds one pair that is not there yet."""
     element = f"{{ {format_address(Family.IPV4, _SOURCES - 2 - 2 * number)} . 203.0.113.1 }}"
     return ("nft", "add", "element", "ip", "aclflow_pairs", HOSTS4.name, element)
-
-
-def kernel_octets() -> int:
-    """What the kernel holds for itself and cannot give back, of the whole machine: slabs and large arrays."""
-    text = Path("/proc/meminfo").read_text(encoding="ascii")
-    return sum(int(number) * 1024 for _, number in _COUNTED.findall(text))

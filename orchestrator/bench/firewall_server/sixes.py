@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.bench.firewall_server.pairs import MARKED_ONLY, kernel_octets
+from orchestrator.bench.firewall_server.kernelmemory import octets_at_rest
+from orchestrator.bench.firewall_server.pairs import MARKED_ONLY
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results
 from orchestrator.bench.traffic.measured import ratios
@@ -31,7 +32,6 @@ _SOURCES = Prefix.parse("2001:db8:ffff::/48").network
 _DESTINATIONS = Prefix.parse("2001:db8:100::/48").network
 _A_SOURCE = 256
 _FEW, _EACH_ROUND, _ASKED = 16, 1_024, 32
-_SETTLE_S = 1.0
 _PORTS = (40_000, 9)
 
 
@@ -100,13 +100,12 @@ def _load(found: Sixes, router: Router, count: int, singles: int) -> None:
     router.run("nft", "-f", "-", text=MARKED_ONLY.replace("table ip ", "table ip6 "))
     table = PairTable()
     router.inside(ROUTER, table.create)
-    time.sleep(_SETTLE_S)
-    before, keys = kernel_octets(), pairs(count)
+    keys = pairs(count)
+    before = octets_at_rest()
     began = time.perf_counter()
     router.inside(ROUTER, lambda: table.load(HOSTS6, keys))
     found.load_s[count] = time.perf_counter() - began
-    time.sleep(_SETTLE_S)
-    found.octets[count] = kernel_octets() - before
+    found.octets[count] = octets_at_rest() - before
     found.one_us[count] = router.inside(ROUTER, lambda: _singles_us(table, pairs(singles, count)))
 
 
