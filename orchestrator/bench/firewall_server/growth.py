@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.bench.firewall_server.kernelmemory import octets_at_rest
+from orchestrator.bench.firewall_server.kernelmemory import grown_by
 from orchestrator.bench.firewall_server.pairs import (
     MARKED_ONLY,
     HashSet,
@@ -42,9 +42,7 @@ def hash_set(router: Router, held: HashSet, count: int, sizes: Sizes) -> Growth:
     router.run("nft", "-f", "-", text=MARKED_ONLY)
     router.inside(ROUTER, held.create)
     keys = pairs(count)
-    before = octets_at_rest()
-    load_s = _seconds(lambda: router.inside(ROUTER, lambda: held.load(keys)))
-    octets = octets_at_rest() - before
+    octets, load_s = grown_by(lambda: router.inside(ROUTER, lambda: held.load(keys)))
     one_us = router.inside(ROUTER, lambda: _singles_us(held, count, sizes.singles))
     batch_us = router.inside(ROUTER, lambda: _batch_us(held, count, sizes.batch))
     return Growth(count, load_s, octets, one_us, batch_us, _typed_ms(router, map(typed_pair, range(sizes.typed))))

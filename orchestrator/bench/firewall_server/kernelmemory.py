@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _COUNTED = re.compile(r"^(SUnreclaim|VmallocUsed):\s+(\d+) kB", re.MULTILINE)
@@ -14,7 +15,15 @@ _STILL_OCTETS = 1 << 20
 """By less than so much in a second it changes by itself."""
 
 
-def octets_at_rest() -> int:
+def grown_by(load: Callable[[], object]) -> tuple[int, float]:
+    """The octets that it holds more when something is loaded, and the seconds that loading takes."""
+    before, began = _octets_at_rest(), time.perf_counter()
+    load()
+    took_s = time.perf_counter() - began
+    return _octets_at_rest() - before, took_s
+
+
+def _octets_at_rest() -> int:
     """What it cannot give back, slabs and large arrays, once that has come to rest, or after a minute.
 
     The memory of millions of pairs is given back some seconds after their namespace went, and then bit by bit.

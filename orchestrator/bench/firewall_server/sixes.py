@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.bench.firewall_server.kernelmemory import octets_at_rest
+from orchestrator.bench.firewall_server.kernelmemory import grown_by
 from orchestrator.bench.firewall_server.pairs import MARKED_ONLY
 from orchestrator.bench.firewall_server.sizes import Sizes
 from orchestrator.bench.results import Figure, Results
@@ -101,11 +101,7 @@ def _load(found: Sixes, router: Router, count: int, singles: int) -> None:
     table = PairTable()
     router.inside(ROUTER, table.create)
     keys = pairs(count)
-    before = octets_at_rest()
-    began = time.perf_counter()
-    router.inside(ROUTER, lambda: table.load(HOSTS6, keys))
-    found.load_s[count] = time.perf_counter() - began
-    found.octets[count] = octets_at_rest() - before
+    found.octets[count], found.load_s[count] = grown_by(lambda: router.inside(ROUTER, lambda: table.load(HOSTS6, keys)))
     found.one_us[count] = router.inside(ROUTER, lambda: _singles_us(table, pairs(singles, count)))
 
 
