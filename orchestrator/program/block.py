@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import Stale
-from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hashed, line_of, match_length_of
+from orchestrator.program.canonical import HEAD_BYTES, canonical, flow_of, hashed, line_of, longest_match
 from orchestrator.program.flows import Flow, FlowTable
 
 
@@ -48,7 +48,7 @@ class Block:
     @classmethod
     def of_lines(cls, lines: Sequence[Line]) -> Block:
         """A block of lines that are in order."""
-        longest = max([match_length_of(octets) for octets, _ in lines])
+        longest = longest_match([octets for octets, _ in lines])
         width = HEAD_BYTES + longest
         octets = b"".join([each.ljust(width, b"\0") for each, _ in lines])
         return cls(_digest(octets, longest), len(octets), None, lines)

@@ -15,6 +15,7 @@ A single row in this form is a *line*: its bytes without the zeros at the end, w
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -82,9 +83,9 @@ def flow_of(line: bytes, instructions: bytes) -> Flow:
     return Flow(table, priority, line[HEAD_BYTES:].ljust(length, b"\0"), instructions, cookie, tenant)
 
 
-def match_length_of(line: bytes) -> int:
-    """How long the match of a line's row is."""
-    return line[HEAD_BYTES - 1] if len(line) >= HEAD_BYTES else 0
+def longest_match(lines: Iterable[bytes]) -> int:
+    """The length of the longest match among some lines' rows."""
+    return max([line[HEAD_BYTES - 1] for line in lines if len(line) >= HEAD_BYTES], default=0)
 
 
 def positions(ordered: Rows, wanted: Rows) -> npt.NDArray[np.intp]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.pipelines.host import DEFAULT_PRIORITY, MISS_PRIORITY, STATIC_PRIORITY, Table
 from orchestrator.errors import NotEquivalent
-from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import Action, AddressGroup, Direction, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.numbers import RuleNumbers
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.program.program import Tier
@@ -126,7 +127,7 @@ class Chain:
             numbers=tenant.rule_numbers,
             groups=tenant.acl.groups,
             returns=RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else (),
-            defaults=tuple(_default(tenant.acl, tenant.number, direction) for direction in Direction),
+            defaults=tuple([_default(tenant.acl.default(each), tenant.number, each) for each in Direction]),
             highest=STATIC_PRIORITY - 1,
             lowest=DEFAULT_PRIORITY + 1,
         )
@@ -164,10 +165,11 @@ class Chain:
         return self.tenant != other.tenant or self.returns != other.returns or self.defaults != other.defaults
 
 
-def _default(acl: Acl, tenant: int, direction: Direction) -> tuple[int, Ends]:
+@lru_cache(maxsize=1024)
+def _default(action: Action, tenant: int, direction: Direction) -> tuple[int, Ends]:
     """The cookie and the row that end one direction of a list."""
     stage = STAGES[TABLE_OF[direction]]
     assert stage.register is not None
-    doing = stage.does(acl.default(direction), tenant)
+    doing = stage.does(action, tenant)
     row = Ends(stage.table, DEFAULT_PRIORITY, (stage.register, tenant, _ALL_32), doing)
     return Cookie(Tier.HOST, _DEFAULT[direction], tenant).pack(), row

@@ -120,14 +120,8 @@ class Pieces:
     label: tuple[LabelColumn, ...]
     atoms: tuple[Atoms, ...]
     first: Run
-
-    @property
-    def how_many_atoms(self) -> int:
-        return sum(map(len, self.label))
-
-    @property
-    def how_many_rows(self) -> int:
-        return sum([len(piece.flows) for piece in self.items])
+    how_many_atoms: int
+    how_many_rows: int
 
     @classmethod
     def of(cls, whole: Piece) -> Pieces:
@@ -138,15 +132,18 @@ class Pieces:
         """With other pieces, or none, at some places."""
         items: list[Piece] = []
         first: list[Run] = []
-        done = 0
+        atoms, rows, done = self.how_many_atoms, self.how_many_rows, 0
         for place in sorted(news):
+            old = self.items[place : place + 1]
+            atoms += sum(map(len, news[place])) - sum(map(len, old))
+            rows += sum([len(piece.flows) for piece in news[place]]) - sum([len(piece.flows) for piece in old])
             items += (*self.items[done:place], *news[place])
             first += (self.first.part(done, place), *(piece.run.part(0, 1) for piece in news[place]))
             done = place + 1
         items += self.items[done:]
         first.append(self.first.part(done, len(self.first)))
         columns = tuple([piece.label for piece in items]), tuple([piece.atoms for piece in items])
-        return Pieces(tuple(items), *columns, Run.joined(first))
+        return Pieces(tuple(items), *columns, Run.joined(first), atoms, rows)
 
     def between(self, low: int, high: int) -> Run:
         """The atoms of the rules with labels `low` to `high`."""
@@ -179,7 +176,7 @@ class Pieces:
         return np.maximum(places(self.first, run, behind=True) - 1, 0)
 
 
-_NO_PIECES = Pieces((), (), (), Run.joined(()))
+_NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
 
 
 def places(among: Run, wanted: Run, *, behind: bool) -> Places:
