@@ -218,6 +218,25 @@ def test_rules_put_in_one_by_one_are_proven_one_by_one(step: int) -> None:
         proof = proof.after(policy, change.removed, change.added, all_rows)
 
 
+def test_rules_that_came_and_went_again_are_forgotten() -> None:
+    """Of a list that is changed for years, no more is kept than of one that was just proven."""
+    rules = [_permit(number) for number in range(8)]
+    numbers = {str(rule.id): 1 + number for number, rule in enumerate(rules)}
+    cache = CompileCache()
+    policy = _listed(rules, numbers)
+    proof = prove(policy, cache.compiled(policy, domain="d", generation=1).flows)
+    for number in range(20):
+        passing = _permit(100 + number)
+        numbers[str(passing.id)] = 100 + number
+        for listed in ([*rules[:4], passing, *rules[4:]], rules):
+            policy = _listed(listed, numbers)
+            cache.compiled(policy, domain="d", generation=2)
+            assert cache.change is not None
+            proof = proof.after(policy, cache.change.removed, cache.change.added, from_scratch)
+    ledger = proof.lists["t"].proof.ledger
+    assert (len(ledger.since), len(ledger.since_items), ledger.gone.any()) == (0, 0, False)
+
+
 def _permit(number: int) -> Rule:
     destination = Addresses((Prefix.parse("10.1.0.9/32"),))
     source = Addresses((Prefix.parse(f"192.0.2.{number}/32"),))

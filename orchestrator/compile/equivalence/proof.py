@@ -44,7 +44,7 @@ class Proven:
         """The list's rules, in order, that share a packet with one of some items; of conjunctions, whose hulls do."""
         others = set(self.chain.return_cookies())
         hulls = self.conjunctions.hulls
-        rules = [rule for cookie, rule in self.proof.met_by(items) if cookie not in others]
+        rules = [rule for cookie, rule in self.proof.ledger.met_by(items) if cookie not in others]
         return [hulls[rule.id][0] if rule.id in hulls else rule for rule in rules]
 
     def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> Proven | None:

@@ -1,0 +1,67 @@
+"""Items held to their rules and to each other; what is wrong is said in words of the list: rules, priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.compile.equivalence.chain import Chain
+from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
+from orchestrator.compile.equivalence.items import Items
+from orchestrator.compile.equivalence.known import NO_ITEMS, Known, joined
+from orchestrator.compile.equivalence.order import Pair
+from orchestrator.compile.equivalence.rows import check_verdicts, verdicts
+from orchestrator.compile.equivalence.wanted import wanted
+from orchestrator.errors import NotEquivalent
+from orchestrator.policy.model import Rule
+from orchestrator.program.flows import FlowTable
+
+
+def check_actions(chain: Chain, added: FlowTable, changed: Mapping[int, Known], partly: Mapping[int, Known]) -> None:
+    """Hold rows that were added to what their rules do. Raises NotEquivalent."""
+    rules = [(changed.get(cookie) or partly[cookie]).rule for cookie in added.cookie.tolist()]
+    if any(rule is None for rule in rules):
+        raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
+    check_verdicts(added, verdicts(rule for rule in rules if rule is not None), chain)
+
+
+def check_changed(chain: Chain, changed: Mapping[int, Known]) -> None:
+    """Hold every rule's items to the rule. Raises NotEquivalent."""
+    rules: list[Rule] = []
+    items = [NO_ITEMS]
+    for each in changed.values():
+        if each.rule is None:
+            if len(each.items):
+                raise NotEquivalent("flow entries are left of a rule that is no more", place=chain.place)
+            continue
+        each.items["rule"] = len(rules)
+        rules.append(each.rule)
+        items.append(each.items)
+    check_cover(chain, tuple(rules), joined(items))
+
+
+def check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:
+    """Hold the items of some rules, which say whose they are, to be all of the rules and no more.
+
+    Raises NotEquivalent.
+    """
+    wrong, at = cover(items, wanted(rules, chain.tables(rules), chain.groups))
+    if wrong == OUTSIDE:
+        rule = rules[int(items["rule"][at])]
+        raise NotEquivalent(f"a flow entry of rule '{rule.id}' holds packets that the rule does not", place=chain.place)
+    if wrong != COVERED:
+        raise NotEquivalent(f"the flow entries of rule '{rules[at].id}' are not all of its packets", place=chain.place)
+
+
+def check_order(pair: Pair | None, items: Items, others: Items, place: str) -> None:
+    """Raises NotEquivalent for one of the items and one of the others that conflict (`order.py`); None: none do."""
+    if pair is None:
+        return
+    one, other = items[pair[0]], others[pair[1]]
+    if one["key"] == other["key"]:
+        raise NotEquivalent("two flow entries of one rule overlap", place=place)
+    first, second = sorted((one, other), key=lambda each: int(each["key"]))
+    raise NotEquivalent(
+        f"two flow entries overlap, and the earlier rule's has priority {first['priority']}, the later one's "
+        f"{second['priority']}",
+        place=place,
+    )
