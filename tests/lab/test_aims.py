@@ -9,8 +9,9 @@ from strategies import acls
 from orchestrator.lab import specfile
 from orchestrator.lab.aims import OUTSIDE, Aim, aims, description
 from orchestrator.policy.addresses import Addresses, Family, Prefix, format_address
-from orchestrator.policy.model import Acl, Action, Direction, Packet, PortRange, ReturnTraffic, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import ask
+from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP, UDP
 
 

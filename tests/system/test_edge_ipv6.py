@@ -17,7 +17,8 @@ from orchestrator.lab.service import POP, ControlPlane
 from orchestrator.lab.spec import PopSpec
 from orchestrator.lab.ways import settled
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Action, PortRange, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 
 PATIENCE_S = 60.0

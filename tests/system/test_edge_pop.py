@@ -21,7 +21,8 @@ from orchestrator.lab.layout import Layout
 from orchestrator.lab.service import EDGE_CONTROLLER, POP, SERVICE, ControlPlane
 from orchestrator.lab.ways import STRAYS, settled, strays
 from orchestrator.lab.wire import Wire
-from orchestrator.policy.model import Acl, Action, PortRange, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
+from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 
 PATIENCE_S = 60.0

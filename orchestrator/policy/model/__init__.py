@@ -1,0 +1,49 @@
+"""What a tenant may say: rules, address groups, access lists; and the cloud they are said in.
+
+Everything here is frozen and valid from birth: whoever holds a `Rule` or an `Acl` holds a right one. Text is read
+elsewhere (`formats/`); these classes refuse wrong values with the place inside the value (``source_ports``), and
+readers put the outer place in front of it (``rules[3].source_ports``).
+
+    Policy ── tenants ── Tenant ── acl ── Acl ── rules ── Rule
+       │                    └── prefixes          └── groups (named address sets)
+       └── operator rules, return traffic
+
+    names.py     ids and names, and which are refused
+    rule.py      one line of a list
+    groups.py    named address sets, and what rules that name them stand for
+    acl.py       a list
+    policy.py    a security domain
+    packet.py    what is decided about
+"""
+
+from __future__ import annotations
+
+from orchestrator.policy.model.acl import Acl, trusted_acl
+from orchestrator.policy.model.groups import AddressGroup, families, resolve
+from orchestrator.policy.model.names import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
+from orchestrator.policy.model.packet import Packet
+from orchestrator.policy.model.policy import Endpoint, Policy, ReturnTraffic, Tenant
+from orchestrator.policy.model.rule import SIDES, Action, Direction, Rule, with_sides
+
+__all__ = [
+    "RETURN_RULE_ID",
+    "SIDES",
+    "Acl",
+    "Action",
+    "AddressGroup",
+    "Direction",
+    "Endpoint",
+    "GroupName",
+    "Packet",
+    "Policy",
+    "ReturnTraffic",
+    "Rule",
+    "RuleId",
+    "Tenant",
+    "TenantId",
+    "check_name",
+    "families",
+    "resolve",
+    "trusted_acl",
+    "with_sides",
+]

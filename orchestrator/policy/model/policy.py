@@ -1,0 +1,65 @@
+"""A security domain: its tenants with their lists, its endpoints, and what its operator says of all."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.loglimit import USUAL, LogLimit
+from orchestrator.policy.model.acl import Acl
+from orchestrator.policy.model.names import TenantId
+from orchestrator.policy.model.rule import Rule
+
+_EMPTY = Acl()
+"""The list of a tenant that has said nothing yet."""
+
+
+class ReturnTraffic(enum.Enum):
+    """How replies get back in: by a last rule for TCP segments with ACK or RST, or only by the tenant's own rules."""
+
+    ESTABLISHED = "established"
+    EXPLICIT = "explicit"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A project of the cloud: what it owns and what it permits.
+
+    `number` (1..2^32-1) stands for the tenant in registers and cookies and is never reused; `rule_numbers` gives each
+    rule id its number (1..2^40-1), likewise never reused.
+    """
+
+    id: TenantId
+    number: int
+    prefixes: tuple[Prefix, ...] = ()
+    acl: Acl = _EMPTY
+    rule_numbers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def owns(self, family: Family, address: int) -> bool:
+        return any(prefix.family is family and prefix.holds(address) for prefix in self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A tenant's network port: where its packets leave and arrive, and the addresses it may use (no others)."""
+
+    name: str
+    tenant: TenantId
+    port: str
+    mac: int
+    prefixes: tuple[Prefix, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that decides a packet's fate in one security domain, as one value."""
+
+    tenants: tuple[Tenant, ...] = ()
+    operator: tuple[Rule, ...] = ()
+    operator_numbers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED
+    endpoints: tuple[Endpoint, ...] = ()
+    log_limit: LogLimit = USUAL

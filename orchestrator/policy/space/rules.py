@@ -1,0 +1,60 @@
+"""Rules as boxes: the step from what somebody wrote to packet space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from orchestrator.policy import spans
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import AddressGroup, Rule, families, resolve
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, settled
+from orchestrator.policy.spans import Span, Spans
+from orchestrator.policy.tcpflags import FlagMatch
+
+
+def boxes_of(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Box, ...]:
+    """Exactly the packets for which `oracle.matches` holds: at most one box for each IP version."""
+    found = (_box(rule, groups, family) for family in families(rule, groups))
+    return tuple(box for box in found if box is not None)
+
+
+def _box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box | None:
+    fragments = LATER if rule.fragments else WHOLE if rule.looks_past_the_ip_header else WHOLE | LATER
+    return settled(
+        Box(
+            family=family,
+            fragments=fragments,
+            protocols=ALL_BYTES if rule.protocol is None else 1 << rule.protocol,
+            icmp_types=ALL_BYTES if rule.icmp_type is None else 1 << rule.icmp_type,
+            icmp_codes=ALL_BYTES if rule.icmp_code is None else 1 << rule.icmp_code,
+            tcp_flags=_flag_set(rule.flag_matches),
+            source=_address_spans(rule, "source", groups, family),
+            destination=_address_spans(rule, "destination", groups, family),
+            source_ports=_port_spans(rule.source_ports),
+            destination_ports=_port_spans(rule.destination_ports),
+        )
+    )
+
+
+def _address_spans(rule: Rule, side: str, groups: Mapping[str, AddressGroup], family: Family) -> Spans:
+    addresses = rule.source if side == "source" else rule.destination
+    if addresses.is_any:
+        return ALL_ADDRESSES[family]
+    named = resolve(addresses, groups, family)
+    if len(named) == 1:
+        return (Span(named[0].network, named[0].last),)
+    return spans.union(Span(prefix.network, prefix.last) for prefix in named)
+
+
+def _port_spans(ports: tuple[PortRange, ...]) -> Spans:
+    return ALL_PORTS if ports == EVERY_PORT else tuple(Span(ports.low, ports.high) for ports in ports)
+
+
+@lru_cache(maxsize=1024)
+def _flag_set(matches: tuple[FlagMatch, ...]) -> int:
+    """The set of flag bytes for which one of the matches holds; no match at all looks at nothing."""
+    if not matches:
+        return ALL_BYTES
+    return sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in matches))
