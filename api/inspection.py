@@ -151,11 +151,12 @@ def trace(services: Services, tenant: str, packet: Packet, *, whole_domain: bool
 
     def read(unit: Unit) -> tuple[Policy, Decision, Settled]:
         domain = unit.tenants.get(tenant).domain
-        policy = unit.domains.policy(domain).policy
+        everybody = unit.domains.policy(domain).policy
+        policy = everybody
         if not whole_domain:
             policy = replace(policy, tenants=tuple(each for each in policy.tenants if each.id == tenant), endpoints=())
         decision = decide(policy, packet)
-        return policy, decision, settled(unit, domain, policy, packet, decision)
+        return policy, decision, settled(unit, domain, everybody, packet, decision)
 
     policy, decision, where = services.control.read(read)
     rule = _rule_of(policy, decision.steps[-1]) if decision.steps else None

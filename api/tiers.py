@@ -30,7 +30,11 @@ class Settled:
 
 
 def settled(unit: Unit, domain: str, policy: Policy, packet: Packet, decision: Decision) -> Settled:
-    """Where a decision takes effect, with what is placed as it is now."""
+    """Where a decision takes effect, with what is placed as it is now.
+
+    `policy` is the whole domain's, whichever lists the decision asked: the way a packet comes by depends on whether its
+    source is anybody's here.
+    """
     if not decision.steps:
         return Settled()
     last, pop = decision.steps[-1], unit.pops.of_domain(domain)

@@ -6,7 +6,8 @@
                                                           X-Aclflow-Enforced: true
 
 The answer is the write's own, sent when every host of the domain was read back at its generation, or when the time is
-over: `X-Aclflow-Enforced` tells which. It spares the caller a second request, and the wait for its answer.
+over: `X-Aclflow-Enforced` tells which. It spares the caller a second request, and the wait for its answer. Where nobody
+can tell, for the database is away, it says `false`: the write is done all the same, and is answered as that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,6 +25,9 @@ from api.answers import GENERATION
 from api.context import Services
 from orchestrator import stages
 from orchestrator.control.moved import noting
+from orchestrator.errors import AclflowError
+
+log = structlog.get_logger()
 
 ENFORCED = "X-Aclflow-Enforced"
 
@@ -55,18 +60,28 @@ class Waiting:
         stated = answer.get(GENERATION)
         if stated is None:
             return
-        generation = int(stated)
+        stages.lap("answer")
+        try:
+            done = await self._is_enforced(scope, int(stated), min(wait_s, self._services.watch_limit_s), moved)
+        except AclflowError as error:  # what was asked for is done, whatever becomes of the wait
+            log.info("cannot wait", path=scope["path"], error=str(error))
+            done = False
+        if done is None:
+            return
+        stages.lap("enforce")
+        answer["Preference-Applied"] = f"wait={wait_s}"
+        answer[ENFORCED] = "true" if done else "false"
+
+    async def _is_enforced(
+        self, scope: Scope, generation: int, limit_s: float, moved: Mapping[str, int]
+    ) -> bool | None:
+        """Whether a generation is enforced, once it is, or after `limit_s`; None where it is of no domain."""
         domain = next((name for name, reached in moved.items() if reached == generation), None)
         is_fresh = domain is not None
         domain = domain or await self._domain(scope.get("path_params", {}))
         if domain is None:
-            return
-        stages.lap("answer")
-        limit_s = min(wait_s, self._services.watch_limit_s)
-        state = await self._services.enforcement.wait(domain, generation, limit_s, is_fresh=is_fresh)
-        stages.lap("enforce")
-        answer["Preference-Applied"] = f"wait={wait_s}"
-        answer[ENFORCED] = "true" if state.done else "false"
+            return None
+        return (await self._services.enforcement.wait(domain, generation, limit_s, is_fresh=is_fresh)).done
 
     async def _domain(self, path: dict[str, Any]) -> str | None:
         """The domain that a path is about, itself or through a tenant."""

@@ -12,32 +12,15 @@ is wise.
 from __future__ import annotations
 
 from orchestrator.client.client import Client
+from orchestrator.client.domains import Domain, Enforced, Host, Lagging
+from orchestrator.client.enrolment import Certificate, Enrolment, GroupToken
 from orchestrator.client.hits import DomainHits, HitSummary, RuleHits, TenantHits, Unused
-from orchestrator.client.records import (
-    AclSeen,
-    AclVersion,
-    Certificate,
-    Domain,
-    Enforced,
-    Enforcer,
-    Enrolment,
-    Event,
-    Finding,
-    GroupToken,
-    Held,
-    Host,
-    Lagging,
-    Page,
-    PointReport,
-    Review,
-    RuleSeen,
-    Standing,
-    Step,
-    Token,
-    Trace,
-    Written,
-)
+from orchestrator.client.lists import AclSeen, AclVersion, Finding, Review, RuleSeen, Standing, Step, Trace
+from orchestrator.client.points import Enforcer, Held, PointReport
+from orchestrator.client.records import Page, Written
+from orchestrator.client.stream import Event
 from orchestrator.client.tenants import Group, Quota, Spending, Tenant
+from orchestrator.client.tokens import Token
 from orchestrator.client.transport import ANY_VERSION
 
 __all__ = [

@@ -18,27 +18,16 @@ from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.firewalls import FirewallCalls
 from orchestrator.client.fleet import FleetCalls
 from orchestrator.client.hits import HitCalls
+from orchestrator.client.lists import PARTS, AclSeen, AclVersion, Part, Review, RuleSeen, Standing, Trace
 from orchestrator.client.onboarding import OnboardingCalls
 from orchestrator.client.packetlog import PacketLogCalls
 from orchestrator.client.paths import once_header, rule_path, tenant_path
 from orchestrator.client.placement import PlacementCalls
 from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
-from orchestrator.client.records import (
-    PARTS,
-    AclSeen,
-    AclVersion,
-    Event,
-    Page,
-    Part,
-    Review,
-    RuleSeen,
-    Standing,
-    Trace,
-    Written,
-)
+from orchestrator.client.records import Page, Written
 from orchestrator.client.spread import SpreadCalls
-from orchestrator.client.stream import followed
+from orchestrator.client.stream import Event, followed
 from orchestrator.client.tenants import Tenant
 from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of, trust_of, written

@@ -1,14 +1,80 @@
-"""Calls of the client about security domains, their hosts and endpoints; `client.py` has all others."""
+"""Security domains, their hosts and endpoints: as the REST API shows them, and the calls of the client about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from orchestrator.client.paths import domain_path, once_header, quoted
-from orchestrator.client.records import Domain, Enforced, Host, Written, endpoint_of
+from orchestrator.client.records import Json, Written
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of, written
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A security domain."""
+
+    id: str
+    return_traffic: str
+    generation: int
+    version: int
+
+    @classmethod
+    def of(cls, body: Json) -> Domain:
+        return cls(body["id"], body["return_traffic"], body["generation"], body["version"])
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host: its switch's datapath id, and the interface towards the edge."""
+
+    name: str
+    datapath_id: int
+    uplink: str
+
+    @classmethod
+    def of(cls, body: Json) -> Host:
+        return cls(body["name"], int(body["datapath_id"], 16), body["uplink"])
+
+    def to_json(self) -> dict[str, object]:
+        return {"name": self.name, "datapath_id": f"{self.datapath_id:016x}", "uplink": self.uplink}
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """A host that does not hold a generation yet; `state` is None when nobody ever reported it.
+
+    Tenants are not told which host it is, nor the error.
+    """
+
+    host: str | None
+    generation: int | None
+    state: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """Whether every host of a domain was read back at a generation or a later one, and who lags."""
+
+    domain: str
+    generation: int
+    done: bool
+    laggards: tuple[Lagging, ...]
+
+    @classmethod
+    def of(cls, body: Json) -> Enforced:
+        laggards = tuple(Lagging(**each) for each in body["laggards"])
+        return cls(body["domain"], body["generation"], body["state"] == "enforced", laggards)
+
+
+def endpoint_of(body: Json) -> Endpoint:
+    """An endpoint as the policy has it."""
+    prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
+    return Endpoint(body["name"], body["tenant"], body["port"], int(body["mac"].replace(":", ""), 16), prefixes)
 
 
 class DomainCalls:

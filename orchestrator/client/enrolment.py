@@ -1,12 +1,66 @@
-"""Calls of the client about who machines are: enrolment, certificates."""
+"""Who machines are: what they get when they enrol, and the calls of the client about it."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from orchestrator.client.paths import domain_path, enforcer_path, quoted
-from orchestrator.client.records import Certificate, Enrolment, GroupToken
+from orchestrator.client.records import Json, time_of
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """The answer to an enrolment: who we are from now on, and a certificate with the authority's (PEM), or a bearer
+    token, which is seen only now."""
+
+    enforcer: int
+    domain: str
+    token: str
+    epoch: int
+    name: str = ""
+    certificate: str = ""
+    authority: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate of a machine, in PEM, and its authority's where that was asked for."""
+
+    serial: str
+    usage: str
+    domain: str
+    name: str
+    issued: dt.datetime
+    ends: dt.datetime
+    revoked: dt.datetime | None
+    valid: bool
+    certificate: str
+    authority: str
+
+    @classmethod
+    def of(cls, body: Json) -> Certificate:
+        times = {key: time_of(body[key]) for key in ("issued", "ends", "revoked")}
+        return cls(**{**body, **times})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupToken:
+    """A token that the machines of a group enrol with; `token` is empty where it is only listed."""
+
+    id: int
+    domain: str
+    group: str
+    expires: dt.datetime
+    token: str = field(default="", repr=False)
+    kind: str = ""
+
+    @classmethod
+    def of(cls, body: Json) -> GroupToken:
+        expires = dt.datetime.fromisoformat(body["expires"])
+        return cls(body["id"], body["domain"], body["group"], expires, body.get("token", ""), body.get("kind", ""))
 
 
 class EnrolmentCalls:

@@ -1,12 +1,14 @@
-"""Calls of the client by enforcement points and about them: programs, reports; `client.py` has all others."""
+"""Enforcement points: who they are, what they hold and report, and the calls of the client by them and about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from orchestrator.client.paths import domain_path, enforcer_path
-from orchestrator.client.records import Enforcer, Held, PointReport
+from orchestrator.client.records import Json, time_of
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of
 from orchestrator.errors import Unreachable
 from orchestrator.program.delta import Delta
@@ -20,6 +22,56 @@ from orchestrator.program.wire import (
     decode_program,
     frames,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcer:
+    """An enforcement point that enrolled."""
+
+    id: int
+    domain: str
+    name: str
+    kind: str
+    epoch: int
+    last_seen: dt.datetime | None
+
+    @classmethod
+    def of(cls, body: Json) -> Enforcer:
+        seen = time_of(body["last_seen"])
+        return cls(body["id"], body["domain"], body["name"], body["kind"], body["epoch"], seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The program that an enforcer holds: what `watch_program` starts from."""
+
+    digest: bytes
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointReport:
+    """What was read back on one host. `state`: enforced, applying, drifted, disconnected or refused."""
+
+    host: str
+    generation: int
+    digest: bytes
+    state: str
+    error: str | None = None
+    flows: int = 0
+    took: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by stage, from the program's arrival to the read-back."""
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "host": self.host,
+            "generation": self.generation,
+            "digest": self.digest.hex(),
+            "state": self.state,
+            "error": self.error,
+            "flows": self.flows,
+            **({"took": dict(self.took)} if self.took else {}),
+        }
 
 
 class PointCalls:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from orchestrator.client.domains import Host
 from orchestrator.client.paths import domain_path, once_header, quoted
-from orchestrator.client.records import Host, Json
+from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of
 
 

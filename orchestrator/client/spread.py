@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from orchestrator.client.paths import domain_path, enforcer_path
-from orchestrator.client.records import Held, Json
+from orchestrator.client.points import Held
+from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program

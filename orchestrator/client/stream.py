@@ -6,6 +6,7 @@ where the service says that it has forgotten events (kind ``missed``).
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from orchestrator.client.records import Event
+from orchestrator.client.records import Json
 from orchestrator.errors import TryAgain, Unreachable
 
 MEDIA_TYPE = "text/event-stream"
@@ -25,6 +26,27 @@ SILENCE_S = 60.0
 
 Connect = Callable[[Mapping[str, str]], AbstractContextManager[Iterable[bytes]]]
 """Opens the stream with some headers; its octets as they come. Raises what a refused or failed request raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the service's log; ids grow in the order in which things happened."""
+
+    id: int
+    time: dt.datetime
+    kind: str
+    subject: str
+    detail: Json
+
+    @classmethod
+    def of(cls, body: Json) -> Event:
+        happened = dt.datetime.fromisoformat(body["time"])
+        return cls(body["id"], happened, body["kind"], body["subject"], body["detail"])
+
+    @classmethod
+    def missed(cls, after: int) -> Event:
+        """Stands for events after an id that were forgotten before they were read."""
+        return cls(after, dt.datetime.now(dt.UTC), MISSED, "", {"after": after})
 
 
 @dataclass(frozen=True, slots=True)

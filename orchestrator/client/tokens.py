@@ -1,11 +1,29 @@
-"""Calls of the client about bearer tokens."""
+"""Bearer tokens as the REST API shows them, and the calls of the client about them."""
 
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass
 
-from orchestrator.client.records import Token
+from orchestrator.client.records import Json, time_of
 from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token without its secret."""
+
+    id: int
+    role: str
+    tenant: str | None
+    domain: str | None
+    description: str
+    expires: dt.datetime | None
+
+    @classmethod
+    def of(cls, body: Json) -> Token:
+        expires = time_of(body["expires"])
+        return cls(body["id"], body["role"], body["tenant"], body["domain"], body["description"], expires)
 
 
 class TokenCalls:

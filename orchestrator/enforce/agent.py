@@ -28,8 +28,8 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
+from orchestrator.client import Held
 from orchestrator.client.firewalls import Load
-from orchestrator.client.records import Held
 from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink

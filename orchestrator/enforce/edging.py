@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.client import Client, Host
-from orchestrator.client.records import Held, PointReport
+from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.program.countframes import CountClaim
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from orchestrator.client.records import Host
+from orchestrator.client import Host
 from orchestrator.enforce import convoy
 from orchestrator.enforce.counting import Counting
 from orchestrator.enforce.drivers.openflow import packetin

@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 from cryptography import x509
 
-from orchestrator.client.records import Certificate
+from orchestrator.client import Certificate
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import is_due

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from orchestrator.client.records import PointReport
+from orchestrator.client import PointReport
 from orchestrator.enforce.standing import Point
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.client import Client, Host
-from orchestrator.client.records import Held, PointReport
+from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.enforce.standing import PointState
 from orchestrator.errors import NotFound
 from orchestrator.program.countframes import CountClaim

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import structlog
 
-from orchestrator.client.records import Host
+from orchestrator.client import Host
 from orchestrator.errors import AclflowError, BadInput, Missing
 from orchestrator.identity.files import write_file
 from orchestrator.program.delta import Delta, apply

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.client.records import Held
+from orchestrator.client import Held
 from orchestrator.enforce.standing import Goal
 from orchestrator.errors import AclflowError, Drifted, Stale
 from orchestrator.program.delta import Delta, apply

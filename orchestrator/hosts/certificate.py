@@ -19,8 +19,8 @@ from typing import Protocol
 
 from cryptography import x509
 
+from orchestrator.client import Certificate
 from orchestrator.client.pinned import Stranger, pinned_authority
-from orchestrator.client.records import Certificate
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import fingerprint_of, is_due
 from orchestrator.identity.files import (

@@ -8,9 +8,8 @@ import httpx
 import pytest
 from served import Served
 
-from orchestrator.client import Client, Host
+from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.client.firewalls import Firewall, Load
-from orchestrator.client.records import Held, PointReport
 from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
@@ -100,8 +99,11 @@ def test_a_trace_tells_that_a_vnf_drops_what_comes_from_outside(admin: Client, s
     _, member = admin.create_token("member", tenant="vnf-shop")
     with service.client(member) as client:
         assert (client.trace("vnf-shop", packet).tier, client.trace("vnf-shop", packet).server) == ("server", None)
-    inside = replace(packet, source=packet.destination + 1)
-    assert admin.trace("vnf-shop", inside).tier == "host"
+        inside = replace(packet, source=packet.destination + 1)
+        admin.create_tenant("vnf-near", domain=domain, prefixes=[Prefix.parse("203.0.113.64/26")])
+        neighbours = replace(packet, source=admin.tenant("vnf-near").prefixes[0].network)
+        for asks in (admin, client):
+            assert [asks.trace("vnf-shop", each).tier for each in (inside, neighbours)] == ["host", "host"]
     admin.add_firewall(domain, "fw2", "nftables")
     assert (admin.trace("vnf-shop", packet).tier, admin.trace("vnf-shop", packet).server) == ("server", None)
     admin.remove_firewall(domain, "fw2")

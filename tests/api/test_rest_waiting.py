@@ -11,8 +11,8 @@ import pytest
 from patience import PATIENCE_S
 from served import Served
 
-from orchestrator.client import Client, Held, Host
-from orchestrator.client.records import PointReport
+from orchestrator.client import Client, Held, Host, PointReport
+from orchestrator.errors import NotFound, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.program.delta import Delta, apply
@@ -103,6 +103,23 @@ def test_when_the_time_is_over_the_answer_says_so(admin: Client, enforcer: Enfor
     written = admin.waiting(1).insert_rule("patient", RULE)
     assert written.enforced is False
     assert not admin.generation("slow", written.generation).done
+
+
+@pytest.mark.parametrize("error", [Unreachable("the database does not answer"), NotFound("the domain is gone")])
+def test_a_write_whose_wait_fails_is_answered_as_what_it_is_done(
+    service: Served, http: httpx.Client, enforcer: Enforcer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is committed: who is told that it failed would do it again."""
+
+    async def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(service.service.parts.enforcement, "wait", fails)
+    rule = {"id": "r9", "action": "permit"}
+    answer = http.post("/v1/tenants/patient/acl/rules", json=rule, headers={"Prefer": "wait=7"})
+    assert answer.status_code == 201
+    assert answer.headers["X-Aclflow-Enforced"] == "false"
+    assert http.delete("/v1/tenants/patient/acl/rules/r9", headers={"If-Match": "*"}).status_code == 200
 
 
 def test_the_answer_names_what_was_preferred_and_the_stages(http: httpx.Client, enforcer: Enforcer) -> None:

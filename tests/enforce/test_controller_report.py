@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from patience import PATIENCE_S
 
-from orchestrator.client.records import PointReport
+from orchestrator.client import PointReport
 from orchestrator.enforce.report import Mailbox, Reporter
 from orchestrator.enforce.standing import Point, PointState
 from orchestrator.errors import NotFound, Unreachable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from enforce.programs import program, rule
 
-from orchestrator.client.records import Host
+from orchestrator.client import Host
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import BadInput, Missing
 from orchestrator.program.delta import between

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 
-from orchestrator.client.records import Held
+from orchestrator.client import Held
 from orchestrator.enforce.standing import Goal
 from orchestrator.enforce.watch import Copy, Patience, Watch
 from orchestrator.errors import Drifted, Stale, Unauthenticated, Unreachable

@@ -10,8 +10,7 @@ import pytest
 from enforce.programs import change, program, rule
 from patience import PATIENCE_S, until
 
-from orchestrator.client import Host
-from orchestrator.client.records import PointReport
+from orchestrator.client import Host, PointReport
 from orchestrator.enforce import convoy
 from orchestrator.enforce.changing import Work
 from orchestrator.enforce.counting import Change

@@ -6,7 +6,7 @@ import datetime as dt
 import ssl
 from dataclasses import dataclass, field
 
-from orchestrator.client.records import Certificate
+from orchestrator.client import Certificate
 from orchestrator.errors import Unauthenticated, Unreachable
 from orchestrator.identity.authority import SWITCH_LASTS, Authority
 from orchestrator.identity.names import Subject, Usage

@@ -13,7 +13,7 @@ from command_line import Ended, aclflow
 from realbench import REAL, RealBench, settings_for, until
 from served import Served, served
 
-from orchestrator.client.records import Host
+from orchestrator.client import Host
 from orchestrator.policy.addresses import Prefix
 
 pytestmark = REAL

@@ -19,8 +19,8 @@ from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begun
-from orchestrator.client import Client, Enforced, Review, Written
-from orchestrator.client.records import Lagging, Part
+from orchestrator.client import Client, Enforced, Lagging, Review, Written
+from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.formats.native import acl_text
 

@@ -12,7 +12,7 @@ from api.console.parts.pieces import empty, heading
 from api.console.parts.section import working
 from api.console.parts.tree import path_of
 from orchestrator.client import Finding
-from orchestrator.client.records import Part
+from orchestrator.client.lists import Part
 
 Json = Mapping[str, Any]
 

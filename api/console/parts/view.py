@@ -21,7 +21,7 @@ from api.console.parts.tree import SECTIONS
 from api.console.reading import REST
 from api.console.sessions import COOKIE, Session, Sessions
 from orchestrator.client import Client, Standing
-from orchestrator.client.records import Part
+from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Busy, Unauthenticated, Unreachable
 
 T = TypeVar("T")

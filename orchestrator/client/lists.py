@@ -1,0 +1,132 @@
+"""Access lists as the REST API shows them: their rules and versions, what is odd about them, what they decide."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from orchestrator.client.records import Json
+from orchestrator.policy.model import Acl, Rule
+
+Part = Literal["difference", "findings", "cost", "firewall"]
+"""What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
+PARTS: tuple[Part, ...] = get_args(Part)
+
+
+@dataclass(frozen=True, slots=True)
+class AclSeen:
+    """A whole list and the ETag it was read at."""
+
+    acl: Acl
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSeen:
+    """One rule and the ETag it was read at."""
+
+    rule: Rule
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class AclVersion:
+    """A line of a list's history."""
+
+    version: int
+    author: str
+    created: dt.datetime
+    rules: int
+
+    @classmethod
+    def of(cls, body: Json) -> AclVersion:
+        return cls(body["version"], body["author"], dt.datetime.fromisoformat(body["created"]), body["rules"])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A finding of a dry run; `witness` is a packet to try it with, in the API's form."""
+
+    kind: str
+    rules: tuple[str, ...]
+    witness: Json | None
+    explanation: str
+
+    @classmethod
+    def of(cls, body: Json) -> Finding:
+        return cls(body["kind"], tuple(body["rules"]), body["witness"], body["explanation"])
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A dry run: what is wrong with a list, what it would cost, and which packets would fare otherwise.
+
+    `brought`: what is wrong with it and not with the list as it is. Parts that were not asked for are empty;
+    `difference` is None where the lists are too different, too.
+    """
+
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, int]
+    brought: tuple[Finding, ...]
+    brought_counts: Mapping[str, int]
+    cost: Json
+    difference: Sequence[Json] | None
+
+    @classmethod
+    def of(cls, body: Json) -> Review:
+        found, more = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "brought"))
+        counts, of_more = (body[name] or {} for name in ("counts", "brought_counts"))
+        return cls(found, counts, more, of_more, body["cost"] or {}, body["difference"])
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is odd about a list as it is: the first findings of each kind and how many there are; what it costs.
+
+    Parts that were not asked for are empty.
+    """
+
+    version: int
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, int]
+    cost: Json
+
+    @classmethod
+    def of(cls, body: Json) -> Standing:
+        findings = tuple(map(Finding.of, body["findings"] or ()))
+        return cls(body["version"], findings, body["counts"] or {}, body["cost"] or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One list's answer to a traced packet; `rule` is None where its default decided."""
+
+    tenant: str | None
+    direction: str | None
+    action: str
+    rule: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The fate of a packet and how it came about; `rule` is the one that decided, None where a default did.
+
+    `tier` (server or host) is where its fate is settled first, `server` which one drops it; `lifted` and `heavy` say
+    how the rule that decides is placed.
+    """
+
+    action: str
+    steps: tuple[Step, ...]
+    rule: Json | None
+    tier: str = "host"
+    server: str | None = None
+    lifted: bool = False
+    heavy: bool = False
+
+    @classmethod
+    def of(cls, body: Json) -> Trace:
+        steps = tuple(Step(**step) for step in body["steps"])
+        placed = {name: body[name] for name in ("tier", "server", "lifted", "heavy")}
+        return cls(body["action"], steps, body["rule"], **placed)
