@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
@@ -26,3 +27,29 @@ class Pauses:
     def over(self, what: str) -> None:
         """It did not fail, or is no more."""
         self._last_s.pop(what, None)
+
+
+class Resting:
+    """What has failed and is left alone until its pause is over, so that it keeps nothing else from its turn.
+
+    `ticks` is a clock that never goes back, in seconds.
+    """
+
+    def __init__(self, ticks: Callable[[], float]) -> None:
+        self._ticks = ticks
+        self._pauses = Pauses()
+        self._until: dict[str, float] = {}
+
+    def __contains__(self, what: str) -> bool:
+        return what in self._until and self._ticks() < self._until[what]
+
+    def failed(self, what: str) -> float:
+        """It failed, again perhaps: for how many seconds it rests."""
+        wait_s = self._pauses.after_failure(what)
+        self._until[what] = self._ticks() + wait_s
+        return wait_s
+
+    def over(self, what: str) -> None:
+        """It did not fail, or is no more."""
+        self._pauses.over(what)
+        self._until.pop(what, None)

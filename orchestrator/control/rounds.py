@@ -6,8 +6,14 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterable
 
+import structlog
+
+from orchestrator.control.pauses import Resting
 from orchestrator.control.timekeeper import Units
+from orchestrator.errors import TryAgain
 from orchestrator.store.unit import Unit
+
+log = structlog.get_logger()
 
 LONGEST_LOOK_S, SHORTEST_LOOK_S = 5.0, 0.2
 """Intervals may change at any time, so they are looked at at least so often; and never more often than that."""
@@ -31,7 +37,7 @@ def counted_since(interval_s: float, since: dt.datetime, now: dt.datetime) -> dt
 
 
 class Rounds:
-    """Has the rounds of all who are due; `have` has one."""
+    """Has the rounds of all who are due; `have` has one. Who cannot have one rests for a while, and others go on."""
 
     def __init__(
         self, left: Left, have: Callable[[Units, str], object], *, ticks: Callable[[], float] = time.monotonic
@@ -39,6 +45,7 @@ class Rounds:
         self._left = left
         self._have = have
         self._ticks = ticks
+        self._resting = Resting(ticks)
         self._look_at = 0.0
 
     def tick(self, units: Units) -> float:
@@ -48,10 +55,20 @@ class Rounds:
             return self._look_at - now
         sleep_s = LONGEST_LOOK_S
         for name, left_s in units.read(self._left):
-            if left_s <= 0:
-                self._have(units, name)
-            else:
+            if left_s > 0:
                 sleep_s = min(sleep_s, left_s)
+            elif name not in self._resting:
+                self._had(units, name)
         sleep_s = max(sleep_s, SHORTEST_LOOK_S)
         self._look_at = self._ticks() + sleep_s
         return sleep_s
+
+    def _had(self, units: Units, name: str) -> None:
+        try:
+            self._have(units, name)
+        except TryAgain:  # the store is away, for the others as well
+            raise
+        except Exception:
+            log.exception("round failed", of=name, again_in_s=self._resting.failed(name))
+        else:
+            self._resting.over(name)

@@ -3,17 +3,23 @@
 The control loop asks for a tick, does what is due, and sleeps until the next is. The wall clock may jump forwards (a
 machine that slept, a corrected clock), and then a time is over sooner than was thought: so while anything has a time,
 the clock is looked at every second. Backwards it never goes (`store.clock`).
+
+Rules that expire at a time are taken out together. Where that is refused, for one domain does not compile any more or
+one list changes too often, it is done by halves: so whoever is in the way keeps nobody else's rules in force, and is
+tried again by itself, later and later.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import structlog
 
+from orchestrator.control.pauses import Resting
+from orchestrator.errors import TooOften, TryAgain
 from orchestrator.store.records import ExpiringRule
 from orchestrator.store.unit import Unit
 
@@ -58,6 +64,8 @@ class Timekeeper:
         self._silence_s = silence_s
         self._ticks = ticks
         self._listen_at: float | None = None
+        self._resting = Resting(ticks)
+        """Tenants whose rules cannot be taken out."""
 
     def tick(self, units: Units) -> float:
         """Do what is due; how many seconds to sleep until something may be."""
@@ -67,10 +75,30 @@ class Timekeeper:
         if silent:
             units.write(lambda unit: unit.enforcers.lose_silent(self._silence_s))
         if left is not None and left <= 0:
-            units.write(_expire)
-            return SHORTEST_SLEEP_S
+            due = [tenant for tenant in units.read(_overdue) if tenant not in self._resting]
+            if due:
+                self._take_out(units, due)
+                return SHORTEST_SLEEP_S
+            left = LOOK_AT_CLOCK_S  # nobody knows when the next is due behind those that cannot be taken out
         most = LONGEST_SLEEP_S if left is None else LOOK_AT_CLOCK_S
         return max(SHORTEST_SLEEP_S, min(most, self._silence_s / _LOOKS_A_SILENCE, left if left is not None else most))
+
+    def _take_out(self, units: Units, tenants: Sequence[str]) -> None:
+        """Take out the rules of some tenants whose time is over: together, and by halves where that is refused."""
+        try:
+            units.write(lambda unit: _expire(unit, tenants))
+        except Exception as error:
+            if isinstance(error, TryAgain) and not isinstance(error, TooOften):  # the store is away, for all of them
+                raise
+            if len(tenants) == 1:
+                log.exception("does not expire", tenant=tenants[0], again_in_s=self._resting.failed(tenants[0]))
+                return
+            middle = len(tenants) // 2
+            self._take_out(units, tenants[:middle])
+            self._take_out(units, tenants[middle:])
+        else:
+            for tenant in tenants:
+                self._resting.over(tenant)
 
     def _look(self, unit: Unit) -> tuple[float | None, tuple[ExpiringRule, ...], bool]:
         """Seconds to the next expiry, rules to announce, and whether an enforcement point has fallen silent."""
@@ -96,9 +124,13 @@ class Timekeeper:
             unit.events.append("rule.expiring", each.tenant, {"rule": each.rule, "expires": each.expires.isoformat()})
 
 
-def _expire(unit: Unit) -> None:
-    """Take out the rules whose time is over, and say so."""
-    for gone in unit.acls.expire():
+def _overdue(unit: Unit) -> tuple[str, ...]:
+    return unit.acls.overdue()
+
+
+def _expire(unit: Unit, tenants: Sequence[str]) -> None:
+    """Take out the rules of some tenants whose time is over, and say so."""
+    for gone in unit.acls.expire(tenants):
         change = gone.change
         detail = {"rules": list(gone.rules), "version": change.version, "generation": change.generation}
         unit.events.append("acl.expired", gone.tenant, detail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from fleet_world import MEASURED, SETTINGS, Agent, World, fresh
 
 from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.compile.filters.rows import Plane
+from orchestrator.control.fleet import keeper as fleetkeeper
 from orchestrator.control.fleet.gauges import FleetGauges
+from orchestrator.control.fleet.news import Known, News, View, news_of
 from orchestrator.errors import Busy, Refused, Unauthenticated, Unreachable
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.points.records import PointState
+from orchestrator.store.unit import Unit
 
 
 @pytest.fixture
@@ -326,3 +330,28 @@ def test_a_policy_that_changes_in_the_middle_of_a_trial_is_no_failure(world: Wor
         agent.never.clear()
     world.until(lambda: len(world.serving()) == 2)
     assert world.told("vnf.failed") == []
+
+
+def test_what_is_wrong_with_one_fleet_keeps_no_other_from_its_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+
+    def broken(unit: Unit, known: Known, view: View) -> News:
+        if known.domain == "broken":
+            looks.append(world.wall.ticks())
+            raise ValueError("a fault of ours")
+        return news_of(unit, known, view)
+
+    def add(unit: Unit) -> None:
+        unit.domains.create("broken")
+        unit.fleets.put("broken", replace(SETTINGS, size=0))
+
+    world.write(add)
+    assert [look.record.domain for look in world.read(lambda unit: unit.fleets.looks())] == ["broken", "pop"]
+    with monkeypatch.context() as until_mended:
+        until_mended.setattr(fleetkeeper, "news_of", broken)
+        world.until(lambda: len(world.serving()) == 2)
+        world.pass_(16.0)
+        pauses = [after - before for before, after in pairwise(looks)]
+        assert pauses[:4] == pytest.approx([1.0, 2.0, 4.0, 8.0], abs=0.3), "it is left alone longer and longer"

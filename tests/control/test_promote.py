@@ -16,7 +16,9 @@ from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.promote import Promoter, Round, had_round
 from orchestrator.control.publisher import Publisher
-from orchestrator.errors import NotFound
+from orchestrator.control.rounds import Rounds
+from orchestrator.control.timekeeper import Units
+from orchestrator.errors import NotFound, Unreachable
 from orchestrator.placement.choice import Algorithm, Settings, Wish
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.addresses import Prefix
@@ -179,6 +181,32 @@ def test_rounds_are_had_when_they_are_due(plant: Plant, counts: dict[str, int]) 
     ticks[0] = 7.0
     promoter.tick(plant.control)
     assert plant.lifted() == {"web"}
+
+
+def test_who_cannot_have_a_round_keeps_nobody_else_from_theirs(plant: Plant) -> None:
+    now, had, left = [0.0], [], {"broken": 0.0, "gone": 0.0, "pop": 0.0}
+
+    def have(_units: Units, name: str) -> None:
+        had.append(name)
+        if name != "pop":
+            raise ValueError("a fault of ours") if name == "broken" else NotFound("there is no domain 'gone'")
+
+    rounds = Rounds(lambda _unit: left.items(), have, ticks=lambda: now[0])
+    assert rounds.tick(plant.control) == 5.0
+    assert had == ["broken", "gone", "pop"]
+    for _ in range(6):
+        now[0] += 5.0
+        rounds.tick(plant.control)
+    assert had.count("pop") == 7
+    assert had.count("broken") == had.count("gone") == 5, "they are tried again after 1, 2, 4, 8 and 16 s"
+
+
+def test_rounds_wait_for_a_store_that_is_away(plant: Plant) -> None:
+    def have(_units: Units, _name: str) -> None:
+        raise Unreachable("the store's database does not answer")
+
+    with pytest.raises(Unreachable):
+        Rounds(lambda _unit: [("pop", 0.0)], have).tick(plant.control)
 
 
 @pytest.mark.parametrize("days", [30, -30], ids=["forward", "backward"])

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from orchestrator.control.compiler import Compiler
+from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Timekeeper
-from orchestrator.policy.addresses import EVERY_IPV4
+from orchestrator.errors import NotEquivalent, TooOften
+from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
+from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -99,6 +101,56 @@ def test_a_rule_that_is_edited_is_not_announced_again_but_for_another_time(plant
     plant.put(a=START + HOUR / 3)
     plant.tick()
     assert plant.told("rule.expiring") == [("rule.expiring", "a")] * 2
+
+
+@pytest.mark.parametrize("error", [TooOften("its list changes too often"), NotEquivalent("a fault of ours")])
+def test_whose_rules_cannot_be_taken_out_keeps_nobody_elses_in_force(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One domain that does not compile, or one list in the way, is tried again by itself, later and later."""
+    ends = START + HOUR
+    once = {"rules": [{"id": "once", "action": "permit", "destination": "any", "expires": ends.isoformat()}]}
+
+    def found(unit: Unit) -> None:
+        unit.domains.create("broken")
+        for number, domain in enumerate(("pop", "broken", "pop")):
+            prefixes = [Prefix.parse(f"2001:db8:{number}::/48")]
+            unit.tenants.create(f"t{number}", name="", domain=domain, prefixes=prefixes)
+            unit.acls.replace(f"t{number}", acl_from_json(once), author="test")
+
+    plant.control.write(found)
+    plant.put(a=ends)
+    compile_one, tried = Compiler.compile, []
+
+    def refuses(self: Compiler, domain: str, snapshot: PolicySnapshot) -> Compiled:
+        if domain == "broken":
+            tried.append(plant.ticks)
+            raise error
+        return compile_one(self, domain, snapshot)
+
+    plant.wall.now += HOUR
+    with monkeypatch.context() as until_mended:
+        until_mended.setattr(Compiler, "compile", refuses)
+        plant.tick()
+        assert plant.told("acl.expired") == [
+            ("acl.expired", ["a"]),
+            ("acl.expired", ["once"]),
+            ("acl.expired", ["once"]),
+        ]
+        assert plant.rules() == ["lasting"]
+        tried.clear()
+        for _ in range(32):
+            plant.ticks += 0.25
+            assert plant.tick() > 0
+        assert tried == [1.0, 3.0, 7.0]
+        plant.put(b=ends + HOUR)
+        plant.wall.now += HOUR
+        plant.tick()
+        assert plant.rules() == ["lasting"], "what is due later is taken out beside it"
+    plant.ticks += 60.0
+    plant.tick()
+    assert len(plant.told("acl.expired")) == 5
+    assert plant.tick() == min(LONGEST_SLEEP_S, 60 / 4), "nothing is left to expire"
 
 
 def test_the_clock_jumps_forwards(plant: Plant) -> None:

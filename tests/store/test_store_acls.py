@@ -312,9 +312,11 @@ def test_rules_expire(store: Store, wall: FakeWall) -> None:
         assert unit.acls.next_expiry() is None
         unit.acls.replace("blue", acl(*rules), author="ann")
         assert unit.acls.next_expiry() == soon
-        assert unit.acls.expire() == ()
+        assert unit.acls.expire() == unit.acls.overdue() == ()
     wall.move(hours=1)
     with store.write() as unit:
+        assert unit.acls.overdue() == ("blue",)
+        assert unit.acls.expire(["red"]) == ()
         (swept,) = unit.acls.expire()
         assert (swept.tenant, swept.rules, swept.change.version) == ("blue", ("soon",), 2)
     wall.move(hours=-9)

@@ -29,6 +29,7 @@ from orchestrator.control.fleet.lookout import Lookout, Wait
 from orchestrator.control.fleet.news import Known, News, View, carriers, known_fleets, news_of, noted
 from orchestrator.control.fleet.sights import Sky
 from orchestrator.control.fleet.sweep import Sweep
+from orchestrator.control.pauses import Resting
 from orchestrator.control.timekeeper import Units
 from orchestrator.errors import AclflowError, Busy, TryAgain
 from orchestrator.scaling.decide import Decision
@@ -74,6 +75,8 @@ class FleetKeeper:
         self._ticks = ticks
         self._sweep = Sweep(hand, sweep_after_s, ticks)
         self._lookout = Lookout(hand.cloud.pace, ticks)
+        self._resting = Resting(ticks)
+        """Fleets that what is wrong with them keeps from being looked after."""
         self._sky: Sky | None = None
         self._held_until = 0.0
         self._listens_since: dt.datetime | None = None
@@ -116,7 +119,7 @@ class FleetKeeper:
         self._look_at_cloud()
         found, now = self._units.read(lambda unit: (known_fleets(unit), unit.now))
         self._listens_since = self._listens_since or now
-        moved = [self._kept(known) for known in found]
+        moved = [self._kept(known) for known in found if known.domain not in self._resting]
         due = frozenset(known.look.record.domain for known in found if deciding.is_due(known.look, now))
         moved.append(bool(due) and self._decide(due))
         if self._sky is not None:
@@ -179,8 +182,12 @@ class FleetKeeper:
                 self._write(lambda unit: noted(unit, news))
             self._give_traffic(known, news)
         except TryAgain as error:  # the others have their turn all the same
-            log.info("fleet.tries_again", fleet=known.look.record.domain, error=str(error))
+            log.info("fleet.tries_again", fleet=known.domain, error=str(error))
             return True
+        except Exception:  # as above; and this one is left alone for a while
+            log.exception("fleet.failed", fleet=known.domain, again_in_s=self._resting.failed(known.domain))
+            return False
+        self._resting.over(known.domain)
         for member, taken in news.steps:
             log.info("vnf.step", fleet=member.domain, name=member.name, to=taken.state.value, because=taken.because)
         return bool(news.steps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -221,8 +221,20 @@ class Acls(AclSteps):
         aclrows.end_rows(self._tx, owner.number, version, [old])
         return self._end(owner, version)
 
-    def expire(self) -> tuple[ExpiredRules, ...]:
-        """Take out every rule whose `expires` has come, as a version by the author ``expiry``."""
+    def overdue(self) -> tuple[str, ...]:
+        """The tenants with rules whose `expires` has come, in the order of their ids."""
+        due = (
+            select(tenants.c.id)
+            .join(acl_rules, tenants.c.number == _rules.tenant)
+            .where(_rules.until_version.is_(None), _rules.expires <= self._tx.micros)
+            .distinct()
+            .order_by(tenants.c.id)
+        )
+        return tuple(self._tx.read(due).scalars())
+
+    def expire(self, only: Collection[str] | None = None) -> tuple[ExpiredRules, ...]:
+        """Take out every rule whose `expires` has come, of all tenants or `only` some, as a version by the author
+        ``expiry``."""
         due = (
             select(acl_rules, tenants.c.id)
             .join(tenants, tenants.c.number == _rules.tenant)
@@ -232,7 +244,8 @@ class Acls(AclSteps):
         by_tenant: defaultdict[str, list[Row[Any]]] = defaultdict(list)
         for row in self._tx.read(due):
             by_tenant[row.id].append(row)
-        return tuple(self._expire(tenant, rows) for tenant, rows in by_tenant.items())
+        mine = by_tenant.keys() if only is None else by_tenant.keys() & set(only)
+        return tuple(self._expire(tenant, by_tenant[tenant]) for tenant in sorted(mine))
 
     # ------------------------------------------------------------------------------------------------ steps
 
