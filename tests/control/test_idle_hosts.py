@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from control.test_manager import SERVERS, Site
+from control.pop_site import SERVERS, Site
 from patience import until
 
 from orchestrator.compile.conjunctions.grouped import TenantList

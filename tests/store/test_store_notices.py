@@ -10,14 +10,14 @@ from collections.abc import Callable
 import psycopg
 import pytest
 from patience import PATIENCE_S, until
-from sqlalchemy import Connection
+from sqlalchemy import Connection, create_engine
 from store.postgres_cluster import Cluster
 from store.scenes import populate, rule
 
 from orchestrator.errors import Unreachable
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import Committed
-from orchestrator.store.sql.notices import UNKNOWN
+from orchestrator.store.sql.notices import CHANNEL, UNKNOWN, Notices
 
 
 def test_a_listener_hears_of_commits(store: Store, address: str) -> None:
@@ -112,6 +112,49 @@ def test_a_commit_whose_answer_was_lost_is_heard_of_when_it_was_done(
     assert heard.get(timeout=PATIENCE_S) == Committed({"pop": 4}, None)
     store.close()
     assert heard.empty(), "what was answered is heard once"
+
+
+class _Saying:
+    """A transaction that only says what it would tell others."""
+
+    payload = ""
+
+    def rows(self, _statement: object, *, channel: str, payload: str) -> None:
+        assert channel == CHANNEL
+        self.payload = payload
+
+
+def _unconnected() -> Notices:
+    return Notices(create_engine("postgresql+psycopg://"))
+
+
+def test_an_answer_that_comes_while_the_notice_is_heard_leaves_nothing_behind() -> None:
+    looked, answered = threading.Event(), threading.Event()
+
+    class Unhurried(dict[int, object]):
+        def __contains__(self, number: object) -> bool:
+            found = super().__contains__(number)
+            looked.set()
+            answered.wait(0.2)
+            return found
+
+    notices, tx = _unconnected(), _Saying()
+    notices._unanswered = Unhurried()  # type: ignore[assignment]
+    with notices.announced(tx, Committed({"pop": 3}, None)):  # type: ignore[arg-type]
+        hears = threading.Thread(target=notices._heard, args=(tx.payload,))
+        hears.start()
+        assert looked.wait(PATIENCE_S)
+    answered.set()
+    hears.join()
+    assert notices._unanswered == {}
+
+
+@pytest.mark.parametrize("payload", ["", "hello", "7", "{}", '{"from": "a", "number": 1, "domains": null}'])
+def test_a_notice_that_nobody_can_read_says_that_something_may_have_been_missed(payload: str) -> None:
+    notices, heard = _unconnected(), list[Committed]()
+    notices._listeners[0] = heard.append
+    notices._heard(payload)
+    assert heard == [UNKNOWN]
 
 
 def test_closing_is_quick_and_final(open_another: Callable[..., Store]) -> None:

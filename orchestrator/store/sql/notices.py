@@ -137,12 +137,16 @@ class Notices:
                     self._heard(notice.payload)
 
     def _heard(self, payload: str) -> None:
-        notice = orjson.loads(payload)
-        committed = Committed(MappingProxyType(notice["domains"]), notice["event"])
-        if notice["from"] != self._self:
+        try:
+            notice = orjson.loads(payload)
+            sender, number = notice["from"], notice["number"]
+            committed = Committed(MappingProxyType(notice["domains"]), notice["event"])
+        except (ValueError, TypeError, KeyError):  # of another version of this program, or of anybody else
+            self.tell(UNKNOWN)
+            return
+        if sender != self._self:
             self.tell(committed)
             return
-        number = notice["number"]
         with self._lock:
             is_lost = self._unanswered.get(number) is _Fate.LOST
             if number in self._unanswered and not is_lost:

@@ -9,7 +9,7 @@ from orchestrator.errors import Missing, Refused, Unreachable
 
 Run = Callable[[Sequence[str], str], str]
 """Runs a program with a text on its standard input; what it printed. Raises Refused with the program's own words,
-Missing where there is no such program, Unreachable when it does not end or cannot begin."""
+Missing where there is no such program, or no right to run it, Unreachable when it does not end or cannot begin."""
 
 PATIENCE_S = 120.0
 _LONGEST_COMPLAINT = 2000
@@ -23,6 +23,8 @@ def run(command: Sequence[str], text: str) -> str:
         )
     except FileNotFoundError:
         raise Missing(f"there is no program '{command[0]}' here") from None
+    except PermissionError:
+        raise Missing(f"'{command[0]}' may not be run here") from None
     except subprocess.TimeoutExpired:
         raise Unreachable(f"{command[0]} did not end within {PATIENCE_S:.0f} s") from None
     except OSError as error:  # too many processes or descriptors, too little memory
