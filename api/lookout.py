@@ -7,13 +7,16 @@ found is kept where all answers are (`reviews`).
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+
+import structlog
 
 from api.context import Services
 from api.inspection import standing
 from api.schemas.inspection import PartWord
 from orchestrator.errors import AclflowError, TryAgain
 from orchestrator.memory import give_back
+
+log = structlog.get_logger()
 
 LONG = 1_000
 """Lists of fewer rules take no time that anybody would notice."""
@@ -49,9 +52,13 @@ async def look_ahead(services: Services) -> None:
 
 def _look(services: Services, tenants: set[str]) -> None:
     for tenant in sorted(tenants):
-        with suppress(AclflowError):  # it is gone meanwhile, or looking at it takes too long: who asks will be told
+        try:
             if not services.feed.closed and _length(services, tenant) >= LONG:
                 standing(services, tenant, _PARTS)
+        except AclflowError:
+            continue  # it is gone meanwhile, or looking at it takes too long: who asks will be told
+        except Exception:
+            log.exception("cannot look ahead", tenant=tenant)  # a fault of ours; the other lists are looked at
 
 
 def _length(services: Services, tenant: str) -> int:

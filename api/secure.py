@@ -73,6 +73,8 @@ class Guard:
                 await self.look(connections)
             except TryAgain as error:
                 log.warning("guard.blind", error=str(error))
+            except Exception:
+                log.exception("guard.fault")  # of ours; nobody else would look
 
     async def look(self, connections: Iterable[object]) -> int:
         """Look once, unless nothing can have changed; how many connections were ended. Raises TryAgain."""

@@ -59,6 +59,8 @@ class OwnTls:
                 await asyncio.to_thread(self.look)
             except AclflowError as error:
                 log.warning("service.certificate_not_renewed", error=str(error))
+            except Exception:
+                log.exception("service.certificate_fault")  # of ours; nobody else would renew it
 
     def _files(self, settings: Settings) -> tuple[Path, Path]:
         if settings.tls_certificate is not None and settings.tls_key is not None:

@@ -104,10 +104,11 @@ def test_a_look_that_failed_is_not_taken_for_one() -> None:
     assert held.is_cut
 
 
-def test_watching_goes_on_while_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", [Busy("locked"), ValueError("a fault of ours")])
+def test_watching_goes_on_while_looking_fails(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
     monkeypatch.setattr(secure, "LOOK_EVERY_S", 0.0)
     book = Book()
-    book.fault = Busy("locked")
+    book.fault = fault
     held = Connection(b"a")
     book.revoke(b"a")
 

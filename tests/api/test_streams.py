@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,7 +13,10 @@ from api import lookout
 from api.context import Services
 from api.streams import following
 from orchestrator.control.feed import Feed, Feeding
-from orchestrator.errors import Unreachable
+from orchestrator.errors import NotFound, Unreachable
+from orchestrator.store.records import Event
+
+START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 
 class Failing:
@@ -55,3 +59,27 @@ def test_lists_are_looked_at_ahead_after_the_database_was_away(failures: int, mo
     feed = Failing(failures)
     asyncio.run(lookout.look_ahead(cast("Services", SimpleNamespace(feed=feed))))
     assert feed.answered == 2
+
+
+def test_a_list_that_cannot_be_looked_at_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = {"blue": ValueError("a fault of ours"), "green": NotFound("it is gone")}
+    looked = []
+
+    def length(_services: Services, tenant: str) -> int:
+        if tenant in faults:
+            raise faults[tenant]
+        return lookout.LONG
+
+    changes = [Event(number, START, "rule.inserted", name, {}) for number, name in enumerate((*faults, "red"))]
+
+    class Feeds(Failing):
+        async def after(self, _event_id: int, _wait_s: float, **_more: object) -> Feeding | None:
+            self.answered += changes == []
+            fed = Feeding(tuple(changes), 9, missed=False) if changes else None
+            changes.clear()
+            return fed
+
+    monkeypatch.setattr(lookout, "_length", length)
+    monkeypatch.setattr(lookout, "standing", lambda _services, tenant, _parts: looked.append(tenant))
+    asyncio.run(lookout.look_ahead(cast("Services", SimpleNamespace(feed=Feeds(0)))))
+    assert looked == ["red"]
