@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,14 +133,81 @@ def test_templates_come_first_and_again_every_minute() -> None:
     assert told == [[0, 1], [1], [0, 1]]
 
 
-@pytest.mark.parametrize("address", ["", "collector", "collector:", ":4739", "collector:0", "collector:70000"])
+@pytest.mark.parametrize(
+    "address", ["", "collector", "collector:", ":4739", "collector:0", "collector:70000", "collector:4739²"]
+)
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(BadInput, match="HOST:PORT"):
         Collector(address)
 
 
-def test_a_collector_that_is_not_there_costs_nothing_but_the_records() -> None:
-    Collector("collector.invalid:4739").write("pop", [one()])
+def test_all_messages_come_from_one_port_until_the_collector_was_away() -> None:
+    """A collector reads records by the templates that came from the same port, and by no others."""
+    now = 0.0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        collector = Collector(f"127.0.0.1:{port}", clock=lambda: now)
+        ports = []
+        for now in (0.0, 1.0, 61.0):
+            collector.write("pop", [one()])
+            ports += [listening.recvfrom(2000)[1] for _ in range(2 if now != 1.0 else 1)]
+    assert len({*ports}) == 1
+    collector.write("pop", [one()])  # into the void, which is told at the next
+    collector.write("pop", [one()])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", port))
+        listening.settimeout(5)
+        collector.write("pop", [one("too soon")])
+        now += 1.0
+        collector.write("pop", [one("again")])
+        reader = Reader()
+        found = [record for _ in range(2) for record in reader.read(listening.recv(2000))]
+    assert [record[335] for record in found] == [b"again"], "in a session of its own, templates first"
+
+
+@pytest.mark.parametrize("host", ["collector.invalid", "no..name", "a" * 64 + ".example"])
+def test_a_collector_that_is_not_there_costs_nothing_but_the_records(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    look_up, now, looked = socket.getaddrinfo, 0.0, []
+
+    def counted(*asked: Any, **more: Any) -> Any:
+        looked.append(now)
+        return look_up(*asked, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", counted)
+    collector = Collector(f"{host}:4739", clock=lambda: now)
+    for at in (0.0, 0.5, 1.0, 2.0, 2.5, 3.0):
+        now = at
+        collector.write("pop", [one()])
+    assert looked == [0.0, 1.0, 3.0], "nobody waits for the name again and again"
+
+
+def test_a_collector_that_has_moved_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one whose name nobody knows just now stays where it was."""
+    now = 0.0
+
+    def leads(*_: object, **__: object) -> list[tuple[Any, ...]]:
+        if at is None:
+            raise socket.gaierror(socket.EAI_AGAIN, "nobody knows just now")
+        return [(socket.AF_INET, socket.SOCK_DGRAM, 0, "", at.getsockname())]
+
+    monkeypatch.setattr(socket, "getaddrinfo", leads)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+    ):
+        for each in (here, there):
+            each.bind(("127.0.0.1", 0))
+            each.settimeout(5)
+        collector = Collector("collector.example:4739", clock=lambda: now)
+        reader = Reader()
+        for minute, (leads_to, comes_to) in enumerate([(here, here), (None, here), (there, there)]):
+            now, at = 60.0 * minute, leads_to
+            reader = Reader() if comes_to is there else reader
+            collector.write("pop", [one()])
+            assert sum(len(reader.read(comes_to.recv(2000))) for _ in range(2)) == 1
 
 
 def test_lines_of_json_are_appended_and_the_file_may_be_moved_away(tmp_path: Path) -> None:
