@@ -129,9 +129,49 @@ def test_a_global_list_comes_after_that_of_the_interface() -> None:
     assert [rule.protocol for rule in read(f"{text}access-group b global\n", "asa", options=both).acl.rules] == [6, 17]
 
 
+PIX = """PIX Version 6.3(5)
+name 192.0.2.80 shop
+access-list compiled
+access-list 101 permit ip 10.0.0.0 255.0.0.0 host 192.0.2.1
+access-list 101 permit ip 10.1.1.1 255.255.255.255 any
+access-list inside_out deny tcp any host shop eq www
+access-group 101 in interface outside
+"""
+
+
+def test_the_masks_of_a_pix_are_subnet_masks() -> None:
+    assert guess(PIX, "-").name == "asa"
+    imported = read(PIX, options=Options(lists=("101", "inside_out=egress")))
+    assert imported.exact, imported.losses
+    assert said(imported) == [
+        "permit None 10.0.0.0/8 > 192.0.2.1/32 0-65535",
+        "permit None 10.1.1.1/32 > any 0-65535",
+        "deny 6 any > 192.0.2.80/32 80",
+    ]
+
+
+@pytest.mark.parametrize("version", ["ASA Version 8.2(1)", "PIX Version 6.3(5)", "FWSM Version 4.1(5)"])
+def test_old_firewalls_have_lists_of_their_own_for_ipv6(version: str) -> None:
+    text = f"{version}\naccess-list in extended permit ip any any\nipv6 access-list in6 permit tcp any any eq 22\n"
+    assert said(read(text, options=Options(lists=("in", "in6")))) == [
+        "permit None 0.0.0.0/0 > any 0-65535",
+        "permit 6 ::/0 > any 22",
+    ]
+
+
+def test_a_line_that_is_taken_away_is_not_guessed_at() -> None:
+    lines = "access-list in extended deny ip any host 192.0.2.1\n{}access-list in extended permit ip any any\n"
+    with pytest.raises(BadInput, match="line 2: an ASA takes away one line by this"):
+        read(lines.format("no access-list in extended permit tcp any any eq 23\n"))
+    whole = read(lines.format("no access-list in\n"))
+    assert [rule.action for rule in whole.acl.rules] == [Action.PERMIT, Action.PERMIT]
+
+
 def test_text_that_is_no_line_is_refused() -> None:
-    with pytest.raises(BadInput, match="line 1: 'access-list web permit ip any any' is no line of an access list"):
-        read("access-list web permit ip any any\naccess-list web extended permit ip any any\n", "asa")
+    with pytest.raises(BadInput, match="line 1: 'access-list web allow ip any any' is no line of an access list"):
+        read("access-list web allow ip any any\naccess-list web extended permit ip any any\n", "asa")
+    with pytest.raises(BadInput, match="line 1: an ASA counts the lines of a list from 1"):
+        one("permit ip any any", "access-list web line 0 extended deny ip any any\n")
 
 
 def test_what_an_asa_cannot_say() -> None:

@@ -159,6 +159,14 @@ def test_every_word_inside_a_list_counts() -> None:
         read("ip access-list extended w\n permit ip any any\n evaluation off\n", "cisco")
 
 
+def test_a_list_that_lost_its_indentation_is_read_to_its_end() -> None:
+    lines = "ip access-list w\n10 deny tcp any any eq 22\n{}\n20 permit ip any any\n"
+    actions = [found.action for found in read(lines.format("statistics per-entry"), "cisco").acl.rules]
+    assert actions == [Action.DENY, Action.PERMIT]
+    with pytest.raises(BadInput, match="line 3: 'fragments deny-all' is no line of an access list"):
+        read(lines.format("fragments deny-all"), "cisco")
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -202,6 +210,10 @@ object-group service web
     assert [found.protocol for found in imported.acl.rules] == [6, 6, 17, 1]
     for missing in ("permit object-group none any any", "permit ip object-group web any"):
         assert one(missing, groups).losses[0].effect is Effect.NARROWER
+    (loss,) = one("permit object-group web any any fragments", groups).losses
+    assert "later fragments carry no ports, types or flags to match" in loss.reason
+    denied = one("deny object-group web any any fragments\n permit ip any any", groups)
+    assert str(denied.acl.rules[0].protocol) == "None"
     circle = "object-group network a\n group-object a\n"
     assert "holds itself" in one("permit ip object-group a any", circle).losses[0].reason
 

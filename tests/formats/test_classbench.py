@@ -48,6 +48,8 @@ def test_actions_and_directions() -> None:
             "@0.0.0.0/0 0.0.0.0/0 0 : 65535 80 : 80 0x00/0x00 0x0000/0x0000",
             "ports are looked at under tcp",
         ),
+        ("@0.0.0.0/0 0.0.0.0/0 0 : 65535 80 : 80 0x07/0x06 0x0000/0x0000", "a value has bits that its mask does not"),
+        ("@0.0.0.0/0 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF 0x1200/0x1000", "a value has bits that its mask does not"),
     ],
 )
 def test_what_cannot_be_seen_is_a_loss(line: str, reason: str) -> None:

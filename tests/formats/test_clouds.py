@@ -184,6 +184,22 @@ def test_templates_hold_groups_among_other_resources() -> None:
     assert read(json.dumps(template), options=LOAD_BALANCER).acl == read(NSG, options=LOAD_BALANCER).acl
 
 
+def test_rules_of_a_template_that_stand_elsewhere_are_refused() -> None:
+    group = json.loads(NSG)
+    kind = group["type"]
+    looped = {**group, "properties": {**group["properties"], "copy": [{"name": "securityRules", "count": 3}]}}
+    for resources, message in (
+        ([group, {"type": f"{kind}/securityRules", "name": "nsg/no"}], r"resources\[1\]: a rule stands apart"),
+        (
+            [{**group, "resources": [{"type": "securityRules"}]}],
+            r"resources\[0\]: rules stand in resources of the group",
+        ),
+        ([looped], r"resources\[0\]: its rules come of a loop"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            read(json.dumps({"resources": resources}), options=LOAD_BALANCER)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

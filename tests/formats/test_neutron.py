@@ -17,6 +17,7 @@ from orchestrator.policy.model import Action, Direction
 FIXTURES = Path(__file__).parent / "fixtures"
 GROUPS = (FIXTURES / "web.openstack-sg").read_text()
 FIREWALL = (FIXTURES / "web.openstack-fwaas").read_text()
+FIREWALL_RULES = json.loads(FIREWALL)["firewall_rules"]
 POLICIES = (FIXTURES / "web.kubernetes").read_text()
 CACHE = (Prefix.parse("10.9.0.0/16"), Prefix.parse("2001:db8:9::/48"))
 RULE = {"direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 22, "port_range_max": 22}
@@ -57,6 +58,18 @@ def test_groups_come_in_many_wrappings(document: Any) -> None:
     assert (rule.protocol, [str(ports) for ports in rule.destination_ports]) == (6, ["22"])
 
 
+def test_a_group_as_the_command_line_tool_shows_it() -> None:
+    text = json.dumps({"name": "a", "project_id": "5c0f", "rules": [RULE], "stateful": True})
+    assert guess(text, "x").name == "openstack-sg"
+    assert [rule.protocol for rule in read(text).acl.rules] == [6]
+
+
+def test_ports_of_other_protocols_are_a_loss() -> None:
+    imported = read(json.dumps([group("a", {**RULE, "protocol": "dccp"}, RULE)]))
+    assert [(loss.effect, loss.line) for loss in imported.losses] == [(Effect.NARROWER, 1)]
+    assert [rule.protocol for rule in imported.acl.rules] == [6]
+
+
 def test_of_several_groups_those_named_are_read() -> None:
     text = json.dumps(
         [group("a", RULE), group("b", {**RULE, "protocol": "udp"}), group("b", {**RULE, "protocol": "sctp"})]
@@ -69,6 +82,8 @@ def test_of_several_groups_those_named_are_read() -> None:
     }
     assert protocols == {("a",): {6}, ("b",): {17}, ("id-b",): {132}, ("a", "id-b"): {6, 132}, ("a=egress",): set()}
     assert list(read_all(text)) == ["a", "b", "id-b"]
+    with pytest.raises(BadInput, match=r"security_groups\[0\]: security_group_rules are missing"):
+        read(json.dumps({"security_groups": [{"id": "1", "name": "a"}]}))
     with pytest.raises(BadInput, match="c is not a security group of it; there are a, b, id-b"):
         read(text, options=Options(lists=("c",)))
 
@@ -84,6 +99,10 @@ def test_of_several_groups_those_named_are_read() -> None:
         ({"port_range_min": 80}, "or ends before it begins"),
         ({"port_range_min": "x"}, "'x' is not a whole number"),
         ({"protocol": None}, "ports without a protocol"),
+        (
+            {"remote_ip_prefix": "10.0.0.0/8", "remote_group_id": "5c0f"},
+            "only one of remote_ip_prefix, remote_group_id",
+        ),
         ({"protocol": "gre"}, "only tcp, udp and sctp have ports"),
         ({"protocol": "icmp", "port_range_min": 300}, "an ICMP type or code is 0 to 255"),
         ({"protocol": "icmp", "port_range_min": None}, "an ICMP code means nothing"),
@@ -169,6 +188,25 @@ def test_faults_of_firewalls_name_their_place(change: dict[str, Any], message: s
     assert message in str(caught.value)
 
 
+def test_rules_by_themselves_must_stand_in_order() -> None:
+    first, second = ({**rule, "position": place} for place, rule in enumerate(FIREWALL_RULES[:2], 1))
+    assert len(read(json.dumps({"firewall_rules": [first, second]}), "openstack-fwaas").acl.rules) > 1
+    for document in ({"firewall_rules": [second, first]}, [second, first]):
+        with pytest.raises(BadInput, match=r"\[1\].position: rules without their policy must stand in the order"):
+            read(json.dumps(document), "openstack-fwaas")
+
+
+def test_a_group_that_is_down_is_not_read_as_if_it_were_up() -> None:
+    document = json.loads(FIREWALL)
+    document["firewall_groups"][0]["admin_state_up"] = True
+    assert read(json.dumps(document)).acl == read(FIREWALL).acl
+    document["firewall_groups"][0]["admin_state_up"] = False
+    with pytest.raises(
+        BadInput, match=r"firewall_groups\[0\].admin_state_up: Neutron lets nothing pass a group that is"
+    ):
+        read(json.dumps(document))
+
+
 def test_policies_of_the_same_pods_are_read_together() -> None:
     found = read(POLICIES, name="f")
     assert "read is what these policies permit together: shop/web, shop/web-more" in found.notes
@@ -194,6 +232,18 @@ def test_a_direction_that_no_policy_is_about_is_open() -> None:
     assert closed.acl.rules == ()
 
 
+def test_egress_without_rules_is_open_unless_the_types_name_it() -> None:
+    head = POLICIES.split("---")[1].replace("  ingress:\n  - {}\n", "  egress: []\n")
+    assert read(head, "kubernetes").acl.egress_default is Action.PERMIT
+    named = read(head.replace("  egress: []\n", "  policyTypes: [Egress]\n  egress: []\n"), "kubernetes")
+    assert named.acl.egress_default is Action.DENY
+
+
+def test_a_block_with_a_word_that_is_not_known_is_a_loss() -> None:
+    losses = read(POLICIES.replace("except:", "excepts:", 1), "kubernetes").losses
+    assert [loss.effect for loss in losses if "'excepts' is not known here" in loss.reason] == [Effect.NARROWER]
+
+
 def test_json_and_lists_of_policies_are_read() -> None:
     import_of = json.loads(json.dumps({"apiVersion": "v1", "kind": "List", "items": []}))
     body = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "a"},
@@ -214,6 +264,13 @@ def test_json_and_lists_of_policies_are_read() -> None:
         ("networking.k8s.io/v1", "extensions/v1beta1", "f, line 2, apiVersion: only networking.k8s.io/v1 is read"),
         ("protocol: UDP, port: 53", "protocol: ICMP", "f, line 33, spec.egress[0].ports[0]: a protocol is TCP, UDP or"),
         ("  policyTypes:", "  policyKinds:", "f, line 7, spec: 'policyKinds' is not known here"),
+        ("{app: web}", "{app: 1}", "f, line 9, spec.podSelector.matchLabels.app: 1 is not a string"),
+        (
+            "matchLabels: {app: cache}",
+            "labels: {app: x}",
+            "f, line 23, spec.ingress[1].from[0].podSelector: 'labels' is",
+        ),
+        ("operator: In", "operator: Is", "f, line 26, spec.ingress[1].from[1].namespaceSelector.matchExp"),
     ],
 )
 def test_faults_of_policies_name_their_line(old: str, new: str, message: str) -> None:

@@ -68,14 +68,16 @@ def _clause(line: str, number: int, position: int, action: Action) -> Clause:
     doubts: tuple[Doubt, ...] = ()
     try:
         axes = {"source": prefix_spans(source, Family.IPV4), "destination": prefix_spans(destination, Family.IPV4)}
-        looked_at = int(protocol_mask, 16)
-        if looked_at:
-            wanted = int(protocol, 16)
-            axes["protocols"] = sum(1 << byte for byte in range(256) if byte & looked_at == wanted)
+        number_asked = int(protocol, 16), int(protocol_mask, 16)
+        flags_asked = int(flags or "0", 16), int(flags_mask or "0", 16)
+        if number_asked[1]:
+            axes["protocols"] = _bytes(*number_asked)
         ports = (_ports(ends[0], ends[1]), _ports(ends[2], ends[3]))
     except BadInput as error:
         raise error.within(f"line {number}") from None
-    reason = _narrow_ports(axes, *ports) or _narrow_flags(axes, int(flags or "0", 16), int(flags_mask or "0", 16))
+    reason = _narrow_ports(axes, *ports) or _narrow_flags(axes, *flags_asked)
+    if any(mask and value & ~mask for value, mask in (number_asked, flags_asked)):
+        reason = "a value has bits that its mask does not look at"
     if reason:
         doubts = (Doubt(number, line, reason),)
     boxes, _ = boxes_of_axes(axes, Family.IPV4)
@@ -115,7 +117,8 @@ def _narrow_flags(axes: Axes, wanted: int, looked_at: int) -> str:
 
 
 def _bytes(wanted: int, looked_at: int) -> int:
-    return ALL_BYTES if not looked_at else sum(1 << byte for byte in range(256) if byte & looked_at == wanted)
+    asked = wanted & looked_at
+    return ALL_BYTES if not looked_at else sum(1 << byte for byte in range(256) if byte & looked_at == asked)
 
 
 @dataclass(frozen=True, slots=True)

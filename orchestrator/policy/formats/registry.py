@@ -52,7 +52,7 @@ _ACCESS_LIST = re.compile(
     r"^[ \t]*(ip access-list (standard|extended) \S|ipv6 access-list \S|access-list \d+ )", re.MULTILINE
 )
 _OTHER_ACCESS_LIST = re.compile(r"^[ \t]*(ip|ipv4|mac)?\s?access-list \S", re.MULTILINE)
-_ASA = re.compile(r"^(ASA Version \d|access-list \S+ (line \d+ )?extended (permit|deny) )", re.MULTILINE)
+_ASA = re.compile(r"^((ASA|PIX|FWSM) Version \d|access-list \S+ (line \d+ )?extended (permit|deny) )", re.MULTILINE)
 _TABLE = re.compile(r"^\*(filter|nat|mangle|raw|security)\s*$", re.MULTILINE)
 _IPV6_ADDRESS = re.compile(r"^-A .*(-[sd] [0-9a-f]*:[0-9a-f:]|-p (ipv6-icmp|icmpv6))", re.MULTILINE)
 
@@ -91,7 +91,7 @@ def _looks_like_cisco(sight: Sight) -> bool:
 
 def _looks_like_security_groups(sight: Sight) -> bool:
     keys = ("security_groups", "security_group", "security_group_rules", "ethertype", "ether_type")
-    return sight.json and any(sight.has(key) for key in keys)
+    return sight.json and (any(sight.has(key) for key in keys) or sight.has("rules", "project_id"))
 
 
 _FORMATS = (

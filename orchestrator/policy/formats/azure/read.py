@@ -76,7 +76,7 @@ def _groups(text: str) -> dict[str, Node]:
     if isinstance(document.value, list):
         found = document.items()
     elif document.member("resources"):
-        found = [node for node in document.members("resources") if _is_group(node)]
+        found = _groups_among(document.members("resources"))
     elif document.member("value"):
         found = document.members("value")
     else:
@@ -90,9 +90,21 @@ def _groups(text: str) -> dict[str, Node]:
     return groups
 
 
-def _is_group(node: Node) -> bool:
-    kind = node.member("type")
-    return kind is not None and kind.text().lower() == _TYPE
+def _groups_among(resources: Sequence[Node]) -> list[Node]:
+    """The groups of a template. Raises BadInput for rules that stand apart from their group, or come of a loop."""
+    found = []
+    for node in resources:
+        kind = node.member("type")
+        word = "" if kind is None else kind.text().lower()
+        if word.startswith(f"{_TYPE}/"):
+            raise node.fault("a rule stands apart from its group: write it into the group's securityRules")
+        if word == _TYPE:
+            if node.members("resources"):
+                raise node.fault("rules stand in resources of the group: write them into its securityRules")
+            if (node.member("properties") or node).member("copy") is not None:
+                raise node.fault("its rules come of a loop (copy): write them out")
+            found.append(node)
+    return found
 
 
 def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:

@@ -110,7 +110,10 @@ class AccessList:
 
 @dataclass(slots=True)
 class AsaList:
-    """A list of an ASA: ``access-list NAME [line N] extended permit ...``, one command a line."""
+    """A list of an ASA: ``access-list NAME [line N] extended permit ...``, one command a line.
+
+    A PIX says the same without the word `extended`.
+    """
 
     name: str
     line: int
@@ -134,10 +137,13 @@ class AsaList:
         place = len(self._rows)
         if words[0] == "line" and len(words) > 2:
             place, words = _sequence(words[1]) - 1, words[2:]
+            if place < 0:
+                raise BadInput("an ASA counts the lines of a list from 1")
+        rule = words[1:] if words[0] == "extended" else words
         if words[0] == "remark":
             self._rows.insert(place, Entry(number, text, ("remark",), plain(" ".join(words[1:]))))
-        elif words[0] == "extended" and words[1:2] in (["permit"], ["deny"]):
-            self._rows.insert(place, Entry(number, text, tuple(words[1:])))
+        elif rule[:1] in (["permit"], ["deny"]):
+            self._rows.insert(place, Entry(number, text, tuple(rule)))
         elif words[0] in _ASA_KINDS:
             self.kind, self.reason = Kind.FOREIGN, _ASA_KINDS[words[0]]
         else:
@@ -150,7 +156,7 @@ _ASA_KINDS: Mapping[str, str] = {
     "ethertype": "it is about Ethernet, not IP",
     "webtype": "it is about URLs, not packets",
 }
-ASA_WORDS = frozenset({*_ASA_KINDS, "remark", "line"})
+ASA_WORDS = frozenset({*_ASA_KINDS, "remark", "line", "permit", "deny"})
 """What may follow the name of a list in ASA's `access-list`."""
 
 

@@ -9,6 +9,7 @@ syntax a list has is told from its header:
     ipv4 access-list NAME                     IOS-XR
     ipv6 access-list NAME                     all of them
     access-list NAME extended permit ...      ASA
+    access-list NAME permit ...               PIX            (by number too, below a firewall's version)
 
 Lists about something else than IP packets (MAC, ARP, Ethernet, URLs) are kept by name only, so that asking for one says
 why it cannot be read.
@@ -26,28 +27,34 @@ from orchestrator.policy.formats.cisco.accesslist import ASA_WORDS, AccessList, 
 _STANDARD_NUMBERS = (range(1, 100), range(1300, 2000))
 _EXTENDED_NUMBERS = (range(100, 200), range(2000, 2700))
 _NO_LISTS = frozenset({"log-update", "logging", "resequence", "persistent", "helper", "match-local-traffic"})
+_NO_LISTS_OF_ASA = frozenset({"alert-interval", "commit", "compiled", "deny-flow-max", "mode"})
 _IN_A_LIST = frozenset({"permit", "deny", "remark", "evaluate", "dynamic", "no", "sequence"})
 _IN_A_GROUP = frozenset(
     {"network-object", "service-object", "port-object", "protocol-object", "icmp-object", "group-object"}
 )
 _DECIDES_NOTHING = frozenset({"statistics", "counters"})
+_OF_A_WHOLE_LIST = _DECIDES_NOTHING | {"fragments"}
+"""Commands of NX-OS and EOS that stand among the rules, though a text may have lost its indentation."""
+
 _HEADERS = re.compile(
     r"(no\s+)?(access-list|access-group|ip|ipv4|ipv6|mac|arp|ethernet-services|object-group|object|name)\s"
 )
 _OF_ASA = re.compile(r"^access-list (\S+) (?:line \d+ )?(?:extended|standard|ethertype|webtype)\b", re.MULTILINE)
-_BEFORE_UNIFIED = re.compile(r"^(?:ASA Version [1-8]\.|PIX Version )", re.MULTILINE)
+_OF_A_FIREWALL = re.compile(r"^(?:ASA|PIX|FWSM) Version \d", re.MULTILINE)
+_BEFORE_UNIFIED = re.compile(r"^(?:ASA Version [1-8]\.|PIX Version |FWSM Version )", re.MULTILINE)
 _NOT_IP = "it is not about IP packets"
 _GROUP_KINDS = frozenset({"network", "service", "protocol", "icmp-type", "port"})
 
 
 def parse(text: str) -> Config:
     """Read a configuration. Raises BadInput, with its line as the place, for what is no rule inside a list."""
-    return _Parser(frozenset(_OF_ASA.findall(text))).parse(text)
+    return _Parser(frozenset(_OF_ASA.findall(text)), _OF_A_FIREWALL.search(text) is not None).parse(text)
 
 
 @dataclass(slots=True)
 class _Parser:
     of_asa: frozenset[str]
+    of_a_firewall: bool
     lists: dict[str, AccessList | AsaList] = field(default_factory=dict)
     groups: Groups = field(default_factory=Groups)
     objects: dict[str, Group] = field(default_factory=dict)
@@ -85,9 +92,10 @@ class _Parser:
             if self.current.kind is not Kind.FOREIGN:
                 self.current.add(words, line, number)
             return True
-        if indented and self.current.kind is not Kind.FOREIGN and said not in _DECIDES_NOTHING:
+        inside = indented or said in _OF_A_WHOLE_LIST
+        if inside and self.current.kind is not Kind.FOREIGN and said not in _DECIDES_NOTHING:
             raise BadInput(f"'{shown(line)}' is no line of an access list")
-        return indented
+        return inside
 
     def _header(self, line: str, words: list[str], number: int) -> None:
         gone = words[0] == "no"
@@ -108,12 +116,22 @@ class _Parser:
     def _command(self, words: list[str], line: str, number: int, *, gone: bool) -> None:
         """``access-list 101 permit ...``, or ASA's ``access-list NAME extended permit ...``."""
         name, rest = words[0], words[1:]
+        is_asa = self._is_asa(name, rest)
+        if is_asa and (name in _NO_LISTS_OF_ASA or rest == ["compiled"]):
+            return
+        if gone and is_asa and rest:
+            raise BadInput("an ASA takes away one line by this; only `no access-list NAME` is read")
         if gone:
             self.lists.pop(name, None)
-        elif name in self.of_asa or (not name.isdigit() and rest[:1] and rest[0] in ASA_WORDS):
+        elif is_asa:
             self._asa(name, rest, line, number)
         else:
             self._numbered(name, rest, line, number)
+
+    def _is_asa(self, name: str, rest: list[str]) -> bool:
+        """Whether a command is one of a firewall, whose masks are subnet masks; a router's lists have numbers here."""
+        named = not name.isdigit() and bool(rest) and rest[0] in ASA_WORDS
+        return named or self.of_a_firewall or name in self.of_asa
 
     def _asa(self, name: str, rest: list[str], line: str, number: int) -> None:
         found = self.lists.setdefault(name, AsaList(name, number))

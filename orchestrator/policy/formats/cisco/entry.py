@@ -159,7 +159,8 @@ def _extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
             draft.axes["tcp_flags"] = flags
             draft.axes["fragments"] = WHOLE
     if words.take_if("fragments"):
-        if draft.axes.get("fragments") == WHOLE:
+        if any(axes.get("fragments") == WHOLE for axes in (draft.axes, *draft.either)):
+            draft.either = ({},)  # a deny takes the later fragments along
             raise BadInput("later fragments carry no ports, types or flags to match")
         draft.axes["fragments"] = LATER
 

@@ -55,7 +55,7 @@ def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options:
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     wanted = [one.direction or NAMES.get(one.name, options.direction) for one in chosen]
     refuse_two_for_one(
-        (one.name, its, _families(one.found))
+        (one.name, its, _families(one.found, config))
         for one, its in zip(chosen, wanted, strict=True)
         if not _is_asked_after_all(one.found, config)
     )
@@ -81,9 +81,9 @@ def _is_asked_after_all(found: AnyList, config: Config) -> bool:
     return found.kind is Kind.ASA and "global" in config.bound.get(found.name, ())
 
 
-def _families(found: AnyList) -> tuple[Family, ...]:
+def _families(found: AnyList, config: Config) -> tuple[Family, ...]:
     if found.kind is Kind.ASA:
-        return tuple(Family)
+        return tuple(Family) if config.unified else (Family.IPV4,)
     return (Family.IPV6,) if found.kind is Kind.IPV6 else (Family.IPV4,)
 
 

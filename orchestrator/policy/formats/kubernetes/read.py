@@ -198,7 +198,7 @@ def _directions(spec: Node) -> frozenset[Direction]:
     """`policyTypes`; without them ingress, and egress if there are rules for it."""
     types = spec.members("policyTypes")
     if not types:
-        return frozenset({Direction.INGRESS} | ({Direction.EGRESS} if spec.member("egress") is not None else set()))
+        return frozenset({Direction.INGRESS} | ({Direction.EGRESS} if spec.members("egress") else set()))
     found = set()
     for node in types:
         direction = next((direction for direction, name in TYPES.items() if name == node.text()), None)
@@ -274,6 +274,7 @@ def _peer(peer: Node, namespace: str, options: Options) -> tuple[Sides, list[str
     if block is not None:
         if pods is not None or namespaces is not None:
             raise peer.fault("a peer is either a block of addresses or selected by labels")
+        unknown += [f"'{key[:40]}' is not known here" for key in block.unknown({"cidr", "except"})]
         return _block(block), unknown
     if pods is None and namespaces is None:
         return EVERYWHERE, unknown or ["a peer that says nothing"]
@@ -303,14 +304,24 @@ def _spans(node: Node, family: Family) -> Spans:
 
 def _labels(selector: Node) -> str:
     """A selector as `kubectl get --selector` takes it, its parts in order."""
+    unknown = selector.unknown({"matchLabels", "matchExpressions"})
+    if unknown:
+        raise selector.fault(f"'{unknown[0][:40]}' is not known in a selector")
     labels = selector.member("matchLabels")
-    held = {} if labels is None else labels.value
-    if not isinstance(held, dict):
-        raise selector.fault("matchLabels is not an object")
-    parts = [f"{key}={value}" for key, value in held.items() if isinstance(value, str)]
-    for one in selector.members("matchExpressions"):
-        key, operator = one.needed("key").text(), one.needed("operator").text()
-        values = ",".join(sorted(node.text() for node in one.members("values")))
-        words = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key}
-        parts.append(words.get(operator, f"!{key}"))
+    parts = [] if labels is None else [f"{key}={labels.needed(key).text()}" for key in labels.object()]
+    parts += [_expression(node) for node in selector.members("matchExpressions")]
     return ",".join(sorted(parts))
+
+
+def _expression(node: Node) -> str:
+    key, operator = node.needed("key").text(), node.needed("operator")
+    values = ",".join(sorted(value.text() for value in node.members("values")))
+    words = {
+        "In": f"{key} in ({values})",
+        "NotIn": f"{key} notin ({values})",
+        "Exists": key,
+        "DoesNotExist": f"!{key}",
+    }
+    if operator.text() not in words:
+        raise operator.fault(f"an operator is one of {', '.join(words)}")
+    return words[operator.text()]

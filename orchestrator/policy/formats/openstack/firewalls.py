@@ -34,6 +34,7 @@ from orchestrator.policy.spans import Span
 ACTIONS: Mapping[str, Action] = {"allow": Action.PERMIT, "deny": Action.DENY, "reject": Action.DENY}
 
 _A_POLICY = "a firewall policy"
+_HIGHEST_PLACE = (1 << 31) - 1
 _SAYS_NOTHING = frozenset(
     {
         "id", "name", "description", "shared", "is_shared", "audited", "tenant_id", "project_id", "firewall_policy_id",
@@ -81,11 +82,11 @@ def _of_one_group(document: Node, policies: Mapping[str, _Policy]) -> bool:
 
 def _policies(document: Node) -> dict[str, _Policy]:
     if isinstance(document.value, list):
-        return {"-": _Policy(document.items(), frozenset())}
+        return {"-": _Policy(_in_order(document.items()), frozenset())}
     rules = {rule.needed("id").text(): rule for rule in document.members("firewall_rules")}
     nodes = document.members("firewall_policies")
     if not nodes:
-        return {"-": _Policy(document.members("firewall_rules"), frozenset())}
+        return {"-": _Policy(_in_order(document.members("firewall_rules")), frozenset())}
     used = _directions(document)
     found: dict[str, _Policy] = {}
     for node in nodes:
@@ -97,6 +98,18 @@ def _policies(document: Node) -> dict[str, _Policy]:
         identity = node.member("id")
         found[key] = _Policy(own, used.get("" if identity is None else identity.text(), frozenset()))
     return found
+
+
+def _in_order(rules: Sequence[Node]) -> Sequence[Node]:
+    """Rules without their policy, where those that tell their place in it must stand in its order."""
+    before = -1
+    for rule in rules:
+        place = rule.member("position")
+        if place is not None:
+            if place.number(0, _HIGHEST_PLACE) <= before:
+                raise place.fault("rules without their policy must stand in the order of their positions")
+            before = place.number(0, _HIGHEST_PLACE)
+    return rules
 
 
 def _rule_of(item: Node, rules: Mapping[str, Node]) -> Node:
@@ -112,6 +125,9 @@ def _rule_of(item: Node, rules: Mapping[str, Node]) -> Node:
 def _directions(document: Node) -> Mapping[str, frozenset[Direction]]:
     found: dict[str, frozenset[Direction]] = {}
     for group in document.members("firewall_groups"):
+        up = group.member("admin_state_up", "is_admin_state_up")
+        if up is not None and not up.truth():
+            raise up.fault("Neutron lets nothing pass a group that is down: leave the group out to read its policies")
         for direction in Direction:
             policy = group.member(f"{direction.value}_firewall_policy_id")
             if policy is not None:

@@ -27,7 +27,7 @@ from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.model import Acl, Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
-from orchestrator.policy.protocols import ICMP, ICMPV6, WITH_PORTS, parse_protocol
+from orchestrator.policy.protocols import ICMP, ICMPV6, NUMBERS, UDPLITE, WITH_PORTS, parse_protocol
 from orchestrator.policy.space import ALL_ADDRESSES, WHOLE
 from orchestrator.policy.spans import Span
 
@@ -36,6 +36,10 @@ NAMES: Mapping[str, int] = {"pgm": 113, "ipv6-encap": 41, "ipv6-opts": 60, "ipv6
 """Neutron's names of protocols that access lists do not use."""
 
 _A_GROUP = "a security group"
+_ONLY_PORTS = "only tcp, udp and sctp have ports that can be looked at here"
+_PORTS_UNSEEN = frozenset({NUMBERS["dccp"], UDPLITE})
+"""Protocols whose ports Neutron looks at, and no data plane of ours does."""
+
 _SAYS_NOTHING = frozenset(
     {
         "id", "name", "description", "tenant_id", "project_id", "revision_number", "created_at", "updated_at", "tags",
@@ -43,12 +47,8 @@ _SAYS_NOTHING = frozenset(
         "remote_group_name",
     }
 )  # fmt: skip
-_READ = frozenset(
-    {
-        "direction", "ethertype", "ether_type", "protocol", "port_range_min", "port_range_max", "remote_ip_prefix",
-        "remote_group_id", "remote_address_group_id",
-    }
-)  # fmt: skip
+_REMOTES = ("remote_ip_prefix", "remote_group_id", "remote_address_group_id")
+_READ = frozenset({"direction", "ethertype", "ether_type", "protocol", "port_range_min", "port_range_max", *_REMOTES})
 
 Rules = Sequence[Node]
 
@@ -81,8 +81,8 @@ def _groups(document: Node) -> dict[str, Rules]:
         raise document.fault("there is no security group in it")
     found: dict[str, Rules] = {}
     for node in nodes:
-        rules = node.members("security_group_rules")
-        if node is document and rules and node.member("name", "id") is None:
+        rules = _rules_of(node)
+        if node is document and node.member("name", "id") is None:
             return _by_group(rules)
         names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None] or ["-"]
         key = next((name for name in names if name not in found), None)
@@ -90,6 +90,14 @@ def _groups(document: Node) -> dict[str, Rules]:
             raise node.fault("this group stands in the text twice")
         found[key] = rules
     return found
+
+
+def _rules_of(node: Node) -> Rules:
+    """The rules of a group, which the command line tool calls `rules`. A group that does not tell them is refused."""
+    rules = node.member("security_group_rules", "rules")
+    if rules is None:
+        raise node.fault("security_group_rules are missing")
+    return rules.items()
 
 
 def _by_group(rules: Rules) -> dict[str, Rules]:
@@ -147,13 +155,13 @@ def _clauses(group: Chosen[Rules], direction: Direction, known: Mapping[str, Sid
         family = _family(rule)
         reasons = [f"'{key[:40]}' is not known here" for key in rule.unknown(_READ | _SAYS_NOTHING)]
         far, unexplained = _far(rule, family, known)
-        service = rule.within(partial(_service, rule, family))
+        service, unseen = rule.within(partial(_service, rule, family))
         text = f"{group.name}: {rule.place}"
         described = rule.member("description")
         marker, description = marker_in(plain(described.text()) if described is not None else "")
         own: Sides = {family: ALL_ADDRESSES[family]}
         source, destination = (far, own) if direction is Direction.INGRESS else (own, far)
-        doubts = tuple(Doubt(number, text, reason) for reason in (*reasons, *unexplained))
+        doubts = tuple(Doubt(number, text, reason) for reason in (*reasons, *unexplained, *unseen))
         line = Clause(Action.PERMIT, (), (), doubts, number, text, group.name, marker, description)
         yield from by_version(line, [service], source, destination)
 
@@ -169,6 +177,8 @@ def _family(rule: Node) -> Family:
 
 def _far(rule: Node, family: Family, known: Mapping[str, Sides]) -> tuple[Sides, list[str]]:
     """The far side of a rule, and why that is not all that is to be known about it."""
+    if sum(rule.member(key) is not None for key in _REMOTES) > 1:
+        raise rule.fault(f"only one of {', '.join(_REMOTES)} can be told")
     prefix = rule.member("remote_ip_prefix")
     if prefix is not None:
         text = prefix.text()
@@ -185,24 +195,29 @@ def _far(rule: Node, family: Family, known: Mapping[str, Sides]) -> tuple[Sides,
     return everywhere, [f"the addresses of {named.shown()} are not in the text; --address NAME=PREFIX tells them"]
 
 
-def _service(rule: Node, family: Family) -> Axes:
-    """What a rule narrows besides addresses. Raises BadInput, without a place, for what makes no sense."""
+def _service(rule: Node, family: Family) -> tuple[Axes, list[str]]:
+    """What a rule narrows besides addresses, and what of it cannot be seen here.
+
+    Raises BadInput, without a place, for what makes no sense.
+    """
     number = protocol_of(rule.member("protocol"), family)
     low, high = _value(rule.member("port_range_min")), _value(rule.member("port_range_max"))
     if number is None:
         if low is not None or high is not None:
             raise BadInput("ports without a protocol")
-        return {}
+        return {}, []
     axes: Axes = {"protocols": 1 << number}
     if number in (ICMP, ICMPV6):
-        return axes | _icmp(low, high)
+        return axes | _icmp(low, high), []
     if low is None and high is None:
-        return axes
-    if number not in WITH_PORTS:
-        raise BadInput("only tcp, udp and sctp have ports that can be looked at here")
+        return axes, []
     if low is None or high is None or low > high:
         raise BadInput("its range of ports has one end only, or ends before it begins")
-    return axes if (low, high) == (0, HIGHEST_PORT) else axes | _ports(low, high)
+    if number in _PORTS_UNSEEN:
+        return axes, [_ONLY_PORTS]
+    if number not in WITH_PORTS:
+        raise BadInput(_ONLY_PORTS)
+    return (axes if (low, high) == (0, HIGHEST_PORT) else axes | _ports(low, high)), []
 
 
 def _ports(low: int, high: int) -> Axes:
