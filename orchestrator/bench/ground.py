@@ -58,7 +58,7 @@ def settle() -> None:
 
 
 def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
-    """Seconds that `ovs-ofctl --bundle add-flows` takes, from the start of the process to its end."""
+    """Seconds that `ovs-ofctl --bundle add-flows` takes, from the start of the process to its end. Raises Refused."""
     target = f"unix:{lab.ovs.run_dir / bridge}.mgmt"
     command = ["ovs-ofctl", "-OOpenFlow15", "--bundle", "add-flows", target, str(flows)]
     started = time.perf_counter()
@@ -78,7 +78,7 @@ def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process."""
+    """Resident memory of a process that runs, in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -222,7 +222,10 @@ def _inserted(rules: Sequence[Rule], priority: int) -> list[dict[str, Any]]:
 
 
 def match_of(rule: Rule) -> str:
-    """An ingress rule as an expression of OVN's; as the suites measure with: IPv4, at most one prefix a side."""
+    """An ingress rule as an expression of OVN's; as the suites measure with: IPv4, at most one prefix a side.
+
+    Raises Refused for IPv6.
+    """
     terms = ["ip4"]
     for side, addresses in (("src", rule.source), ("dst", rule.destination)):
         if addresses.prefixes:

@@ -143,7 +143,7 @@ class _Connection(HTTPConnection):
     def asked(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float
     ) -> HTTPResponse:
-        """The answer to a request, its head."""
+        """The answer to a request, its head. Raises BadInput for what HTTP cannot carry, else as `http.client`."""
         self._pieces = []
         try:
             self.request(method, target, body, headers)

@@ -102,7 +102,8 @@ class PointCalls:
         """What a domain's enforcement points must hold, once it is newer than what is held.
 
         A whole program when nothing is held or the service does not know it any more; else the delta from it, without
-        rows when only the generation moved; None when nothing newer came within `wait_s`.
+        rows when only the generation moved; None when nothing newer came within `wait_s`. Raises Unreachable for an
+        answer that is no program.
         """
         have = held.digest.hex() if held else None
         generation = held.generation if held else None

@@ -180,7 +180,10 @@ def _words(value: str | float | Sequence[str]) -> list[str]:
 
 
 def trust_of(authority: Path | None) -> ssl.SSLContext | None:
-    """Whom to believe: one authority's certificate (PEM), else those that the machine believes."""
+    """Whom to believe: one authority's certificate (PEM), else those that the machine believes (None).
+
+    Raises Missing for a file that cannot be read or is none.
+    """
     if authority is None:
         return None
     try:

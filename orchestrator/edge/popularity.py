@@ -42,7 +42,10 @@ class Popularity:
 
     @classmethod
     def of_counts(cls, packets: Sequence[float]) -> Popularity:
-        """The curve of measured counts, a rule each; the last rule that decides anything is left out of the points."""
+        """The curve of measured counts, a rule each; the last rule that decides anything is left out of the points.
+
+        Raises BadInput for counts of fewer than two rules that decided packets.
+        """
         heaviest = sorted((count for count in packets if count > 0), reverse=True)
         if len(heaviest) < 2:
             raise BadInput("a curve takes counts of at least two rules that decided packets", place="popularity")

@@ -29,7 +29,10 @@ _FULL = 40.0
 
 
 def spread(chunks: int, lines: int) -> dict[int, int]:
-    """Chunks given to lines evenly: how many lines hold so many. Lines that would hold none are not there."""
+    """Chunks given to lines evenly: how many lines hold so many. Lines that would hold none are not there.
+
+    Raises BadInput where there is no line.
+    """
     if lines < 1:
         raise BadInput("no line is left for chunks: give heavy hitters or forwarding less", place="tcam")
     each, more = divmod(chunks, lines)

@@ -106,7 +106,10 @@ def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
 
 
 def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
-    """Real lines, built for chunks and bases drawn from a seed; the chunks, and how many reach a wrong server."""
+    """Real lines, built for chunks and bases drawn from a seed; the chunks, and how many reach a wrong server.
+
+    Raises BadInput for a seed that draws a chunk twice.
+    """
     wanted = model.lines * model.per_line
     keys = np.unique(drawn(seed, 0, wanted))
     if len(keys) < wanted:

@@ -152,7 +152,7 @@ class StateDir:
         return (self._path / "program").exists()
 
     def drop_program(self) -> None:
-        """Forget the program. It needs no room, so it can be done on a full disk."""
+        """Forget the program. It needs no room, so it can be done on a full disk. Raises Missing."""
         for name in ("program", "deltas"):
             try:
                 (self._path / name).unlink(missing_ok=True)
@@ -162,7 +162,8 @@ class StateDir:
     def keep_deltas(self, deltas: Iterable[Delta], *, flush: bool = True) -> bool:
         """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one.
 
-        Without `flush` it outlives this process, but not the machine before `flush_deltas`.
+        Without `flush` it outlives this process, but not the machine before `flush_deltas`. Raises Missing where the
+        disk does not take it; from then on it is time for a whole one.
         """
         frames = [encode_delta(delta) for delta in deltas]
         added = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
@@ -181,7 +182,7 @@ class StateDir:
         return True
 
     def flush_deltas(self) -> None:
-        """Have what was remembered on the disk itself."""
+        """Have what was remembered on the disk itself. Raises Missing."""
         try:
             with (self._path / "deltas").open("rb") as file:
                 os.fsync(file.fileno())

@@ -16,7 +16,7 @@ def free_port() -> int:
     """A TCP port that nobody listens on now, and that no connection takes before somebody does.
 
     It lies below those that the kernel gives to connections of its own accord: one of them would be anybody's between
-    now and the time at which it is listened on.
+    now and the time at which it is listened on. Raises Missing where none is found.
     """
     beyond = int(_TAKEN_BY_CHANCE.read_text().split()[0])
     if beyond <= _LOWEST:

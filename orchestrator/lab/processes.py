@@ -47,7 +47,8 @@ def spawn(
 ) -> Process:
     """Start a program in a session of its own, with `stdin` or nothing to read and both outputs appended to `log`.
 
-    Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`.
+    Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`. Raises Missing where the
+    program is not installed.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
     environment = {**inherited, **(settings or {}), MARK: str(mark)}

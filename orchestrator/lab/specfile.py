@@ -55,7 +55,7 @@ def load(path: Path = DEFAULT_FILE) -> PopSpec:
 
 
 def parse(text: str) -> PopSpec:
-    """Read a description from YAML text."""
+    """Read a description from YAML text. Raises BadInput with the place."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:

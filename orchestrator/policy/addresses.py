@@ -89,7 +89,7 @@ class Prefix:
         return self.contains(other) or other.contains(self)
 
     def halves(self) -> tuple[Prefix, Prefix]:
-        """The two blocks, one bit longer, that make up this one."""
+        """The two blocks, one bit longer, that make up this one. Raises ValueError for a single address."""
         if self.length == self.family.bits:
             raise ValueError(f"{self} is a single address")
         step = 1 << (self.family.bits - self.length - 1)
@@ -110,7 +110,7 @@ def everything(family: Family) -> Prefix:
 
 
 def parse_address(text: str, *, whole: str | None = None) -> tuple[Family, int]:
-    """Read one IPv4 (dotted quad) or IPv6 address. `whole` is what an error quotes."""
+    """Read one IPv4 (dotted quad) or IPv6 address. Raises BadInput, which quotes `whole` or else the text."""
     family = Family.IPV6 if ":" in text else Family.IPV4
     try:
         packed = socket.inet_pton(family.socket_family, text)

@@ -26,7 +26,7 @@ class PortRange:
 
     @classmethod
     def parse(cls, text: str) -> PortRange:
-        """Read ``80`` or ``1024-65535``."""
+        """Read ``80`` or ``1024-65535``. Raises BadInput."""
         low, dash, high = text.partition("-")
         ends = (low, high) if dash else (low, low)
         if not all(end.isascii() and end.isdigit() and len(end) <= 9 for end in ends):

@@ -73,7 +73,10 @@ def revision(connection: Connection) -> str | None:
 
 
 def run(connection: Connection, to: str = "head") -> None:
-    """Run the migrations up to a revision in the transaction under way."""
+    """Run the migrations up to a revision in the transaction under way.
+
+    Raises Missing for a database of a newer program.
+    """
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection

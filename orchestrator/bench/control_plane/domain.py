@@ -39,7 +39,7 @@ class Cost:
 
 
 def measure(results: Results, progress: Callable[[str], None]) -> None:
-    """Compile and prove, once: it takes a minute."""
+    """Compile and prove, once: it takes a minute. Raises Unreachable if that fails."""
     progress(f"{TENANTS} tenants with {RULES} rules each, compiled and proven")
     command = [sys.executable, "-m", "orchestrator.bench.control_plane.domain", str(TENANTS), str(RULES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

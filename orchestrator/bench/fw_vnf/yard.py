@@ -85,7 +85,10 @@ class Yard:
             firewall.cap(cap * MEGABIT)
 
     def carried(self, generators: int, offered: int, seconds: int) -> float:
-        """Mb/s of datagrams that reach the receivers while so many generators together offer `offered` Mb/s."""
+        """Mb/s of datagrams that reach the receivers while so many generators together offer `offered` Mb/s.
+
+        Raises Unreachable if none does.
+        """
         each = offered * MEGABIT // generators // STREAMS
         running = [self._generator(number, each, seconds) for number in range(generators)]
         try:

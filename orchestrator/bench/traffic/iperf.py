@@ -64,7 +64,7 @@ def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s
 
 
 def received(text: str, interface: str) -> int:
-    """How many frames an interface has received, of the text of /proc/net/dev."""
+    """How many frames an interface has received, of the text of /proc/net/dev. Raises Refused without the interface."""
     for line in text.splitlines():
         name, colon, numbers = line.partition(":")
         if colon and name.strip() == interface:

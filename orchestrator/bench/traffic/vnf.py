@@ -135,7 +135,7 @@ def megaflows(text: str) -> int:
 
 
 def missed(text: str) -> int:
-    """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together."""
+    """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together. Raises Refused."""
     found = re.findall(r"^\s*miss with (?:success|failed) upcall: (\d+)", text, re.MULTILINE)
     if not found:
         raise Refused("the switch does not say how many packets its cache missed")

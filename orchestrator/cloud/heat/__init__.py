@@ -34,7 +34,7 @@ def opened(settings: Mapping[str, object]) -> Cloud:
 
 
 def connected(settings: HeatSettings) -> OpenStack:
-    """OpenStack as the settings name it; nothing is asked of it yet."""
+    """OpenStack as the settings name it; nothing is asked of it yet. Raises Missing without the libraries."""
     try:
         from orchestrator.cloud.heat.openstack import OpenStackClient  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -163,7 +163,7 @@ class OpenStackClient:
             self._heat.resources.signal(stack.id, resource)
 
     def webhook(self, stack: Stack, resource: str) -> str:
-        """The URL that lets a scaling policy act."""
+        """The URL that lets a scaling policy act. Raises Busy while Heat has not made it yet."""
         with asking(f"Heat for {resource} of the stack {stack.name}"):
             found = self._heat.resources.get(stack.id, resource, with_attr=["alarm_url"])
         url = found.attributes.get("alarm_url")

@@ -177,7 +177,7 @@ def _units(chain: Chain, sides: Sides, deciding: FlowTable) -> dict[int, Unit]:
 
 
 def unit_of(chain: Chain, rule: Rule | None, flow: Flow, sides: Sides) -> tuple[int, Unit]:
-    """The conjunction that an entry decides, which must be a rule's, and its number."""
+    """The conjunction that an entry decides, which must be a rule's, and its number. Raises NotEquivalent."""
     if rule is None:
         raise wrong_flow(flow, "decides for no rule of the list", chain)
     family = Family.IPV6 if b"\x86\xdd" in flow.match[8:14] else Family.IPV4
@@ -203,7 +203,10 @@ def decider(chain: Chain, unit: Unit) -> Flow:
 
 
 def check_complete(chain: Chain, units: Sequence[Unit], matching: set[Family]) -> None:
-    """Hold the conjunctions of one rule to be one for every IP version in which it matches, all of one priority."""
+    """Hold the conjunctions of one rule to be one for every IP version in which it matches, all of one priority.
+
+    Raises NotEquivalent.
+    """
     if {unit.family for unit in units} != matching or len({unit.priority for unit in units}) > 1:
         name = units[0].rule.id
         raise NotEquivalent(f"the conjunctions of rule '{name}' are not one for each IP version", place=chain.place)
@@ -281,7 +284,7 @@ def named_clauses(octets: bytes) -> list[Clause]:
 
 
 def check_hull(chain: Chain, rule: Rule, around: Rule) -> None:
-    """Hold a hull to hold its rule."""
+    """Hold a hull to hold its rule. Raises NotEquivalent."""
     outer = {box.family: box for box in boxes_of(around, chain.groups)}
     if not all(box.family in outer and outer[box.family].contains(box) for box in boxes_of(rule, chain.groups)):
         raise NotEquivalent(f"the hull of rule '{rule.id}' does not hold the rule", place=chain.place)

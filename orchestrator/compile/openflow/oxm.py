@@ -241,7 +241,7 @@ def _split(term: Term) -> list[Term]:
 
 
 def stamp_match(digest: bytes) -> bytes:
-    """The match of the stamp flow: the 16-byte digest in reg0 to reg3."""
+    """The match of the stamp flow: the 16-byte digest in reg0 to reg3. Raises BadInput for one of another length."""
     if len(digest) != 16:
         raise BadInput(f"a digest has 16 bytes, not {len(digest)}")
     words = struct.unpack(">4I", digest)
