@@ -23,7 +23,7 @@ key that is to be certified."""
 ROUNDS = ("/heavy",)
 """Had as often as they are asked for: each looks at what was counted since the one before."""
 OF_AUTHORITIES = ("/enrolment-groups",)
-"""What needs a service with a certificate authority: see `test_identity.py`."""
+"""What needs a service with a certificate authority: see `tests/machines`."""
 
 RULE = {"id": "r", "action": "permit"}
 MAKING = {
