@@ -1,8 +1,8 @@
 """Who is signed in.
 
-A browser is known by a signed cookie; what it may do is the service's token that was entered, which stays in this
-process' memory and is never written anywhere. Signing out, or `IDLE_S` without a request, forgets it. Browsers that
-bring the same token share what is read with it: twenty open dashboards of one team ask the service what one would.
+A browser is known by the secret in its cookie; what it may do is the service's token that was entered, which stays in
+this process' memory and is never written anywhere. Signing out, or `IDLE_S` without a request, forgets it. Browsers
+that bring the same token share what is read with it: twenty open dashboards of one team ask the service what one would.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -81,12 +82,13 @@ class Session:
 
 
 class Sessions:
-    """Every session of this process, by the browser's secret."""
+    """Every session of this process, by the browser's secret. Safe between threads."""
 
     def __init__(self, url: str, authority: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
         self._authority = authority
         self._clock = clock
+        self._lock = threading.Lock()
         self._open: dict[str, Session] = {}
         self._bearers: dict[bytes, Bearer] = {}
         """By the digest of their token."""
@@ -102,27 +104,39 @@ class Sessions:
         except BaseException:
             client.close()
             raise
-        self._forget_idle()
         secret = secrets.token_urlsafe(32)
         digest = hashlib.sha256(token.strip().encode()).digest()
-        bearer = self._bearers.setdefault(digest, Bearer(client, who))
+        with self._lock:
+            self._forget_idle()
+            bearer = self._bearers.setdefault(digest, Bearer(client, who))
+            bearer.browsers += 1
+            self._open[secret] = Session(bearer, project=who.tenant, seen=self._clock())
         if bearer.client is not client:
             client.close()
-        bearer.browsers += 1
-        self._open[secret] = Session(bearer, project=who.tenant, seen=self._clock())
         return secret
 
     def of(self, secret: str | None) -> Session | None:
         """The session of a browser, if it has one."""
-        session = self._open.get(secret or "")
-        if session is None or self._clock() - session.seen > IDLE_S:
-            self.sign_out(secret)
-            return None
-        session.seen = self._clock()
-        return session
+        with self._lock:
+            session = self._open.get(secret or "")
+            if session is None or self._clock() - session.seen > IDLE_S:
+                self._end(secret)
+                return None
+            session.seen = self._clock()
+            return session
 
     def sign_out(self, secret: str | None) -> None:
         """End a session."""
+        with self._lock:
+            self._end(secret)
+
+    def close(self) -> None:
+        """End all."""
+        with self._lock:
+            for secret in list(self._open):
+                self._end(secret)
+
+    def _end(self, secret: str | None) -> None:
         session = self._open.pop(secret or "", None)
         if session is None:
             return
@@ -131,12 +145,7 @@ class Sessions:
             self._bearers = {key: each for key, each in self._bearers.items() if each is not session.bearer}
             session.client.close()
 
-    def close(self) -> None:
-        """End all."""
-        for secret in list(self._open):
-            self.sign_out(secret)
-
     def _forget_idle(self) -> None:
         late = self._clock() - IDLE_S
         for secret in [secret for secret, session in self._open.items() if session.seen < late]:
-            self.sign_out(secret)
+            self._end(secret)
