@@ -148,7 +148,7 @@ class Agent:
         self._watch = Watch(_Programs(service), self._of, self._aim, known=kept, patience=settings.membership.patience)
         self._first = kept or Program.of(self._of, Tier.SERVER, 0, FlowTable.of(()), ())
         self._keeping = Chore("keep-program", self._keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
-        self._lookout = Lookout(service, domain, credentials.enforcer)
+        self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
         self._packets = PacketReports(partial(self._lookout.seen, name))
         self._reporting = Chore("packets", self._lookout.tell, EVERY_S)
         self._telling = Chore("load", self._tell_load, settings.load_every_s)

@@ -106,7 +106,7 @@ class Controller:
         self._reporter = Reporter(service, domain, credentials.enforcer, self._take_over, self._is_busy)
         self._counts = CountReporter(service, domain, credentials.enforcer, self._take_over)
         self._hosts = Chore("hosts", self._read_hosts, settings.hosts_every_s)
-        self._lookout = Lookout(service, domain, credentials.enforcer)
+        self._lookout = Lookout(service, domain, credentials.enforcer, self._take_over)
         self._telling = Chore("packets", self._lookout.tell, EVERY_S)
         self._keeping = Chore("keep-program", self._keeper.keep, KEEP_AGAIN_S, settle_s=KEEP_AFTER_S)
         self._fleet = Fleet(

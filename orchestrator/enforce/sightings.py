@@ -2,7 +2,8 @@
 
 Nobody waits for them and nothing depends on them: where the service is away, or packets come faster than they can be
 told, the oldest are thrown away and their number is told instead. A report that was not answered is sent again under
-its number, so that the service takes it once.
+its number, so that the service takes it once; one that the service will never take is thrown away. Numbers grow with
+the clock, and begin anew with an epoch of our own: so a clock that was set back between two lives loses nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
 from orchestrator.policy.model import Packet
 from orchestrator.program.sightings import MOST_AT_ONCE, Sighting, Sightings
 
@@ -29,13 +31,17 @@ class SightingSink(Protocol):
 
 
 class Lookout:
-    """Keeps what was seen until the service has it. `seen` may be called from any thread and returns at once."""
+    """Keeps what was seen until the service has it. `seen` may be called from any thread and returns at once.
+
+    `take_over` runs before a report is sent, and has nothing to do once it has succeeded.
+    """
 
     def __init__(
         self,
         sink: SightingSink,
         domain: str,
         enforcer: int,
+        take_over: Callable[[], None],
         *,
         clock: Callable[[], float] = time.time,
         most_kept: int = MOST_KEPT,
@@ -43,6 +49,7 @@ class Lookout:
         self._sink = sink
         self._domain = domain
         self._enforcer = enforcer
+        self._take_over = take_over
         self._clock = clock
         self._most_kept = most_kept
         self._lock = threading.Lock()
@@ -61,9 +68,19 @@ class Lookout:
             self._waiting.append(sighting)
 
     def tell(self) -> None:
-        """Tell all that waits. Raises what the sink raises; what was under way then is told first next time."""
+        """Tell all that waits. Raises what the sink raises; what was under way then is told first next time, if that
+        may help."""
         while (report := self._next()) is not None:
-            self._sink.report_sightings(self._domain, self._enforcer, report)
+            self._take_over()
+            try:
+                self._sink.report_sightings(self._domain, self._enforcer, report)
+            except (TryAgain, Unauthenticated):
+                raise
+            except AclflowError:
+                self._sending = None
+                with self._lock:
+                    self._lost += report.lost + len(report.seen)
+                raise
             self._sending = None
 
     def _next(self) -> Sightings | None:

@@ -1,7 +1,8 @@
 """The packet log: packets that rules with `log` decided, the newest of each tenant.
 
-An enforcement point's reports bear numbers that grow; one whose number was taken already changes nothing, so it may be
-sent until it is answered. What is kept is bounded a tenant, so that nobody's flood takes anybody else's records away.
+An enforcement point's reports bear numbers that grow within its epoch; one whose number was taken already changes
+nothing, so it may be sent until it is answered. What is kept is bounded a tenant, so that nobody's flood takes anybody
+else's records away.
 """
 
 from __future__ import annotations

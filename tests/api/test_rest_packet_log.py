@@ -95,6 +95,17 @@ def test_a_report_is_taken_once_and_names_rule_tenant_verdict_and_five_tuple(sit
     assert (record["host"], record["direction"], record["tcp_flags"], record["octets"]) == ("host1", "ingress", 2, 60)
 
 
+def test_numbers_begin_anew_with_an_epoch(site: Site, admin: Client) -> None:
+    """They are of the enforcement point's clock, which may have been set back while it was away."""
+    site.tell(9, "no-telnet", lost=1)
+    site.tell(8, "no-telnet")
+    assert len(shown(admin, site.tenant)) == 1
+    site.enforcer.new_epoch(site.domain, site.id)
+    site.tell(8, "no-telnet")
+    site.tell(8, "no-telnet")
+    assert len(shown(admin, site.tenant)) == 2
+
+
 def test_what_cannot_be_named_or_does_not_log_is_dropped(site: Site, admin: Client) -> None:
     site.tell(1, "nobody", "silent", "no-telnet", "operator")
     site.tell(2, "no-telnet", host="elsewhere")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.enforce.drivers.openflow import frames, packetin
 from orchestrator.enforce.sightings import Lookout
-from orchestrator.errors import Unreachable
+from orchestrator.errors import BadInput, Unreachable
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import TCP
@@ -24,17 +25,26 @@ class Sink:
     def __init__(self) -> None:
         self.reports: list[Sightings] = []
         self.broken: list[bool] = []
+        self.refused: list[int] = []
+        """The cookies of packets that no report may have."""
+        self.takeovers = 0
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
         assert (domain, enforcer) == ("pop", 7)
+        assert self.takeovers, "numbers begin anew before any is told"
         self.reports.append(report)
+        if {*cookies(report)} & {*self.refused}:
+            raise BadInput("there is no such packet")
         if self.broken and self.broken.pop(0):
             raise Unreachable("nobody answers")
+
+    def take_over(self) -> None:
+        self.takeovers += 1
 
 
 def lookout(sink: Sink, most_kept: int = 10_000) -> Lookout:
     ticks = itertools.count(1_000)
-    return Lookout(sink, "pop", 7, clock=lambda: float(next(ticks)), most_kept=most_kept)
+    return Lookout(sink, "pop", 7, sink.take_over, clock=lambda: float(next(ticks)), most_kept=most_kept)
 
 
 def see(keeper: Lookout, *cookies: int) -> None:
@@ -73,6 +83,33 @@ def test_a_report_without_an_answer_comes_again_under_its_number() -> None:
     assert first == again
     assert (cookies(first), cookies(then)) == ([1], [2])
     assert then.number > first.number
+
+
+def test_a_report_that_will_never_be_taken_is_thrown_away_and_told_of() -> None:
+    sink = Sink()
+    sink.refused = [2]
+    keeper = lookout(sink)
+    for cookie in (1, 2):
+        see(keeper, cookie)
+        with suppress(BadInput):
+            keeper.tell()
+    keeper.tell()
+    see(keeper, 3)
+    keeper.tell()
+    assert [(cookies(each), each.lost) for each in sink.reports] == [([1], 0), ([2], 0), ([], 1), ([3], 0)]
+
+
+def test_nothing_is_told_before_there_is_an_epoch() -> None:
+    class Away(Sink):
+        def take_over(self) -> None:
+            raise Unreachable("nobody answers")
+
+    sink = Away()
+    keeper = lookout(sink)
+    see(keeper, 1)
+    with pytest.raises(Unreachable):
+        keeper.tell()
+    assert sink.reports == []
 
 
 def test_too_many_are_told_in_pieces_and_the_oldest_are_thrown_away() -> None:

@@ -8,6 +8,7 @@ from orchestrator.store.points.enrolments import Enrolments, enforcer_record
 from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.points.reports import check_epoch
 from orchestrator.store.schema.core import enforcers
+from orchestrator.store.schema.packetlog import packet_log_feeds
 
 
 class Enforcers(Enrolments):
@@ -22,11 +23,12 @@ class Enforcers(Enrolments):
     def new_epoch(self, enforcer: int) -> int:
         """A higher epoch than any in the domain, for an enforcer that starts anew and takes over. Raises NotFound.
 
-        The sequence of its reports may begin again.
+        The sequences of its reports, of packets too, may begin again.
         """
         row = self._row(enforcer)
         epoch = self._epoch(row.domain)
         self._tx.write(update(enforcers).where(enforcers.c.id == enforcer).values(epoch=epoch, sequence=None))
+        self._tx.write(update(packet_log_feeds).where(packet_log_feeds.c.enforcer == enforcer).values(number=0))
         return epoch
 
     def check_epoch(self, enforcer: int, epoch: int | None) -> None:
