@@ -4,7 +4,7 @@ A raw socket gives the kernel any IPv4 or IPv6 packet; it passes the hook `outpu
 exactly if the ruleset drops it. So each packet costs one system call, and nothing leaves the namespace.
 
     with Kernel() as kernel:
-        loaded = kernel.load(text)              None if nft refuses it, else what it lists
+        loaded = kernel.load(text)              JSON or nft's own words; None if nft refuses it, else what it lists
         kernel.verdicts(packets)                True: it passed; None: the kernel would not send it at all
 """
 
@@ -82,7 +82,8 @@ def _transport(packet: Any) -> bytes:
 
 def _load(ruleset: str) -> str | None:
     subprocess.run(["nft", "flush", "ruleset"], check=True)
-    loaded = subprocess.run(["nft", "-j", "-f", "-"], input=ruleset, text=True, capture_output=True, check=False)
+    form = ["-j"] if ruleset.startswith("{") else []
+    loaded = subprocess.run(["nft", *form, "-f", "-"], input=ruleset, text=True, capture_output=True, check=False)
     if loaded.returncode:
         return None
     listed = subprocess.run(["nft", "-j", "list", "ruleset"], text=True, capture_output=True, check=False)

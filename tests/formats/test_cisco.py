@@ -214,6 +214,9 @@ object-group service web
     assert "later fragments carry no ports, types or flags to match" in loss.reason
     denied = one("deny object-group web any any fragments\n permit ip any any", groups)
     assert str(denied.acl.rules[0].protocol) == "None"
+    of_xr = "object-group network ipv4 a\n object-group b\nobject-group network ipv4 b\n 192.0.2.0/24\n"
+    (found,) = read(f"{of_xr}ipv4 access-list w\n permit ipv4 net-group a any\n", "cisco").acl.rules
+    assert str(found.source) == "192.0.2.0/24"
     circle = "object-group network a\n group-object a\n"
     assert "holds itself" in one("permit ip object-group a any", circle).losses[0].reason
 
@@ -261,6 +264,13 @@ def test_what_ios_does_with_later_fragments_is_said() -> None:
     written = write(one("permit tcp any any eq 80").acl, "cisco").text
     assert " deny ip any any fragments\n" in written
     assert not any("fragments" in note for note in read(written, "cisco").notes)
+
+
+def test_neighbour_discovery_at_the_end_of_a_list_is_said() -> None:
+    text = "ipv6 access-list w\n permit tcp any any eq 80\n"
+    said = "line 1: routers permit neighbour discovery at the end of an IPv6 list; these rules do not"
+    assert said in read(text, "cisco").notes
+    assert said not in read(f"{text} deny ipv6 any any\n", "cisco").notes
 
 
 def test_fragment_lines_that_were_changed_by_hand_are_rules() -> None:

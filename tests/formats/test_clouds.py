@@ -89,8 +89,10 @@ def test_other_groups_and_prefix_lists_are_names(key: str, peer: dict[str, str],
 
 
 def test_what_is_not_known_in_a_permission_leaves_it_out() -> None:
-    text = changed(GROUP, ["SecurityGroups", 0, "IpPermissions", 2, "OnlyOnMondays"], True)
-    assert "'OnlyOnMondays' is not known here" in read(text).losses[0].reason
+    for path in ([2], [2, "IpRanges", 0]):
+        text = changed(GROUP, ["SecurityGroups", 0, "IpPermissions", *path, "OnlyOnMondays"], True)
+        (loss,) = read(text).losses
+        assert (loss.effect, loss.reason) == (Effect.NARROWER, "'OnlyOnMondays' is not known here")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.formats.registry import read, write
 from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Options
-from orchestrator.policy.model import Acl, Action, Addresses, Direction, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ownership import check_ownership
 from orchestrator.policy.tcpflags import FlagMatch
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from strategies import FAR_POOL, acls
 
-from orchestrator.policy.addresses import Family
+from orchestrator.policy.addresses import ANY, Addresses, Family
 from orchestrator.policy.formats.registry import read, write
 from orchestrator.policy.formats.results import Options
-from orchestrator.policy.model import ANY, Acl, Action, Addresses, Direction, ReturnTraffic, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import ask
 
 slow = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))

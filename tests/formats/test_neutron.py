@@ -133,6 +133,19 @@ def test_denies_are_taken_out_of_the_permits_of_a_group() -> None:
     assert "it only permits" in exported.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("ports", "written"), [(["0-9", 22], [(1, 9), (22, 22)]), ([0], []), (["0-65535"], [(None, None)])]
+)
+def test_neutron_takes_no_port_0(ports: list[Any], written: list[Any]) -> None:
+    rule = {"id": "r", "action": "permit", "protocol": "tcp", "source": "10.0.0.0/8", "destination_ports": ports}
+    acl = read(json.dumps({"rules": [rule], "egress_default": "deny"}), "native").acl
+    exported = write(acl, "openstack-sg")
+    rules = json.loads(exported.text)["security_groups"][0]["security_group_rules"]
+    assert [(one["port_range_min"], one["port_range_max"]) for one in rules] == written
+    reasons = [loss.reason for loss in exported.losses]
+    assert reasons == ([] if ports == ["0-65535"] else ["port 0 cannot be named in openstack-sg"])
+
+
 def test_a_protocol_that_no_packet_has_is_not_written() -> None:
     """Number 1 under IPv6 is nobody's; as `icmp` it would be read as ICMPv6, which is denied here."""
     native = {"rules": [{"id": "no", "action": "deny", "protocol": "icmpv6"}, {"id": "rest", "action": "permit"}]}
@@ -284,6 +297,8 @@ def test_what_a_policy_cannot_say_is_told() -> None:
                         {"id": "no-tcp", "action": "deny", "protocol": "tcp", "destination_ports": 25},
                         {"id": "rest", "action": "permit"}]}  # fmt: skip
     exported = write(read(json.dumps(native), "native").acl, "kubernetes")
-    assert [(loss.text, loss.effect) for loss in exported.losses] == [
-        ("ping", Effect.NARROWER), ("rest", Effect.NARROWER), ("rest", Effect.NARROWER)
-    ]  # fmt: skip
+    assert [(loss.text, loss.reason, loss.effect) for loss in exported.losses] == [
+        ("ping", "Kubernetes knows tcp, udp and sctp", Effect.NARROWER),
+        ("rest", "port 0 cannot be named in kubernetes", Effect.NARROWER),
+        ("rest", "Kubernetes knows tcp, udp and sctp", Effect.NARROWER),
+    ]

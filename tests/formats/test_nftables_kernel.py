@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from formats.iptables_texts import packets_at, some_corners
 from formats.kernel_verdicts import Kernel
+from formats.nftables_stories import EXACT, LOSSY
 from formats.nftables_texts import rulesets
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
@@ -71,6 +72,20 @@ def test_nothing_is_read_that_the_kernel_would_drop(kernel: Kernel, text: str, s
                 continue
             ours = may_leave(imported.acl, packet)
             assert ours == passed if imported.exact else ours <= passed, packet
+
+
+@pytest.mark.parametrize("name", [*EXACT, *LOSSY])
+def test_the_kernel_passes_what_is_read_of_a_ruleset_in_words(kernel: Kernel, name: str) -> None:
+    listed = kernel.load(EXACT.get(name) or LOSSY[name])
+    assert listed is not None
+    imported = read(listed, "nftables")
+    assert imported.exact is (name in EXACT), imported.losses
+    for family in Family:
+        packets = [packet for packet in packets_at(imported, family, 1) if not packet.later_fragment]
+        for packet, passed in zip(packets, kernel.verdicts(packets), strict=True):
+            if passed is not None:
+                ours = may_leave(imported.acl, packet)
+                assert ours == passed if imported.exact else ours <= passed, packet
 
 
 def test_most_packets_are_sent(kernel: Kernel) -> None:

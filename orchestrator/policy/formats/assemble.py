@@ -52,7 +52,8 @@ class Doubt:
 class Clause:
     """One line of a list, on one of the ways that lead to it.
 
-    `label` starts the ids of its rules; `marker`, where the line brings one, is the id itself.
+    `label` starts the ids of its rules; `marker`, where the line brings one, is the id itself. A deny that `may_permit`
+    stands for a line of which it is not known what it does.
     """
 
     action: Action
@@ -66,6 +67,7 @@ class Clause:
     description: str = ""
     log: bool = False
     expires: dt.datetime | None = None
+    may_permit: bool = False
 
     @property
     def boxes(self) -> tuple[Box, ...]:
@@ -130,7 +132,7 @@ class Assembler:
 
     def _costs_nothing(self, clause: Clause) -> bool:
         """Whether a deny may be widened for nothing: what it takes along would be denied further down in any case."""
-        if clause.action is Action.PERMIT:
+        if clause.action is Action.PERMIT or clause.may_permit:
             return False
         return not self._may_pass(remaining(clause.maybe, clause.sure))
 

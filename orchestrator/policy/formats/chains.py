@@ -69,7 +69,7 @@ class _Walk:
     notes: Notes
     stateless: bool
     clauses: list[Clause] = field(default_factory=list)
-    established: list[Box] = field(default_factory=list)
+    established: list[Box] = field(default_factory=list)  # packets accepted before, if their connection is
     steps: int = 0
 
     def base(self, at: int, way: Way, depth: int) -> None:
@@ -116,6 +116,8 @@ class _Walk:
                 self.base(at + 1, here, depth + 1)
             elif line.target != "RETURN":
                 self._decide(chain, index, here)
+                if line.target == "ACCEPT" and "ESTABLISHED" in (line.match.states or ()):
+                    self.established += self._without(self._both(way, _of_match(line), line), left, line).sure
             if line.target == "RETURN" or line.goto:
                 if at_the_bottom:
                     self._leave_base(line, here, depth, at)
@@ -137,27 +139,22 @@ class _Walk:
             self.base(at + 1, here, depth + 1)
         else:
             action = Action.PERMIT if base.policy == "ACCEPT" else Action.DENY
-            self._add(action, here, line, base.label, log=False)
+            self._add(action, here, line, base.label)
 
     def _decide(self, chain: Chain, index: int, here: Way) -> None:
         line = chain.lines[index]
-        action = ACTIONS.get(line.target)
-        if action is None:
+        action = ACTIONS.get(line.target, Action.DENY)
+        is_open = line.target not in ACTIONS
+        if is_open:
             reason = f"the target {line.target[:40]} decides in a way that is not known here"
             here = replace(here, sure=(), doubts=(*here.doubts, Doubt(line.number, line.text, reason)))
-            action = Action.DENY
         if line.target == "REJECT":
             self.notes.add("REJECT becomes deny: nothing is sent back", line.number)
-        if (
-            action is Action.PERMIT
-            and line.match.states
-            and "ESTABLISHED" in line.match.states
-            and not line.match.doubts
-        ):
-            self.established += here.maybe
-        self._add(action, here, line, chain.label, log=_logged_before(chain, index))
+        self._add(action, here, line, chain.label, log=_logged_before(chain, index), may_permit=is_open)
 
-    def _add(self, action: Action, here: Way, line: Line, label: str, *, log: bool) -> None:
+    def _add(
+        self, action: Action, here: Way, line: Line, label: str, *, log: bool = False, may_permit: bool = False
+    ) -> None:
         self.clauses.append(
             Clause(
                 action=action,
@@ -170,6 +167,7 @@ class _Walk:
                 marker=line.marker,
                 description=line.description,
                 log=log,
+                may_permit=may_permit,
             )
         )
 
@@ -225,7 +223,7 @@ class _Walk:
         return Way(() if match.doubts else replies, match.boxes + match.hidden, (*match.doubts, excuse))
 
     def _follows_established(self, way: Way, match: Match) -> bool:
-        asked = cross(way.maybe, match.boxes)
+        asked = cross(way.sure, match.boxes)
         self._count(work(asked, tuple(self.established)), 0)
         return all(any(accepted.contains(box) for accepted in self.established) for box in asked)
 

@@ -67,19 +67,24 @@ def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
         if protocols != 1 << draft.transport:
             draft.reasons.append("it looks into the header of one protocol without naming just that protocol")
         narrow(axes, "fragments", WHOLE)
-    allowed = _allowed_axes(protocols, draft.family)
     alternatives = [axes]
     for choices in draft.either:
         if len(alternatives) * len(choices) > MOST_ALTERNATIVES:
             raise TooLarge(f"a line stands for more than {MOST_ALTERNATIVES} combinations of what it lists")
         alternatives = [_merged(first, second) for first in alternatives for second in choices]
-    if any(axis in _TRANSPORT_AXES - allowed for chosen in alternatives for axis in chosen):
+    if any(_looks_too_far(chosen, draft.family) for chosen in alternatives):
         draft.reasons.append("this protocol's header cannot be looked into here")
         alternatives = [
             {axis: chosen[axis] for axis in chosen if axis not in _TRANSPORT_AXES} for chosen in alternatives
         ]
     found = [boxes_of_axes(chosen, draft.family) for chosen in alternatives]
     return tuple(box for sure, _ in found for box in sure), tuple(box for _, hidden in found for box in hidden)
+
+
+def _looks_too_far(axes: Axes, family: Family) -> bool:
+    """Whether axes narrow what no header of their protocols has."""
+    narrowed = _TRANSPORT_AXES.intersection(axes)
+    return bool(narrowed) and not narrowed <= _allowed_axes(axes.get("protocols", ALL_BYTES), family)
 
 
 def _allowed_axes(protocols: int | Spans, family: Family) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """A box of packet space said in rules: what readers of foreign formats end with.
 
-Readers think in boxes (`policy/space.py`), where negations, jumps and exceptions are plain set arithmetic; rules are
+Readers think in boxes (`policy/space/`), where negations, jumps and exceptions are plain set arithmetic; rules are
 narrower than boxes: one protocol each, one ICMP type, one match of TCP flags. So one box becomes one or more rules,
 whose union is the box. All but one thing can be said exactly:
 

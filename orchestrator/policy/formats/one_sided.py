@@ -6,16 +6,16 @@ Security groups and network policies: what they cannot say of a rule, and what a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.policy.addresses import ANY
 from orchestrator.policy.formats.express import NO_PACKETS, prefixes_of
-from orchestrator.policy.formats.results import Loss, Notes
+from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.formats.tailor import EXPIRES, NO_FLAGS, WHOLE_PACKETS, Limit, tailored
 from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId
 from orchestrator.policy.ports import EVERY_PORT
-from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, Box
 
 _REAL_PROTOCOLS = ALL_BYTES & ~(1 << IPV6_FRAGMENT)
@@ -70,6 +70,23 @@ class Draft:
         if self.acl.default(direction) is Action.PERMIT:
             kept.append(Rule(RuleId(f"{direction.value}.default"), Action.PERMIT, direction))
         return kept
+
+    def narrower(self, rule: Rule, reason: str) -> None:
+        """Take down that a permit is written as less than it is."""
+        number = next((number for number, other in enumerate(self.acl.rules, 1) if other.id == rule.id), 0)
+        loss = Loss(self.system, number, rule.id, reason, Effect.NARROWER)
+        if loss not in self.losses:
+            self.losses.append(loss)
+
+    def from_port_one(self, rule: Rule, services: Iterable[Service]) -> Iterator[Service]:
+        """The services of a permit for a system that refuses port 0."""
+        for service in services:
+            if service.protocol not in WITH_PORTS or service.low != 0:
+                yield service
+                continue
+            self.narrower(rule, f"port 0 cannot be named in {self.system}")
+            if service.high:
+                yield replace(service, low=1)
 
 
 def far_prefixes(box: Box, direction: Direction) -> list[str]:

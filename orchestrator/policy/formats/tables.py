@@ -16,6 +16,8 @@ from orchestrator.policy.space import Box
 
 ACTIONS: Mapping[str, Action] = {"ACCEPT": Action.PERMIT, "DROP": Action.DENY, "REJECT": Action.DENY}
 
+_MAY_DROP = frozenset({"DROP", "REJECT", "vmap"})
+
 PASSING = frozenset(
     {
         "LOG", "ULOG", "NFLOG", "MARK", "CONNMARK", "CONNSECMARK", "SECMARK", "TCPMSS", "CLASSIFY", "SET", "TRACE",
@@ -25,6 +27,9 @@ PASSING = frozenset(
 """Targets that do something to a packet and let it go on to the next line."""
 
 LOGGING = frozenset({"LOG", "ULOG", "NFLOG"})
+
+UNCLEAR = "(not clear)"
+"""The target of a line that may have one among what is not known of it: no chain can be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ def decides(chains: Mapping[str, Chain], base: Chain) -> bool:
 
 
 def drops(chains: Mapping[str, Chain], base: Chain) -> bool:
-    """Whether some line that can be reached from a chain drops packets."""
-    return any(line.target in ("DROP", "REJECT") for chain in _reachable(chains, base) for line in chain.lines)
+    """Whether some line that can be reached from a chain drops packets, or looks up in a map whether to."""
+    return any(line.target in _MAY_DROP for chain in _reachable(chains, base) for line in chain.lines)
 
 
 def _reachable(chains: Mapping[str, Chain], base: Chain) -> list[Chain]:

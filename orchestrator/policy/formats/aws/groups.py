@@ -37,6 +37,7 @@ RANGES: Mapping[Family, tuple[str, str]] = {
 """The keys of the ranges of each IP version, and of the prefix in them."""
 
 _NAMED = {"UserIdGroupPairs": "GroupId", "PrefixListIds": "PrefixListId"}
+_SAYS_NOTHING = frozenset({"GroupName", "UserId", "VpcId", "VpcPeeringConnectionId", "PeeringStatus"})
 _KNOWN = frozenset({"IpProtocol", "FromPort", "ToPort", *_NAMED, *(key for key, _ in RANGES.values())})
 _A_GROUP = "a security group"
 
@@ -122,28 +123,31 @@ class _Peer:
 
 def _peers(permission: Node, options: Options) -> Iterator[_Peer]:
     for family, (list_key, key) in RANGES.items():
-        ranges = [(_description(node), node.needed(key)) for node in permission.members(list_key)]
-        for description, run in itertools.groupby(ranges, key=lambda pair: pair[0]):
-            nodes = [node for _, node in run]
-            yield _Peer(
-                nodes[0].place, description, sides_of((family, span) for node in nodes for span in _spans(node, family))
-            )
+        ranges = [(_description(node), _unknown(node, key), node.needed(key)) for node in permission.members(list_key)]
+        for (description, reasons), run in itertools.groupby(ranges, key=lambda one: one[:2]):
+            nodes = [node for _, _, node in run]
+            sides = sides_of((family, span) for node in nodes for span in _spans(node, family))
+            yield _Peer(nodes[0].place, description, sides, reasons)
     for list_key, key in _NAMED.items():
         for node in permission.members(list_key):
-            named = node.needed(key)
-            yield _named(named, _description(node), options)
+            yield _named(node.needed(key), _description(node), _unknown(node, key), options)
 
 
 def _spans(node: Node, family: Family) -> Spans:
     return node.within(lambda: prefix_spans(node.text(), family))
 
 
-def _named(node: Node, description: str, options: Options) -> _Peer:
+def _named(node: Node, description: str, reasons: tuple[str, ...], options: Options) -> _Peer:
     found = options.addresses.get(node.text())
     if found is not None:
-        return _Peer(node.place, description, sides_of_prefixes(found))
+        return _Peer(node.place, description, sides_of_prefixes(found), reasons)
     reason = f"the addresses of {node.shown()} are not in the text; --address NAME=PREFIX tells them"
-    return _Peer(node.place, description, EVERYWHERE, (reason,))
+    return _Peer(node.place, description, EVERYWHERE, (*reasons, reason))
+
+
+def _unknown(node: Node, key: str) -> tuple[str, ...]:
+    """What a range or a name says besides `key`, and is not known."""
+    return tuple(f"'{other[:40]}' is not known here" for other in node.unknown({key, "Description", *_SAYS_NOTHING}))
 
 
 def _description(node: Node) -> str:

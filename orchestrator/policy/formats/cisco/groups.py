@@ -1,7 +1,8 @@
 """Object groups of routers and switches: named sets of addresses or ports, and lists of protocols with their ports.
 
 IOS        object-group network|service NAME
-IOS-XR     object-group network ipv4|ipv6 NAME, object-group port NAME; lines may be numbered
+IOS-XR     object-group network ipv4|ipv6 NAME, object-group port NAME; lines may be numbered, inner groups are
+           object-group NAME
 NX-OS      object-group ip address|port NAME; lines may be numbered, masks are wildcards
 """
 
@@ -21,6 +22,7 @@ from orchestrator.policy.spans import Span, Spans, union
 
 _T = TypeVar("_T")
 LineReader = Callable[[Words], list[_T]]
+_INNER = ("group-object", "object-group")
 _DEEPEST = 50
 _MOST_MEMBERS = 65_536
 _WILDCARDS = "ip address"
@@ -74,7 +76,7 @@ def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read
             return
         for numbered in group.lines:
             words = numbered[1:] if numbered[0].isdigit() and len(numbered) > 1 else numbered
-            if words[0] == "group-object" and len(words) == 2:
+            if words[0] in _INNER and len(words) == 2:
                 walk(words[1], (*above, name))
             elif words[0] not in ("description", "remark"):
                 found.extend(read(Words(words)))

@@ -94,6 +94,8 @@ def _clauses(found: AnyList, config: Config, notes: Notes) -> list[Clause]:
     clauses = [clause_of(entry, found.kind, found.name, config.groups) for entry in found.in_order()]
     if not clauses:
         return [_empty(found)]
+    if found.kind is Kind.IPV6 and not _is_everything(clauses[-1]):
+        notes.add("routers permit neighbour discovery at the end of an IPv6 list; these rules do not", found.line)
     if _is_default(clauses[-1:], found.name):
         clauses.pop()
     block = [clause for clause in clauses if clause.marker == FRAGMENTS_MARKER]
@@ -138,9 +140,14 @@ def _is_default(clauses: Sequence[Clause], name: str) -> bool:
         clause.marker == default_marker(name)
         and clause.action is Action.DENY
         and clause.exact
-        and clause.sure == (everything(clause.sure[0].family),)
+        and _is_everything(clause)
         for clause in clauses
     )
+
+
+def _is_everything(clause: Clause) -> bool:
+    """Whether a line takes every packet of an IP version."""
+    return bool(clause.sure) and clause.sure == (everything(clause.sure[0].family),)
 
 
 def _says(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:

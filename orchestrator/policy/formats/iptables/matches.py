@@ -13,13 +13,14 @@ from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.iptables.options import OPTIONS, STATES, Option, is_known_module, load_module
 from orchestrator.policy.formats.iptables.words import Quoted
 from orchestrator.policy.formats.results import Interfaces
-from orchestrator.policy.formats.tables import Line, Match
+from orchestrator.policy.formats.tables import PASSING, UNCLEAR, Line, Match
 
 
 def read_line(words: list[str], number: int, text: str, family: Family, interfaces: Interfaces) -> Line:
     """Read what follows ``-A CHAIN``. What cannot be carried over is a doubt of the line; nothing is an error."""
     draft = Draft(family, interfaces)
-    _read_words(words, draft)
+    if not _read_words(words, draft) and not draft.target:
+        draft.target = UNCLEAR  # the word that is not known may be one
     boxes, hidden = boxes_of_draft(draft)
     match = Match(
         boxes=boxes,
@@ -31,22 +32,28 @@ def read_line(words: list[str], number: int, text: str, family: Family, interfac
     return Line(number, text, match, draft.target, draft.goto, marker, description)
 
 
-def _read_words(words: list[str], draft: Draft) -> None:
+def _read_words(words: list[str], draft: Draft) -> bool:
+    """Put the options on the draft; whether each of them is known."""
+    words = list(words)
     place = 0
     negated = False
+    all_known = True
     while place < len(words):
+        if not isinstance(words[place], Quoted):
+            words[place : place + 1] = _taken_apart(words[place])
         word = words[place]
         place += 1
-        if word == "!" and not isinstance(word, Quoted):
+        if _is_not(word):
             negated = not negated
             continue
         option = None if isinstance(word, Quoted) else OPTIONS.get(word)
         if option is None:
-            if not draft.target:
+            if not _belongs_to(draft.target, word):
                 draft.reasons.append(f"'{plain(word, 40)}' is not known here")
+                all_known = False
             place = _next_option(words, place)
         else:
-            if option.values and words[place : place + 1] == ["!"]:  # the old spelling: --dport ! 80
+            if option.values and place < len(words) and _is_not(words[place]):  # the old spelling: --dport ! 80
                 negated, place = not negated, place + 1
             values = words[place : place + option.values]
             place += option.values
@@ -54,6 +61,22 @@ def _read_words(words: list[str], draft: Draft) -> None:
             if option.read is load_module and not is_known_module(*values):
                 place = _skip_module(words, place)
         negated = False
+    return all_known
+
+
+def _is_not(word: str) -> bool:
+    return word == "!" and not isinstance(word, Quoted)
+
+
+def _taken_apart(word: str) -> list[str]:
+    """An option and its value: `--dport=22` is two words."""
+    name, equals, value = word.partition("=")
+    return [name, value] if equals and name.startswith("--") and name in OPTIONS else [word]
+
+
+def _belongs_to(target: str, word: str) -> bool:
+    """Whether a word that is no match can be an option of the target before it."""
+    return target in PASSING or (target, word) == ("REJECT", "--reject-with")
 
 
 def _apply(option: Option, word: str, values: list[str], negated: bool, draft: Draft) -> None:
@@ -75,9 +98,9 @@ def _next_option(words: list[str], place: int) -> int:
 def _skip_module(words: list[str], place: int) -> int:
     """Skip the options of a match that cannot be carried over, up to the next match, target or short option."""
     while place < len(words):
-        word = words[place]
-        if not isinstance(word, Quoted) and word in OPTIONS and OPTIONS[word].ends_module:
-            if words[place - 1] == "!":
+        option = None if isinstance(words[place], Quoted) else OPTIONS.get(_taken_apart(words[place])[0])
+        if option is not None and option.ends_module:
+            if _is_not(words[place - 1]):
                 place -= 1
             return place
         place += 1

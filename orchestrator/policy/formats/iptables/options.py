@@ -88,11 +88,11 @@ def _address_range(axis: str) -> Callable[[Draft, list[str], bool], None]:
 
 
 def _protocol(draft: Draft, values: list[str], negated: bool) -> None:
-    if values[0] in ("all", "0", "ip"):
-        if negated:
-            raise BadInput("'! -p all' matches nothing")
-        return
-    draft.narrow("protocols", _bytes_but(1 << parse_protocol(values[0]), negated))
+    number = 0 if values[0].lower() in ("all", "ip") else parse_protocol(values[0])
+    if number:
+        draft.narrow("protocols", _bytes_but(1 << number, negated))
+    elif negated:
+        raise BadInput("'! -p all' matches nothing")
 
 
 def _ports(*axes: str) -> Callable[[Draft, list[str], bool], None]:
@@ -234,7 +234,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         [
             *_spelled("-s", "--source", "--src", option=Option(1, _address("source"), True)),
             *_spelled("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
-            *_spelled("-p", "--protocol", "--proto", option=Option(1, _protocol, True)),
+            *_spelled("-p", "--protocol", option=Option(1, _protocol, True)),
             *_spelled("-i", "--in-interface", option=Option(1, _arrives, True)),
             *_spelled("-o", "--out-interface", option=Option(1, _leaves, True)),
             *_spelled("-f", "--fragment", option=Option(0, _fragment, True)),
@@ -258,4 +258,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         ]
     )
 )
-"""Every option that is read. `ends_module`: the options of an unknown match end where one of these begins."""
+"""Every option that is read. `ends_module`: the options of an unknown match end where one of these begins.
+
+`--proto`, short for `--protocol`, is not among them: `-m policy` has an option of this name.
+"""

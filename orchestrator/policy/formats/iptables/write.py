@@ -102,11 +102,11 @@ class _Writer:
             self.notes.add("address groups are written out as their prefixes", number)
         if rule.owner:
             self.notes.add("owners are not written", number)
-        if len(with_marker(rule)) > _LONGEST_COMMENT:
-            self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} characters", number)
+        if len(with_marker(rule).encode()) > _LONGEST_COMMENT:
+            self.notes.add(f"the description is cut to fit {_LONGEST_COMMENT} bytes", number)
 
     def _lines_of(self, rule: Rule) -> Iterator[str]:
-        comment = plain(with_marker(rule), _LONGEST_COMMENT).replace("\\", "\\\\").replace('"', '\\"')
+        comment = _comment(rule).replace("\\", "\\\\").replace('"', '\\"')
         targets = ["LOG"] * rule.log + [_TARGETS[rule.action]]
         for match in self._matches_of(rule):
             for target, kind in itertools.product(targets, self._kinds(rule)):
@@ -148,6 +148,11 @@ class _Writer:
             elif rule.protocol in WITH_PORTS and (rule.looks_past_the_ip_header or self.family is Family.IPV6):
                 words += ["-m", name]  # which keeps later fragments out, as a rule of ours does in IPv6
         return tuple(words)
+
+
+def _comment(rule: Rule) -> str:
+    """The id and as much of the description as fits, in whole characters."""
+    return plain(with_marker(rule).encode()[:_LONGEST_COMMENT].decode(errors="ignore"))
 
 
 def _address(option: str, prefix: Prefix) -> tuple[str, ...]:

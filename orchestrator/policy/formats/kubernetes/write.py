@@ -13,7 +13,7 @@ from dataclasses import replace
 from orchestrator.policy.formats.kubernetes.read import API_VERSION, IDS, KIND, PROTOCOLS, TYPES
 from orchestrator.policy.formats.one_sided import LIMITS, Draft, Service, far_prefixes, services_of
 from orchestrator.policy.formats.permits_only import permitted
-from orchestrator.policy.formats.results import Effect, Exported, Loss
+from orchestrator.policy.formats.results import Exported
 from orchestrator.policy.formats.tailor import Limit, add_lines, all_may_pass
 from orchestrator.policy.model import Acl, Direction, Rule
 from orchestrator.policy.protocols import WITH_PORTS
@@ -60,20 +60,14 @@ def write_kubernetes(acl: Acl) -> Exported:
 def _rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[tuple[str, Json]]:
     for box in sorted(boxes):
         peers = [{"ipBlock": {"cidr": prefix}} for prefix in far_prefixes(box, direction)]
-        services = list(services_of(box, WITH_PORTS))
+        services = list(draft.from_port_one(rule, services_of(box, WITH_PORTS)))
         if any(service.protocol not in (None, *WITH_PORTS) for service in services):
-            draft.losses.append(_loss(rule, draft.acl))
+            draft.narrower(rule, _PORTED.reason)  # the denies above leave some protocols of it
         ports = [_port(service) for service in services if service.protocol in WITH_PORTS]
         if ports:
             yield rule.id, {_PEERS[direction]: peers, "ports": ports}
         elif any(service.protocol is None for service in services):
             yield rule.id, {_PEERS[direction]: peers}
-
-
-def _loss(rule: Rule, acl: Acl) -> Loss:
-    """What the denies above leave of a permit: some protocols, of which only those with ports can be named."""
-    number = next((number for number, other in enumerate(acl.rules, 1) if other.id == rule.id), 0)
-    return Loss("kubernetes", number, rule.id, _PORTED.reason, Effect.NARROWER)
 
 
 def _port(service: Service) -> Json:

@@ -50,7 +50,7 @@ class RawChain:
 
 @dataclass(slots=True)
 class RawSet:
-    """A set or a map. `changes`: rules or time may change what is in it."""
+    """A set or a map. `changes`: rules or time may change what is in it, or a rate whether its elements match."""
 
     changes: bool
     elements: list[object]
@@ -100,8 +100,10 @@ def _forget(found: Ruleset, verb: str, kind: str, body: object, place: str) -> N
     if kind == "ruleset" and verb == "flush":
         found.chains.clear()
         found.sets.clear()
+        found.dormant.clear()
     elif kind == "table" and verb in ("delete", "destroy"):
         gone = _table(_object(body, place), place, "name")
+        found.dormant.discard(gone)
         found.chains = {key: chain for key, chain in found.chains.items() if key[0] != gone}
         found.sets = {key: held for key, held in found.sets.items() if key[0] != gone}
     else:
@@ -144,7 +146,7 @@ def _add_rule(found: Ruleset, body: Json, place: str, number: int) -> None:
 
 def _add_set(found: Ruleset, body: Json, place: str, number: int) -> None:  # noqa: ARG001 - the readers' shape
     flags = _words(body.get("flags"))
-    changes = bool({"dynamic", "timeout"} & flags) or "timeout" in body
+    changes = bool({"dynamic", "timeout"} & flags) or "timeout" in body or not _only_counts(body.get("stmt", []))
     key = _table(body, place), _text(body, "name", place)
     found.sets[key] = RawSet(changes, _elements(body, place))
 
@@ -162,6 +164,7 @@ _READERS = {
     "rule": _add_rule,
     "set": _add_set,
     "map": _add_set,
+    "meter": _add_set,
     "element": _add_elements,
 }
 _PASSED_OVER = frozenset(
@@ -196,6 +199,13 @@ def _elements(body: Json, place: str) -> list[object]:
     if not isinstance(elements, list):
         raise BadInput("the elements of a set are a list", place=f"{place}.elem")
     return list(elements)
+
+
+def _only_counts(statements: object) -> bool:
+    """Whether the statements that a set has for each of its elements decide nothing."""
+    return isinstance(statements, list) and all(
+        isinstance(one, dict) and one.keys() <= {"counter", "last"} for one in statements
+    )
 
 
 def _words(value: object) -> frozenset[str]:

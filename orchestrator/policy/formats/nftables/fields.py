@@ -90,6 +90,9 @@ _META: Mapping[str, Field] = MappingProxyType(
     }
 )
 
+_KEYS_OF_PAYLOAD = frozenset({"protocol", "field", "base", "offset", "len"})
+"""A field by its name, or bytes by their place; `tunnel` would say that it is one of an inner packet."""
+
 _UNSEEN: Mapping[str, str] = MappingProxyType(
     {
         "meta": "interfaces, marks and times are not part of a packet",
@@ -113,6 +116,8 @@ def field_of(left: object, draft: Draft) -> Field:
     kind, body = single(left, "left")
     keys = body if isinstance(body, dict) else {}
     if kind == "payload":
+        if not keys.keys() <= _KEYS_OF_PAYLOAD:
+            raise BadInput("what a tunnel carries cannot be looked at here")
         name, key = str(keys.get("protocol"))[:40], str(keys.get("field"))[:40]
         header = _HEADERS.get(name, TRANSPORT if keys.get("base") == "th" else _ANY)
         narrow_to(header, draft)
@@ -122,7 +127,7 @@ def field_of(left: object, draft: Draft) -> Field:
         what = f"{name} {key}"
     else:
         narrow_to(_IPV6 if kind == "exthdr" else _ANY, draft)
-        found = _META.get(str(keys.get("key"))[:40]) if kind == "meta" else None
+        found = _META.get(str(keys.get("key"))[:40]) if kind == "meta" and len(keys) == 1 else None
         what = f"{kind[:40]} {keys.get('key', '') if isinstance(keys.get('key'), str) else ''}"
     if found is None:
         raise BadInput(f"{shown(what, 60)}: {_UNSEEN.get(kind, 'this field cannot be looked at here')}")

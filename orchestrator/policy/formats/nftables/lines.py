@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,18 +19,33 @@ from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import Doubt, marker_in, plain, shown
 from orchestrator.policy.formats.draft import Draft, boxes_of_draft
 from orchestrator.policy.formats.nftables.document import RawChain, RawRule, TableKey, single
-from orchestrator.policy.formats.nftables.fields import VERSION, field_of, narrow_field, universe_of
-from orchestrator.policy.formats.nftables.matches import STATES, combinations, is_state, narrow_states, read_match
+from orchestrator.policy.formats.nftables.fields import field_of, narrow_field, universe_of
+from orchestrator.policy.formats.nftables.matches import (
+    STATES,
+    combinations,
+    interface_of,
+    is_state,
+    narrow_states,
+    read_match,
+)
 from orchestrator.policy.formats.nftables.values import Scope, value_of
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces
-from orchestrator.policy.formats.tables import Line, Match
+from orchestrator.policy.formats.tables import LOGGING, PASSING, Line, Match
 from orchestrator.policy.spans import Spans
 
 _VERDICTS: Mapping[str, str] = MappingProxyType(
     {"accept": "ACCEPT", "drop": "DROP", "reject": "REJECT", "return": "RETURN", "continue": ""}
 )
-_PASSING = frozenset({"counter", "comment", "last", "notrack", "ct helper", "ct timeout", "ct expectation", "flow"})
+_PASSING = frozenset(
+    {"counter", "comment", "last", "notrack", "ct helper", "ct timeout", "ct expectation", "flow", "dup", "secmark"}
+)
 """Statements that decide nothing and change nothing that a later match looks at."""
+
+_NOT_LOOKED_AT = frozenset(
+    {("ip", "dscp"), ("ip", "ecn"), ("ip", "ttl"), ("ip6", "dscp"), ("ip6", "ecn"), ("ip6", "hoplimit")}
+    | {("ip6", "flowlabel"), ("ether", "saddr"), ("ether", "daddr")}
+)
+"""Fields that a rule may change without a later match being read wrongly: what looks at them is a loss."""
 
 _UNSEEN: Mapping[str, str] = MappingProxyType(
     {
@@ -82,29 +97,37 @@ class _Rule:
         self._draft = draft
         self._scope = scope
         self._logs = False
+        self._rest_is_open = False  # a statement of unknown effect was read: what follows it does not count
+        self._has_extension = False  # an extension of iptables was read that may be a match or a target
         self._outcomes: list[tuple[Draft, Verdict]] | None = None
 
     def take(self, kind: str, body: object, place: str) -> None:
         """Read one statement."""
+        if self._rest_is_open:
+            return
         if self._outcomes is not None:
             raise BadInput("nothing can follow a verdict", place=place)
         if kind == "match":
-            self._try(lambda: read_match(self._draft, body, self._scope))
+            self._narrow(self._draft, body)
         elif kind == "vmap":
             self._outcomes = self._map(body, place)
         elif kind in _VERDICTS or kind in ("jump", "goto"):
             self._outcomes = [(self._draft, self._verdict(kind, body, place))]
         elif kind == "log":
             self._logs = True
+        elif kind == "xt":
+            self._extension(body if isinstance(body, dict) else {})
         elif kind in _UNSEEN:
             self._draft.reasons.append(_UNSEEN[kind])
-        elif kind == "mangle" and _changes_no_header(body):
+        elif kind == "mangle" and _changes_nothing_seen(body):
             return
         elif kind not in _PASSING:
-            self._outcomes = [(self._draft, Verdict(kind[:40]))]
+            self._decide_openly(kind[:40])
 
     def lines(self) -> Iterator[Line]:
         """The lines that the statements come to."""
+        if self._has_extension and self._outcomes is None:  # which may be a target: older versions do not say
+            self._decide_openly("xt")
         for draft, verdict in self._outcomes or [(self._draft, Verdict(""))]:
             match = self._match(draft)
             if not match.boxes and not match.hidden:
@@ -114,11 +137,29 @@ class _Rule:
             if verdict.target:
                 yield self._line(match, verdict)
 
-    def _try(self, work: Callable[[], None]) -> None:
+    def _narrow(self, draft: Draft, body: object) -> None:
         try:
-            work()
+            read_match(draft, body, self._scope)
         except BadInput as error:
-            self._draft.reasons.append(error.reason)
+            draft.reasons.append(error.reason)
+
+    def _decide_openly(self, target: str) -> None:
+        """What becomes of the packet is not known, whatever stands behind it in the rule."""
+        self._outcomes = [(self._draft, Verdict(target))]
+        self._rest_is_open = True
+
+    def _extension(self, body: Mapping[str, object]) -> None:
+        """A match or a target of iptables, of which nft says its name only, and older versions not even that."""
+        kind, name = body.get("type"), str(body.get("name"))[:40]
+        if kind == "match" and name == "comment":
+            return
+        if kind == "target" and name in PASSING:
+            self._logs |= name in LOGGING
+        elif kind == "target":
+            self._decide_openly("REJECT" if name == "REJECT" else f"xt {name}")
+        else:
+            self._draft.reasons.append(_UNSEEN["xt"])
+            self._has_extension |= kind != "match"
 
     def _line(self, match: Match, verdict: Verdict) -> Line:
         return Line(self._number, self._text, match, verdict.target, verdict.goto, self._marker, self._description)
@@ -157,7 +198,7 @@ class _Rule:
                 raise BadInput(f"'{kind[:40]}' is no verdict", place=place)
             pairs.append((element[0], self._verdict(kind, verdict, place)))
         try:
-            return list(self._of_pairs(key, pairs))
+            return list(self._of_pairs(key, [(value_of(value), verdict) for value, verdict in pairs]))
         except BadInput as error:  # any of the verdicts, or none
             self._draft.reasons.append(error.reason)
             return [(self._draft, Verdict("vmap"))]
@@ -168,6 +209,9 @@ class _Rule:
             for verdict in dict.fromkeys(verdict for _, verdict in pairs):  # states of one verdict are one line
                 yield self._in_states([value for value, other in pairs if other == verdict]), verdict
             return
+        if interface_of(key) is not None:
+            yield from self._by_interface(key, pairs)
+            return
         if kind == "concat":
             axes = combinations(self._draft, inner, [value for value, _ in pairs])
             for chosen, (_, verdict) in zip(axes, pairs, strict=True):
@@ -177,17 +221,23 @@ class _Rule:
             return
         found = field_of(key, self._draft)
         universe = universe_of(found.axis, self._draft.family)
-        if found.axis == VERSION:
-            raise BadInput("a map of IP versions is not followed here")
-        named = [None if value == "*" else self._scope.spans(value_of(value), found.number) for value, _ in pairs]
+        named = [None if value == "*" else self._scope.spans(value, found.number) for value, _ in pairs]
         rest: Spans = spans.minus(universe, spans.union(span for one in named if one is not None for span in one))
         for wanted, (_, verdict) in zip(named, pairs, strict=True):
             draft = self._copy()
             narrow_field(draft, found, spans.intersect(universe, rest if wanted is None else wanted))
             yield draft, verdict
 
+    def _by_interface(self, key: object, pairs: list[tuple[object, Verdict]]) -> Iterator[tuple[Draft, Verdict]]:
+        named = [value for value, _ in pairs if value != "*"]
+        for value, verdict in pairs:
+            draft = self._copy()
+            op, right = ("!=", {"set": named}) if value == "*" else ("==", value)
+            self._narrow(draft, {"op": op, "left": key, "right": right})
+            yield draft, verdict
+
     def _in_states(self, values: list[object]) -> Draft:
-        words = [word.upper() if isinstance(word, str) else "" for word in map(value_of, values)]
+        words = [word.upper() if isinstance(word, str) else "" for word in values]
         if not STATES.issuperset(words):
             raise BadInput("a connection state that is not known here")
         draft = self._copy()
@@ -200,10 +250,15 @@ class _Rule:
         return draft
 
 
-def _changes_no_header(body: object) -> bool:
-    """Whether a mangle statement sets a mark or the like, not a field of the packet."""
+def _changes_nothing_seen(body: object) -> bool:
+    """Whether a mangle statement sets a mark or the like, not a field of the packet that a match may look at."""
     key = body.get("key") if isinstance(body, dict) else None
-    return isinstance(key, dict) and len(key) == 1 and next(iter(key)) in ("meta", "ct")
+    if not isinstance(key, dict) or len(key) != 1:
+        return False
+    kind, inner = next(iter(key.items()))
+    if kind == "payload" and isinstance(inner, dict) and inner.keys() == {"protocol", "field"}:
+        return (str(inner["protocol"]), str(inner["field"])) in _NOT_LOOKED_AT
+    return kind in ("meta", "ct", "tcp option")
 
 
 def _text_of(statements: object) -> str:

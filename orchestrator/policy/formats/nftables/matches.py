@@ -63,8 +63,8 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
         _fragments(draft, left == OFFSET_IPV4, op, right)
     elif is_state(left):
         _states(draft, op, right, scope)
-    elif kind == "meta" and isinstance(inner, dict) and inner.get("key") in _INTERFACES:
-        _interface(draft, str(inner["key"]), op, right, scope)
+    elif (way := interface_of(left)) is not None:
+        _interface(draft, way, op, right, scope)
     elif kind == "concat":
         if op not in ("==", "in"):
             raise BadInput("what is in none of several combinations cannot be said here")
@@ -79,6 +79,11 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
 def is_state(left: object) -> bool:
     """Whether an expression is the state of a connection."""
     return left == {"ct": {"key": "state"}}
+
+
+def interface_of(left: object) -> str | None:
+    """Which interface of the packet's way an expression is, if it is one."""
+    return next((key for key in _INTERFACES if left == {"meta": {"key": key}}), None)
 
 
 def combinations(draft: Draft, fields: object, elements: Sequence[object]) -> list[Axes]:

@@ -24,6 +24,7 @@ from orchestrator.policy.model import Acl, Action, Direction
 
 _SEES = {Family.IPV4: frozenset({"ip", "inet"}), Family.IPV6: frozenset({"ip6", "inet"})}
 _BESIDE = frozenset({"bridge", "netdev"})
+_FILTERS = frozenset({"ip", "ip6", "inet"})
 MOST_LINES = 500_000
 """The rules of a file may come to so many lines, one for each element of each verdict map."""
 
@@ -128,7 +129,7 @@ def _named(active: Bases, wanted: tuple[str, ...]) -> Mapping[Direction, Bases]:
     chosen: dict[Direction, list[RawChain]] = {}
     for text in wanted:
         name, direction = name_and_direction(text)
-        found = [chain for chain in active if name in (chain.name, _title(chain)) and chain.table.family not in _BESIDE]
+        found = [chain for chain in active if name in (chain.name, _title(chain)) and chain.table.family in _FILTERS]
         if not found:
             raise BadInput(f"there is no chain {shown(name, 80)}; there are {shown(', '.join(map(_title, active)))}")
         usual = Direction.EGRESS if found[0].hook == "output" else Direction.INGRESS
@@ -151,7 +152,7 @@ def _elsewhere(file: str, active: Bases, chains: Chains) -> Iterator[Loss]:
 
 
 def _filters(base: RawChain) -> bool:
-    return base.kind != "nat" and base.table.family not in _BESIDE
+    return base.kind != "nat" and base.table.family in _FILTERS
 
 
 def _decides(base: RawChain, chains: Chains) -> bool:

@@ -5,8 +5,6 @@ What cannot be read raises BadInput, which costs the match and not the file (it 
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +43,7 @@ _ICMPV6_CODES = {
     "no-route": 0, "admin-prohibited": 1, "addr-unreachable": 3, "port-unreachable": 4, "policy-fail": 5,
     "reject-route": 6,
 }  # fmt: skip
+_VERSIONS = {"ipv4": 4, "ip": 4, "ipv6": 6, "ip6": 6}
 TCP_FLAGS: Mapping[str, int] = {
     "fin": 0x01, "syn": 0x02, "rst": 0x04, "psh": 0x08, "ack": 0x10, "urg": 0x20, "ecn": 0x40, "ece": 0x40, "cwr": 0x80,
 }  # fmt: skip
@@ -52,6 +51,9 @@ TCP_FLAGS: Mapping[str, int] = {
 
 MOST_ELEMENTS = 5_000_000
 """So many elements of sets are looked at in one file, each as often as rules ask for it."""
+
+_BESIDE_VALUES = frozenset({"val", "comment", "counter", "last"})
+"""What an element may hold without its match depending on more than its value."""
 
 
 @dataclass(slots=True)
@@ -99,11 +101,16 @@ class Scope:
 
 
 def value_of(element: object) -> object:
-    """An element of a set, without what is kept beside its value. Raises BadInput for one that goes with time."""
+    """An element of a set, without what is kept beside its value.
+
+    Raises BadInput for one that goes with time, or that matches at a rate only.
+    """
     if isinstance(element, dict) and isinstance(element.get("elem"), dict):
         held = element["elem"]
         if "timeout" in held or "expires" in held:
             raise BadInput("an element of the set goes with time")
+        if not held.keys() <= _BESIDE_VALUES:
+            raise BadInput("an element of the set has more beside it than a comment and a counter")
         return held.get("val")
     return element
 
@@ -159,11 +166,17 @@ def protocol(value: object) -> int:
 
 def flag_byte(value: object) -> int:
     """Reads TCP flags: a name, a number, or names of which all are meant together."""
-    if isinstance(value, dict) and isinstance(value.get("|"), list):
-        value = value["|"]
-    if isinstance(value, list):
-        return functools.reduce(operator.or_, map(_flag, value), 0)
-    return _flag(value)
+    flags = 0
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict) and isinstance(one.get("|"), list):
+            one = one["|"]
+        if isinstance(one, list):
+            waiting += one
+        else:
+            flags |= _flag(one)
+    return flags
 
 
 def _flag(value: object) -> int:
@@ -183,7 +196,14 @@ icmp_type = _named_byte(_ICMP_TYPES, "an ICMP type")
 icmp_code = _named_byte(_ICMP_CODES, "an ICMP code")
 icmpv6_type = _named_byte(_ICMPV6_TYPES, "an ICMPv6 type")
 icmpv6_code = _named_byte(_ICMPV6_CODES, "an ICMPv6 code")
-version = _named_byte({"ipv4": 4, "ip": 4, "ipv6": 6, "ip6": 6}, "an IP version")
+
+
+def version(value: object) -> int:
+    """Reads an IP version by its name; its numbers are other ones in `nfproto` than in `protocol`."""
+    found = _VERSIONS.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadInput(f"{quoted(value)} is not an IP version that is known here")
+    return found
 
 
 def _whole(value: object, highest: int, what: str) -> int:

@@ -56,15 +56,16 @@ def write_security_group(acl: Acl) -> Exported:
     found: list[Json] = []
     for direction in Direction:
         for rule, boxes in permitted(draft.rules(direction), acl):
-            add_lines(found, _group_rules(rule, boxes, direction), rule.id)
+            add_lines(found, _group_rules(rule, boxes, direction, draft), rule.id)
     draft.notes.add("Neutron puts fragments together before it decides")
     group = {"id": "aclflow", "name": "aclflow", "security_group_rules": found}
     return _exported({"security_groups": [group]}, draft)
 
 
-def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction) -> Iterator[Json]:
+def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[Json]:
     for box in sorted(boxes):
-        for prefix, service in itertools.product(far_prefixes(box, direction), services_of(box, WITH_PORTS)):
+        services = draft.from_port_one(rule, services_of(box, WITH_PORTS))
+        for prefix, service in itertools.product(far_prefixes(box, direction), services):
             yield {
                 "direction": direction.value,
                 "ethertype": ETHERTYPES[box.family],
