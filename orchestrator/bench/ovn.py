@@ -7,9 +7,12 @@ Rules go into the northbound database in one transaction over its socket, withou
 when every hypervisor (there is one) has said that its switch holds them: what `ovn-nbctl --wait=hv` waits for.
 
 Where it could be done in several ways it is the one that is best for OVN: its processes run before the clock starts, no
-program is started for a change, rules keep no state and are of the logical switch (of a port group they become more
-flows), and its databases do not sync to the disk, which ours does. Its hypervisor reads nothing back; that its switch
-has answered a barrier is enough.
+program is started for a change, rules are of the logical switch (of a port group they become more flows), and its
+databases do not sync to the disk, which ours does. Its hypervisor reads nothing back; that its switch has answered a
+barrier is enough.
+
+A rule that permits is `allow-related` where the domain admits return traffic, as the rules of Neutron's security groups
+are, and `allow-stateless` where a list says itself which answers may come (`ReturnTraffic`).
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from orchestrator.lab.ovs import answers, run_program
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.processes import Process
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Acl, Action, Rule
+from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 
 HIGHEST_PRIORITY = 32767
@@ -43,10 +46,11 @@ _SCHEMAS = {"nb": Path("/usr/share/ovn/ovn-nb.ovsschema"), "sb": Path("/usr/shar
 _PATIENCE_S = 120.0
 _POLL_S = 0.001
 _PROTOCOLS = {6: "tcp", 17: "udp", 132: "sctp"}
+_PERMIT = {ReturnTraffic.ESTABLISHED: "allow-related", ReturnTraffic.EXPLICIT: "allow-stateless"}
 
 
 @contextmanager
-def ovn(lab: Lab) -> Iterator[Ovn]:
+def ovn(lab: Lab, returns: ReturnTraffic) -> Iterator[Ovn]:
     """A running OVN beside a lab, in the lab's own namespace for switches. Raises Missing where it is not installed."""
     folder = lab.layout.run_dir / "ovn"
     if not _SCHEMAS["nb"].exists():
@@ -55,7 +59,7 @@ def ovn(lab: Lab) -> Iterator[Ovn]:
     site = _Site(folder, lab)
     try:
         site.start()
-        yield Ovn(_Database(folder / "nb.sock", "OVN_Northbound"), site)
+        yield Ovn(_Database(folder / "nb.sock", "OVN_Northbound"), site, returns)
     finally:
         processes.stop(site.running)
 
@@ -152,9 +156,10 @@ class _Database:
 
 
 class Ovn:
-    """OVN with one logical switch."""
+    """OVN with one logical switch, whose rules admit return traffic or do not."""
 
-    def __init__(self, database: _Database, site: _Site) -> None:
+    def __init__(self, database: _Database, site: _Site, returns: ReturnTraffic) -> None:
+        self._permit = _PERMIT[returns]
         self._database = database
         self._site = site
         self._turn = 0
@@ -169,11 +174,11 @@ class Ovn:
 
     def replace(self, acl: Acl) -> float:
         """Put a whole list where there was none; seconds until the switch holds it. Raises BadInput, Refused."""
-        return self._change(_inserted(acl.rules, HIGHEST_PRIORITY))
+        return self._change(_inserted(acl.rules, HIGHEST_PRIORITY, self._permit))
 
     def insert(self, rule: Rule, priority: int) -> float:
         """Add one rule; seconds until the switch holds it."""
-        return self._change(_inserted([rule], priority))
+        return self._change(_inserted([rule], priority, self._permit))
 
     def clear(self) -> float:
         """Remove every rule; seconds until the switch holds none."""
@@ -205,13 +210,14 @@ class Ovn:
         return int(rows[0]["hv_cfg"]) if rows else -1
 
 
-def _inserted(rules: Sequence[Rule], priority: int) -> list[dict[str, Any]]:
-    """The operations that add rules to the logical switch, the first at `priority` and the others below it."""
+def _inserted(rules: Sequence[Rule], priority: int, permit: str) -> list[dict[str, Any]]:
+    """The operations that add rules to the logical switch, the first at `priority` and the others below it; `permit` is
+    what OVN calls permitting."""
     rows = [
         {
             "op": "insert", "table": "ACL", "uuid-name": f"a{index}",
             "row": {"priority": priority - index, "direction": "to-lport", "match": match_of(rule),
-                    "action": "allow-stateless" if rule.action is Action.PERMIT else "drop"},
+                    "action": permit if rule.action is Action.PERMIT else "drop"},
         }
         for index, rule in enumerate(rules)
     ]  # fmt: skip

@@ -13,6 +13,7 @@ from orchestrator.bench.ground import ground
 from orchestrator.bench.results import Results
 from orchestrator.lab.spec import PopSpec
 from orchestrator.lab.specfile import parse
+from orchestrator.policy.model import ReturnTraffic
 
 Progress = Callable[[str], None]
 
@@ -24,8 +25,9 @@ def run(*, quick: bool, progress: Progress) -> Results:
     with ground(description()) as lab, TemporaryDirectory() as folder:
         wire.measure(lab, results, sizes, Path(folder), progress)
         rest.measure(lab, results, sizes, Path(folder), progress)
-    with ground(description(("host1", "host1"))) as lab:
-        overlay.measure(lab, results, sizes, progress)
+    for returns in ReturnTraffic:
+        with ground(description(("host1", "host1"))) as lab:
+            overlay.measure(lab, results, sizes, returns, progress)
     domain.measure(results, progress)
     findings.measure(results, rounds=sizes.slow_rounds, progress=progress)
     return results
