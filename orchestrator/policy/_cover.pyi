@@ -13,6 +13,7 @@ class Cover:
         stop: int,
         left: int,
         question: int,
+        told: bool = True,
         /,
     ) -> tuple[bytes, int]: ...
     def deciders(self, counts: Buffer, row: int, left: int, question: int, /) -> tuple[bytes | None, int]: ...

@@ -6,6 +6,7 @@
 
 Rules, not rows: a rule that matches in both IP versions is dead if it is in both, and lies in another if it does in
 both. The rows of dead rules are left out of the second half, the dead rows of other rules are not (see `findings`).
+Then of a rule that could go it is asked once more with the dead there: it may be what holds one down.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Conflicts:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What the limits left undecided of a rule: whether it is dead (no `earlier`), or whether earlier ones conflict."""
+    """What the limits left undecided of a rule: whether it is dead or redundant, whether any earlier one conflicts (no
+    `earlier`), or whether these do."""
 
     rule: RuleId
     earlier: tuple[RuleId, ...]
@@ -115,6 +117,21 @@ class Version:
         self.points: Points = np.zeros((len(rows), 0), np.uint32)
         self.counts: Bytes = np.ones(len(rows), np.uint8)
         self.matters: Bytes = np.zeros(len(rows), np.uint8)
+        self._dead_answers: set[int] = set()
+
+    def leave_out(self, row: int) -> None:
+        """The row is a dead rule's."""
+        self.counts[row] = 0
+        self._dead_answers.add(int(self.permits[row]))
+
+    def wakes(self, row: int) -> bool | None:
+        """Whether a dead rule would change a packet's fate if this row, which crosses none, went. None: undecided."""
+        if self.state[row] == HELD or not self._dead_answers - {int(self.permits[row])}:
+            return False
+        before_and_after: Bytes = np.full(len(self.rows), 3, np.uint8)
+        before_and_after[row] = 1
+        found = self.cover.changes(self.permits, before_and_after, row)
+        return None if found is None else bool(found)
 
     def packet(self, row: int) -> Packet:
         """A packet that a row decides; it must not be covered."""
@@ -151,6 +168,7 @@ class Anomalies:
             self._leave_out({rule.id for rule in self._rules if rule.id in scope.dead})
         self.conflicts: list[Conflicts] = []
         self._open: list[Unknown] = []
+        self._crowded: dict[RuleId, None] = {}
         for version in self._versions:
             self._cross(version)
 
@@ -186,7 +204,7 @@ class Anomalies:
     def _leave_out(self, names: set[RuleId]) -> None:
         for name in names:
             for place in self.places[name]:
-                place.version.counts[place.row] = 0
+                place.version.leave_out(place.row)
 
     def _cross(self, version: Version) -> None:
         """Keep the conflicts of one IP version that none before had, and what of them was not decided."""
@@ -204,6 +222,8 @@ class Anomalies:
                 chosen = chosen[~np.isin(version.positions[rows[0]] << 32 | version.positions[rows[1]], seen)]
             if len(chosen):
                 self.conflicts.append(_conflicts(version, part, chosen))
+        crowded = (row for row in version.cover.untold if version.listed[row] and version.counts[row])
+        self._crowded.update(dict.fromkeys(version.rows[row].id for row in crowded))
         self._done += len(version.rows)
 
     def _of_rules(self, version: Version, crossings: Crossings) -> npt.NDArray[np.intp]:
@@ -228,7 +248,12 @@ class Anomalies:
             if self._matters(here):
                 continue
             free = next((place for place in here if place.version.state[place.row] == FREE), None)
-            if free is not None:
+            if free is None:
+                continue
+            wakes = [place.version.wakes(place.row) for place in here]
+            if None in wakes:
+                self._open.append(Unknown(rule.id, (), "is redundant"))
+            elif True not in wakes:
                 yield Idle(rule, free.version.packet(free.row), _named(here, _heirs))
 
     def _alive(self) -> Iterator[Rule]:
@@ -250,6 +275,7 @@ class Anomalies:
             elif self._matters(here) == MAY_MATTER:
                 yield Unknown(rule.id, (), "is redundant")
         yield from self._open
+        yield from (Unknown(rule, (), "conflicts with rules before it") for rule in self._crowded)
 
 
 def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Conflicts:

@@ -76,6 +76,9 @@ MATTERS, MAY_MATTER = 1, 2
 _STRIDE = 2048
 """Rows between two reports of progress."""
 
+_AT_ONCE = 1 << 23
+"""Crossings that are in hand at a time, at most: 256 MiB. For that the strides of long lists are shorter."""
+
 Bytes = npt.NDArray[np.uint8]
 Points = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.uint32]
@@ -84,10 +87,12 @@ Told = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much work may be done, in looks at a row: for one question (some 20 ms) and for all about a list (10 s)."""
+    """How much work may be done, in looks at a row: for one question (some 20 ms) and for all about a list (10 s). And
+    from how many crossings on no more are told (some 100 bytes each)."""
 
     question: int = 4_000_000
     total: int = 2_000_000_000
+    crossings: int = 10_000_000
 
 
 DEFAULT_LIMITS = Limits()
@@ -123,11 +128,15 @@ class Cover:
         self.coordinates = found.coordinates
         self._rows = _implementation(found.spans, found.starts, found.plain)
         self._count = len(boxes)
-        self._question, self._left = limits.question, limits.total
+        first: dict[Box, int] = {}
+        self._repeated = [row for row, box in enumerate(boxes) if first.setdefault(box, row) != row]
+        self._question, self._left, self._most = limits.question, limits.total, limits.crossings
+        self.untold = range(0)
 
     def covered(self, told: Told = lambda _: None) -> tuple[Bytes, Points]:
         """Of each row whether the earlier ones hold all of it; where not, a point that none of them holds."""
-        state, points = np.zeros(self._count, np.uint8), np.zeros((self._count, AXES), np.uint32)
+        state, points = np.full(self._count, FREE, np.uint8), np.zeros((self._count, AXES), np.uint32)
+        state[self._repeated] = HELD
         for start in range(0, self._count, _STRIDE):
             stop = min(start + _STRIDE, self._count)
             self._left = self._rows.covered(state, points, start, stop, self._left, self._question)
@@ -142,16 +151,21 @@ class Cover:
         `matters` tells.
 
         `matters`, of zeros, becomes MATTERS for each row that is the earlier of a crossing, or MAY_MATTER if that is
-        not known, or both.
+        not known, or both. `untold` are then the rows of which, as the later, no crossing is told: they were too many.
         """
-        for start in range(0, self._count, _STRIDE):
-            stop = min(start + _STRIDE, self._count)
+        start = told_of = 0
+        while start < self._count:
+            stop = min(start + max(1, min(_STRIDE, _AT_ONCE // (start + _STRIDE))), self._count)
+            if told_of >= self._most and not self.untold:
+                self.untold = range(start, self._count)
             found, self._left = self._rows.crossings(
-                permits, counts, alone, matters, start, stop, self._left, self._question
+                permits, counts, alone, matters, start, stop, self._left, self._question, not self.untold
             )
             told(stop)
+            start = stop
             if found:
                 pairs = np.frombuffer(found, np.uint32).reshape(-1, AXES + 3)
+                told_of += len(pairs)
                 yield Crossings(pairs[:, 0], pairs[:, 1], pairs[:, 2 : 2 + AXES], pairs[:, -1])
 
     def changes(self, permits: Bytes, of: Bytes, row: int) -> list[Switch] | None:

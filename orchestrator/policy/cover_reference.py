@@ -30,13 +30,24 @@ class ReferenceCover:
 
     def covered(self, state: Any, points: Any, start: int, stop: int, left: int, _question: int) -> int:
         for row in range(start, stop):
+            if state[row] == _HELD:
+                continue
             point = uncovered(self._rows[row], self._rows[:row])
             state[row] = _HELD if point is None else _FREE
             points[row] = point or (0,) * _AXES
         return left
 
     def crossings(
-        self, permits: Any, counts: Any, alone: Any, matters: Any, start: int, stop: int, left: int, _question: int
+        self,
+        permits: Any,
+        counts: Any,
+        alone: Any,
+        matters: Any,
+        start: int,
+        stop: int,
+        left: int,
+        _question: int,
+        told: bool = True,
     ) -> tuple[bytes, int]:
         found: list[tuple[int, ...]] = []
         for later in range(start, stop):
@@ -49,7 +60,7 @@ class ReferenceCover:
                 matters[earlier] = _FREE
                 inside = contains(self._rows[later], self._rows[earlier])
                 around = contains(self._rows[earlier], self._rows[later])
-                if not ((inside and alone[earlier]) or (around and alone[later])):
+                if told and not ((inside and alone[earlier]) or (around and alone[later])):
                     found.append((earlier, later, *point, 2 * inside + 4 * around))
         return np.array(found, np.uint32).tobytes(), left
 

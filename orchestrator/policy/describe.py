@@ -14,9 +14,9 @@ from orchestrator.policy.difference import Change
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
 from orchestrator.policy.model import Packet
-from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.protocols import TCP, WITH_PORTS, format_protocol
 from orchestrator.policy.rulelist import DEFAULT_ID
-from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, OWN_ICMP, WHOLE, Box
 from orchestrator.policy.spans import Span, Spans, union
 from orchestrator.policy.tcpflags import TcpFlag
 
@@ -41,7 +41,7 @@ def packet_text(packet: Packet) -> str:
             joint.format(destination, packet.destination_port),
         )
     more = ""
-    if packet.protocol in (ICMP, ICMPV6):
+    if packet.protocol == OWN_ICMP[packet.family]:
         more = f" type {packet.icmp_type} code {packet.icmp_code}"
     elif packet.protocol == TCP:
         more = " " + (_flag_names(packet.tcp_flags) or "no flags")

@@ -7,7 +7,8 @@ all other rows are *changed*. If a packet is decided by kept rows in both lists,
 before the other in a list where both match), so its fate is the same. What remains are the packets that a changed row
 decides in its own list and that get the other answer in the other one. Any common subsequence is right; a longer one is
 faster. And rules that share no packet with a changed one have no say, so they are left out first where few were changed
-(`nearby`): a small change to a long list costs what it touches.
+(`nearby`): a small change to a long list costs what it touches. Nor has a row a say whose packets an earlier one of its
+list has, all and no others; without these every row is there once, and can be kept.
 
 For every changed row `cover` finds the rows of the other list that decide some of its packets with the other answer.
 Such a pair says what changes and who is responsible: the packets that both rows match, less what rows before them take,
@@ -90,11 +91,19 @@ def difference(
         news = rule_rows(after, direction, own=own, returns=returns)
         for family in Family:
             if family in olds and family in news:
-                both = _Both(olds[family], news[family], limits)
+                both = _Both(_once(olds[family]), _once(news[family]), limits)
                 regions = both.regions() if both.changed else []
                 permitted += _told((each for each in regions if each.opens), direction)
                 denied += _told((each for each in regions if not each.opens), direction)
     return Difference(tuple(permitted), tuple(denied))
+
+
+def _once(rows: Iterable[Row]) -> list[Row]:
+    """Of rows with the same packets only the first, which decides them."""
+    first: dict[Box, Row] = {}
+    for row in rows:
+        first.setdefault(row.box, row)
+    return [*first.values()]
 
 
 @dataclass(frozen=True, slots=True)

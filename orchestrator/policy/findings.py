@@ -14,8 +14,10 @@
     undecided   the limits of work ended before a question was answered       r, and the rules it was about
 
 A rule is at most one of never, duplicate, shadowed and redundant, in this order. Redundancy and conflicts are judged on
-the list without its never, duplicate and shadowed rules, which decide nothing. *Redundant* is said of each rule alone:
-when two rules make each other redundant, both are reported, and only one may go; so remove one and check again.
+the list without its never, duplicate and shadowed rules, which decide nothing. But a redundant rule may go while they
+still stand: one that holds down a shadowed rule with the other answer is not called so. *Redundant* is said of each
+rule alone: when two rules make each other redundant, both are reported, and only one may go; so remove one and check
+again.
 
 Each finding but never and undecided carries a witness: a packet to try it with. For a shadowed or duplicate rule it is
 one that the rule would have matched; for a group one to or from an address that it names needlessly, where a rule uses
@@ -41,7 +43,7 @@ import numpy.typing as npt
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.anomalies import Anomalies, Conflicts, Dead, Idle, Scope, Unknown
 from orchestrator.policy.cover import DEFAULT_LIMITS, Limits
-from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, GroupName, Packet, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.rulelist import DEFAULT_ID, Row, rule_rows
 from orchestrator.policy.suspects import Remark, Wide, expired, why_never, wide, wordy
 
@@ -243,9 +245,13 @@ def _on_their_own(acl: Acl, direction: Direction, anomalies: Anomalies, checks: 
 
 def on_groups(acl: Acl) -> Iterator[Finding]:
     """What is said of address groups."""
+    users: dict[str, list[Rule]] = {}
+    for rule in acl.rules:
+        for name in dict.fromkeys((*rule.source.groups, *rule.destination.groups)):
+            users.setdefault(name, []).append(rule)
     for group in acl.groups.values():
-        users = [rule for rule in acl.rules if group.name in (*rule.source.groups, *rule.destination.groups)]
-        for finding in _said(Kind.GROUP, tuple(rule.id for rule in users), wordy(group, users, acl)):
+        named_by = users.get(group.name, [])
+        for finding in _said(Kind.GROUP, tuple(rule.id for rule in named_by), wordy(group, named_by, acl)):
             yield replace(finding, group=group.name)
 
 

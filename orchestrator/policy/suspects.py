@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.policy import spans
-from orchestrator.policy.addresses import Prefix, aggregate
-from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Packet, Rule
-from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.addresses import Family, Prefix, aggregate
+from orchestrator.policy.model import Acl, Action, AddressGroup, Direction, Packet, Rule, families, resolve
+from orchestrator.policy.protocols import TCP, UDP, format_protocol
 from orchestrator.policy.space import WHOLE, Box, boxes_of
 from orchestrator.policy.spans import Span
 
@@ -36,13 +36,19 @@ class Remark:
 
 def why_never(rule: Rule, acl: Acl) -> str:
     """Why a rule matches no packet in its list. It must not."""
-    empty = [name for name in (*rule.source.groups, *rule.destination.groups) if not acl.groups[name].prefixes]
-    if empty:
-        return f"'{rule.id}' can match nothing: the group '{empty[0]}' is empty"
+    here = [
+        {family for family in Family if resolve(side, acl.groups, family)} for side in (rule.source, rule.destination)
+    ]
+    for side, versions in zip((rule.source, rule.destination), here, strict=True):
+        if not versions:
+            return f"'{rule.id}' can match nothing: the group '{side.groups[0]}' is empty"
     if boxes_of(rule, acl.groups):
         return f"'{rule.id}' can match nothing: none of its addresses are the tenant's"
-    if rule.fragments:
+    if families(rule, acl.groups):
         return f"'{rule.id}' can match nothing: an IPv6 later fragment does not show its protocol"
+    if rule.protocol is not None and here[0] & here[1]:
+        protocol = format_protocol(rule.protocol)
+        return f"'{rule.id}' can match nothing: {protocol} belongs to the other IP version than its addresses"
     return f"'{rule.id}' can match nothing: its source and its destination are of different IP versions"
 
 

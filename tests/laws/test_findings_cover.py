@@ -54,7 +54,7 @@ def holds(row: Set, point: list[int]) -> bool:
 
 
 def covered(of: Any, count: int, limits: tuple[int, int] = PLENTY) -> tuple[list[int], list[list[int]]]:
-    state, points = np.zeros(count, np.uint8), np.zeros((count, AXES), np.uint32)
+    state, points = np.full(count, FREE, np.uint8), np.zeros((count, AXES), np.uint32)
     of.covered(state, points, 0, count, *limits)
     return state.tolist(), points.tolist()
 
@@ -80,6 +80,14 @@ def test_covered_rows_are_those_of_the_reference(rows: list[Set]) -> None:
         if state == FREE:
             assert holds(rows[number], point)
             assert not any(holds(row, point) for row in rows[:number])
+
+
+def test_a_row_that_is_known_to_be_covered_is_not_asked_about() -> None:
+    rows = [tuple((Span(0, place),) for place in (0, end, 0, 0, 0)) for end in (1, 3)]
+    for made in (native.Cover, ReferenceCover):
+        state, points = np.array([FREE, HELD], np.uint8), np.zeros((2, AXES), np.uint32)
+        made(*columns(rows)).covered(state, points, 0, 2, *PLENTY)
+        assert state.tolist() == [FREE, HELD]
 
 
 @settings(max_examples=60, deadline=None)

@@ -211,3 +211,12 @@ def test_a_region_with_many_holes_is_one_change_that_names_what_makes_them() -> 
     assert found.permitted == ()
     assert (change.before, change.after) == (("web",), ("web",))
     assert change.less_before == change.less_after == tuple(hole.id for hole in holes)
+
+
+def test_rules_with_the_packets_of_an_earlier_one_take_no_work_and_are_not_told() -> None:
+    yes, no = (
+        Acl(tuple(rule(f"r{place}", action, TCP, PortRange(80, 80)) for place in range(500))) for action in Action
+    )
+    found = difference(yes, no, limits=Limits(question=20, total=100))
+    assert [(change.before, change.after) for change in found.denied] == [(("r0",), ("r0",))]
+    assert found.permitted == ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import OWNED, acls, packet_kinds
 
-from orchestrator.policy import oracle
-from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy import cover, oracle
+from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.cover import Limits
 from orchestrator.policy.findings import Checks, Finding, Kind, check
 from orchestrator.policy.formats.registry import read
@@ -35,7 +35,7 @@ from orchestrator.policy.model import (
     RuleId,
 )
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP
 from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.suspects import Wide
 from orchestrator.policy.tcpflags import FlagMatch
@@ -98,8 +98,11 @@ class Judge:
                 alive.append(line)
             seen |= line.packets
         for line in alive:
-            rest = [other for other in alive if other is not line]
-            if permitted(alive + self.ends) == permitted(rest + self.ends):
+            if all(
+                permitted([*lines, *self.ends])
+                == permitted([*(other for other in lines if other is not line), *self.ends])
+                for lines in (alive, self.lines)
+            ):
                 found.add((Kind.REDUNDANT, (line.id,)))
         for (i, first), (j, second) in itertools.combinations(enumerate(alive), 2):
             both = first.packets & second.packets
@@ -179,6 +182,34 @@ def test_what_limits_leave_open_is_said_and_nothing_else_changes(acl: Acl, quest
     if not any(finding.kind is Kind.SHADOWED for finding in exact):  # nothing that is left in the list but is dead
         missing = {comparable(finding) for finding in exact} - {comparable(finding) for finding in limited}
         assert all(about & {*names} for _, names in missing)
+
+
+def test_of_too_many_conflicts_the_rest_is_undecided_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every deny crosses every permit before it; the last permit is redundant all the same."""
+    monkeypatch.setattr(cover, "_STRIDE", 2)
+    crowd = [
+        replace(tcp(f"{action.value}{place}", action, place, 60000 - place), source=prefix(f"10.{place}.0.0/16"))
+        if action is PERMIT
+        else tcp(f"{action.value}{place}", action, place, place + 9, f"172.16.{place}.0/24")
+        for place in range(1, 10)
+        for action in (PERMIT, DENY)
+    ]
+    acl = Acl((*crowd, tcp("last", DENY, 0, 65535)))
+    exact, limited = check(acl), check(acl, Checks(limits=Limits(crossings=20)))
+    conflicts, told = ([*found.of([Kind.CONFLICT])] for found in (exact, limited))
+    assert 20 <= len(told) < len(conflicts)
+    assert told == conflicts[: len(told)]
+    unsure = [finding.rules[0] for finding in limited.of([Kind.UNDECIDED])]
+    assert unsure == [rule.id for rule in acl.rules[-len(unsure) :]]
+    assert {finding.rules[1] for finding in conflicts[len(told) :]} <= {*unsure}
+    others = [kind for kind in Kind if kind not in (Kind.CONFLICT, Kind.UNDECIDED)]
+    assert limited.of(others) == exact.of(others)
+    assert "conflicts with rules before it" in limited.of([Kind.UNDECIDED])[0].explanation
+
+
+def test_rules_that_say_the_same_take_no_work() -> None:
+    acl = Acl(tuple(tcp(f"r{place}", PERMIT, 80, 80) for place in range(500)))
+    assert check(acl, Checks(limits=Limits(question=20, total=100))).counts == {Kind.DUPLICATE: 499}
 
 
 @settings(max_examples=80, deadline=None)
@@ -272,6 +303,17 @@ def test_packets_that_earlier_rules_decide_do_not_keep_a_rule_from_being_redunda
     assert ("redundant", ("r", "all")) in found
 
 
+def test_a_rule_that_holds_down_a_shadowed_one_with_the_other_answer_is_not_redundant() -> None:
+    """Without it the shadowed rule would deny port 80; when that is gone, it may go too."""
+    web, shadowed, all_ports = tcp("web", PERMIT, 80, 80), tcp("no-web", DENY, 80, 80), tcp("all", PERMIT, 1, 1000)
+    assert kinds_of(web, shadowed, all_ports) == [("shadowed", ("no-web", "web"))]
+    assert kinds_of(web, all_ports) == [("redundant", ("web", "all"))]
+    assert kinds_of(web, replace(shadowed, action=PERMIT), all_ports) == [
+        ("redundant", ("web", "all")),
+        ("duplicate", ("no-web", "web")),
+    ]
+
+
 def test_an_explicit_last_deny_is_not_redundant_where_return_traffic_would_pass() -> None:
     acl = Acl((Rule(RuleId("no"), DENY, protocol=TCP),))
     assert [finding.kind for finding in check(acl)] == [Kind.REDUNDANT]
@@ -291,6 +333,26 @@ def test_an_overlap_that_earlier_rules_have_decided_already_is_no_conflict() -> 
 def test_a_rule_over_an_empty_group_can_never_match() -> None:
     rule = Rule(RuleId("nobody"), PERMIT, source=Addresses((), ("gone",)))
     assert kinds_of(rule, gone=()) == [("never", ("nobody",))]
+
+
+def test_why_a_rule_matches_nothing_is_told_as_it_is() -> None:
+    def why(rule: Rule, own: str = "::/0") -> str:
+        named = {"none": (), "v4": ("10.0.0.0/8",), "v6": ("2001:db8::/32",)}
+        groups = {name: AddressGroup(GroupName(name), (*map(Prefix.parse, texts),)) for name, texts in named.items()}
+        found = check(Acl((rule,), groups), Checks(own=(Prefix.parse(own), Prefix.parse("172.16.0.0/16"))))
+        (told,) = [finding.explanation for finding in found if finding.kind is Kind.NEVER]
+        return told.removeprefix("'r' can match nothing: ")
+
+    def of(*groups: str, protocol: int | None = None, to: Addresses = ANY, fragments: bool = False) -> Rule:
+        source = Addresses((), groups)
+        return Rule(RuleId("r"), PERMIT, protocol=protocol, source=source, destination=to, fragments=fragments)
+
+    assert why(of("none")) == "the group 'none' is empty"
+    assert why(of("none", "v4", to=prefix("::/0"))) == "its source and its destination are of different IP versions"
+    assert why(of("v6", protocol=ICMP)) == "icmp belongs to the other IP version than its addresses"
+    assert why(of("v4", protocol=ICMPV6)) == "icmpv6 belongs to the other IP version than its addresses"
+    assert why(of("v6", protocol=TCP, fragments=True)) == "an IPv6 later fragment does not show its protocol"
+    assert why(of("v6", "none", to=Addresses((), ("v6",))), own="fc00::/7") == "none of its addresses are the tenant's"
 
 
 def test_wide_looks_at_addresses_ports_and_who_may_open() -> None:

@@ -104,6 +104,7 @@ def test_a_box_as_json_says_all_of_it(rule: Rule) -> None:
         (Packet(Family.IPV4, 1, 2, TCP, 3, 4), "tcp 0.0.0.1:3 > 0.0.0.2:4 no flags"),
         (Packet(Family.IPV6, 1, 2, TCP, 3, 4, tcp_flags=2), "tcp [::1]:3 > [::2]:4 syn"),
         (Packet(Family.IPV4, 1, 2, ICMP, icmp_type=8), "icmp 0.0.0.1 > 0.0.0.2 type 8 code 0"),
+        (Packet(Family.IPV6, 1, 2, ICMP), "icmp ::1 > ::2"),
         (Packet(Family.IPV4, 1, 2, 47), "gre 0.0.0.1 > 0.0.0.2"),
         (Packet(Family.IPV4, 1, 2, TCP, later_fragment=True), "later fragment, tcp 0.0.0.1 > 0.0.0.2"),
     ],

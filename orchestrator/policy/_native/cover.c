@@ -26,6 +26,8 @@ static PyObject *cover_covered(PyObject *self, PyObject *args)
     } else if (!asking_begin(&a, c, left, question)) {
         Py_BEGIN_ALLOW_THREADS
         for (uint32_t row = start; row < stop; row++) {
+            if (is[row] == HELD)
+                continue;
             uint32_t count = meeting(&a, &c->sets[row], row, NOBODY, is, a.near);
             uint32_t *point = (uint32_t *)points.buf + (size_t)row * AXES;
             is[row] = (uint8_t)escape(&a.s, &c->sets[row], NEW, a.near, count, point);
@@ -45,15 +47,17 @@ static PyObject *cover_crossings(PyObject *self, PyObject *args)
     Py_buffer permits, counts, alone, matters;
     unsigned int start, stop;
     long long left, question;
+    int told = 1;
     asking a;
     PyObject *result = NULL;
-    if (!PyArg_ParseTuple(args, "y*y*y*w*IILL", &permits, &counts, &alone, &matters, &start, &stop, &left, &question))
+    if (!PyArg_ParseTuple(args, "y*y*y*w*IILL|p", &permits, &counts, &alone, &matters, &start, &stop, &left, &question,
+                          &told))
         return NULL;
     if (permits.len != c->count || counts.len != c->count || alone.len != c->count || matters.len != c->count ||
         start > stop || stop > c->count) {
         PyErr_SetString(PyExc_ValueError, "the columns' sizes do not agree");
     } else if (!asking_begin(&a, c, left, question)) {
-        answers of = {permits.buf, counts.buf, alone.buf, matters.buf};
+        answers of = {permits.buf, counts.buf, alone.buf, matters.buf, told};
         crossings found = {NULL, 0, 0};
         int failed = 0;
         Py_BEGIN_ALLOW_THREADS
@@ -180,13 +184,16 @@ static PyObject *cover_before(PyObject *self, PyObject *args)
 static PyMethodDef cover_methods[] = {
     {"covered", cover_covered, METH_VARARGS,
      "covered(state, points, start, stop, left, question) -> left: whether earlier rows together hold rows start..stop.\n\n"
-     "state: uint8[n], written: 0 covered, 1 not, 2 undecided; right for the rows before. points: uint32[n][5], written:\n"
-     "of a row that is not covered a point that no earlier one holds."},
+     "state: uint8[n], written: 0 covered, 1 not, 2 undecided; right for the rows before, and 0 already for those that are\n"
+     "known to be covered, which are not asked about. points: uint32[n][5], written: of a row that is not covered a point\n"
+     "that no earlier one holds."},
     {"crossings", cover_crossings, METH_VARARGS,
-     "crossings(permits, counts, alone, matters, start, stop, left, question) -> (bytes, left): pairs of rows that count,\n"
-     "the later in start..stop, of different answers, where the later decides what the earlier does if that one goes.\n\n"
+     "crossings(permits, counts, alone, matters, start, stop, left, question, told=True) -> (bytes, left): pairs of rows\n"
+     "that count, the later in start..stop, of different answers, where the later decides what the earlier does if that\n"
+     "one goes.\n\n"
      "bytes: uint32[][8], earlier, later, a point, flags (1 undecided, 2 the earlier lies in the later, 4 the reverse). A\n"
-     "pair of which one lies in the other and is `alone` is left out. matters: uint8[n], written: 1 if some such pair has the row as its earlier, 2 if one is undecided."},
+     "pair of which one lies in the other and is `alone` is left out; all are if they are not to be told. matters:\n"
+     "uint8[n], written: 1 if some such pair has the row as its earlier, 2 if one is undecided."},
     {"deciders", cover_deciders, METH_VARARGS,
      "deciders(counts, row, left, question) -> (bytes or None, left): the earlier rows that count and decide part of what\n"
      "`row` holds, as ascending uint32. None where the limit ended."},

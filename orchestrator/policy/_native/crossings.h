@@ -31,6 +31,7 @@ static int keep(crossings *found, const crossing *one)
 typedef struct {
     const uint8_t *permits, *counts, *alone;
     uint8_t *matters;
+    int told; /* whether pairs are, or only what matters */
 } answers;
 
 enum { MATTERS = 1, MAY_MATTER = 2 };
@@ -81,8 +82,8 @@ static int row_crossings(asking *a, const answers *of, uint32_t later, crossings
         crossing one = {.earlier = a->near[i], .later = later};
         if (of->permits[one.earlier] == of->permits[later])
             continue;
-        one.flags = nested(c, one.earlier, later);
-        int exception = (one.flags & EARLIER_INSIDE && of->alone[one.earlier]) ||
+        one.flags = of->told ? nested(c, one.earlier, later) : 0;
+        int exception = !of->told || (one.flags & EARLIER_INSIDE && of->alone[one.earlier]) ||
                         (one.flags & LATER_INSIDE && of->alone[later]);
         if (exception && of->matters[one.earlier] & MATTERS)
             continue;

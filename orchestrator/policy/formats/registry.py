@@ -55,6 +55,7 @@ _OTHER_ACCESS_LIST = re.compile(r"^[ \t]*(ip|ipv4|mac)?\s?access-list \S", re.MU
 _ASA = re.compile(r"^((ASA|PIX|FWSM) Version \d|access-list \S+ (line \d+ )?extended (permit|deny) )", re.MULTILINE)
 _TABLE = re.compile(r"^\*(filter|nat|mangle|raw|security)\s*$", re.MULTILINE)
 _IPV6_ADDRESS = re.compile(r"^-A .*(-[sd] [0-9a-f]*:[0-9a-f:]|-p (ipv6-icmp|icmpv6))", re.MULTILINE)
+_NFT_TABLE = re.compile(r"^table (ip6?|inet|arp|bridge|netdev) \S+ \{\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ _FORMATS = (
         name="nftables",
         summary="nftables rulesets as JSON, `nft -j list ruleset`; chains, sets and maps are followed",
         suffixes=(".nft.json",),
-        looks_like=lambda sight: sight.json and sight.has("nftables"),
+        looks_like=lambda sight: sight.has("nftables") if sight.json else _NFT_TABLE.search(sight.text) is not None,
         read=read_nftables,
         write=write_nftables,
         options=("chains", "stateless", "interfaces"),

@@ -168,7 +168,7 @@ def _of_term(term: Term, line: int, found: _List, options: Options, notes: Notes
         notes.add("a term that goes on to the next one decides nothing", line)
         return []
     action, reasons = _action(term)
-    services, more = services_of(term, found.platform, stateless=options.stateless)
+    services, more = services_of(term, found.platform, found.words, stateless=options.stateless)
     reasons += [*more, *(f"'{other.replace('_', '-')}' is not looked at here" for other in term.others)]
     doubts = tuple(Doubt(line, f"term {term.name}", reason) for reason in reasons)
     marker, description = _marker(term)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.aerleon.library import Term
@@ -18,17 +18,30 @@ STATELESS = frozenset(
 )
 """Platforms where `tcp-established` is about TCP flags; elsewhere it is about connections."""
 
+_NO_HIGH_PORTS = frozenset({"aruba", "nokiasrl"})
+_HIGH_PORTS = (Span(1024, ALL_PORTS[0].high),)
 _ESTABLISHED = frozenset({"established", "tcp-established"})
 
 
-def services_of(term: Term, platform: str, *, stateless: bool) -> tuple[Sequence[Axes], list[str]]:
+def adds_high_ports(platform: str, words: Collection[str]) -> bool:
+    """Whether `established` means the high ports besides a term's own, for a target with these words.
+
+    That is so where replies are known by them: `tcp-established` is about flags alone.
+    """
+    return platform in STATELESS - _NO_HIGH_PORTS or platform == "nsxv" or "nostate" in words
+
+
+def services_of(
+    term: Term, platform: str, words: Collection[str], *, stateless: bool
+) -> tuple[Sequence[Axes], list[str]]:
     """What a term narrows, one set of axes for each way to match it, and why that may be too much.
 
-    `stateless`: take connections for what a list without connection tracking can say.
+    `words` are the target's. `stateless`: take connections for what a list without connection tracking can say.
     """
     reasons = [f"the option '{option}' is not looked at here" for option in term.options if option not in _ESTABLISHED]
     try:
-        found = _of_protocols(term)
+        replies = "established" in term.options and adds_high_ports(platform, words)
+        found = _of_protocols(term, _HIGH_PORTS if replies else ())
     except BadInput as error:
         return ({},), [*reasons, error.reason]
     if _ESTABLISHED.intersection(term.options):
@@ -40,9 +53,10 @@ def services_of(term: Term, platform: str, *, stateless: bool) -> tuple[Sequence
     return found, reasons
 
 
-def _of_protocols(term: Term) -> list[Axes]:
+def _of_protocols(term: Term, also_to: Spans) -> list[Axes]:
+    """The ways to match a term's protocols and ports; `also_to` are destination ports besides its own."""
     named, excepted = ([_number(word) for word in words] for words in (term.protocols, term.protocols_except))
-    ports = _ports(term)
+    ports = _ports(term, also_to)
     if excepted or not named:
         protocols = ALL_BYTES & ~sum(1 << number for number in set(excepted))
         if ports != [{}] or term.icmp_types or (named and excepted):
@@ -61,9 +75,11 @@ def _number(word: str) -> int:
     return PROTOCOLS[word] if word in PROTOCOLS else parse_protocol(word)
 
 
-def _ports(term: Term) -> list[Axes]:
+def _ports(term: Term, also_to: Spans) -> list[Axes]:
     """The ports of both sides: in two ways if a term asks for one on either side."""
     source, destination, either = (_spans(term, key) for key in ("source_port", "destination_port", "port"))
+    if also_to:
+        destination = union((*(destination or ()), *also_to))
     pairs = [(source, destination)]
     if either is not None:
         pairs = [(_both(source, either), destination), (source, _both(destination, either))]

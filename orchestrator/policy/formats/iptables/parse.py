@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from orchestrator.policy.formats.tables import Chain, Line
 _CHAIN = re.compile(r":(\S+)\s+(\S+)(?:\s+\[\d+:\d+\])?\s*\Z")
 _COUNTERS = re.compile(r"\[\d+:\d+\]\s+")
 _POLICIES = frozenset({"ACCEPT", "DROP"})
+_JUMPS = frozenset({"-j", "--jump"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], note
     else:
         words = words_of(line)
         notes.add(f"the table {shown(table.name)} is no filter: its rules are left out", number)
-        drops = any(words[place : place + 2] in (["-j", "DROP"], ["-j", "REJECT"]) for place in range(len(words)))
+        drops = any(one in _JUMPS and other in ("DROP", "REJECT") for one, other in itertools.pairwise(words))
     if drops:
         elsewhere.append(Doubt(number, line, f"a drop in the table {shown(table.name)} is not carried over"))
 

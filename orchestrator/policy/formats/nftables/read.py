@@ -38,6 +38,8 @@ Bases = Sequence[RawChain]
 
 def read_nftables(text: str, name: str, options: Options) -> Imported:
     """Read `nft -j list ruleset`. Raises BadInput or TooLarge with a place such as ``nftables[12].rule.expr[0]``."""
+    if not text.lstrip().startswith("{"):
+        raise BadInput("nftables is read as JSON, as `nft -j list ruleset` gives it, not in the words of `nft -f`")
     ruleset = ruleset_of(load_json(text))
     notes = Notes()
     for taken in options.interfaces.notes():
