@@ -17,6 +17,7 @@ from orchestrator.policy.formats.registry import guess, read, read_all, write
 from orchestrator.policy.formats.results import Effect, Imported, Options
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId
 from orchestrator.policy.oracle import ask
+from orchestrator.policy.ports import EVERY_PORT
 
 FIXTURE = (Path(__file__).parent / "fixtures" / "web.aerleon").read_text()
 NETWORKS = """RFC1918 = 10.0.0.0/8      # private
@@ -99,6 +100,23 @@ def test_established_depends_on_the_platform() -> None:
     assert pol(term, target="speedway INPUT", options=replace(KNOWN, stateless=True)).acl.rules[0].established
 
 
+def test_established_means_the_high_ports_besides() -> None:
+    terms = "protocol:: tcp\n option:: established\n {}action:: accept"
+    web = "destination-port:: WEB\n "
+    assert {str(rule.destination_ports[0]) for rule in pol(terms.format("")).acl.rules} == {"1024-65535"}
+    ports = [str(ports) for ports in pol(terms.format(web)).acl.rules[0].destination_ports]
+    assert ports == ["80", "443", "1024-65535"]
+    assert pol(terms.format(""), target="nokiasrl edge mixed").acl.rules[0].destination_ports == EVERY_PORT
+    stateless = replace(KNOWN, stateless=True)
+    tracked = pol(terms.format(""), target="iptables INPUT", options=stateless).acl.rules[0]
+    untracked = pol(terms.format(""), target="iptables INPUT nostate", options=stateless).acl.rules[0]
+    assert tracked.destination_ports == EVERY_PORT
+    assert str(untracked.destination_ports[0]) == "1024-65535"
+    replies = "protocol:: tcp udp\n option:: established\n destination-port:: DNS\n action:: deny"
+    denied = pol(replies, "action:: accept").acl.rules[0]
+    assert [str(ports) for ports in denied.destination_ports] == ["53", "1024-65535"]
+
+
 def test_icmp_types_are_those_of_the_protocol() -> None:
     imported = pol("protocol:: icmp\n icmp-type:: echo-request unreachable\n action:: accept",
                    "protocol:: icmpv6\n icmp-type:: neighbor-solicit\n action:: accept",
@@ -119,6 +137,7 @@ def test_a_term_ends_with_its_day() -> None:
         ("source-prefix:: neighbours\n action:: accept", "'source-prefix' is not looked at here"),
         ("option:: is-fragment\n action:: accept", "the option 'is-fragment' is not looked at here"),
         ("policer:: slow\n action:: accept", "'policer' is not looked at here"),
+        ("source-exclude:: JUMP\n action:: deny", "what is excluded from every address depends on the platform"),
         ("filter-term:: other", "what becomes of a packet is not known: no action"),
         ("verbatim:: cisco \"permit ip any any\"", "its lines for cisco are not read"),
     ],

@@ -151,6 +151,7 @@ def test_drops_in_other_tables_are_losses() -> None:
     text = "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -s 10.0.0.0/8 -j DROP\nCOMMIT\n" + table()
     (loss,) = read(text, "iptables").losses
     assert (loss.line, loss.effect, loss.reason) == (3, Effect.REFUSED, "a drop in the table raw is not carried over")
+    assert read(text.replace("-j", "--jump"), "iptables").losses[0].line == 3
 
 
 def test_log_marks_the_rule_it_stands_before() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from formats.test_nftables import WEB, Json, chain, imported, match, payload, rule, said
 
+from orchestrator.errors import BadInput
+from orchestrator.policy.formats.registry import read
 from orchestrator.policy.formats.results import Effect, Interfaces
 from orchestrator.policy.model import Action, Direction
 
@@ -208,3 +210,10 @@ def test_flags_may_be_put_together_in_several_steps() -> None:
     flags = found.acl.rules[0].tcp_flags
     assert flags is not None
     assert (flags.value, flags.mask) == (0x02, 0x13)
+
+
+@pytest.mark.parametrize("text", ["table inet f {\n}\n", "#!/usr/sbin/nft -f\nflush ruleset\n\ntable ip f {\n}\n"])
+@pytest.mark.parametrize("format_name", [None, "nftables"])
+def test_the_words_of_nft_are_refused_by_name(text: str, format_name: str | None) -> None:
+    with pytest.raises(BadInput, match="as `nft -j list ruleset` gives it"):
+        read(text, format_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,23 @@ def test_all_lists_of_a_configuration() -> None:
         "shop-in6": 7,
         "shop-out": 3,
     }
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_file_is_read_in_the_encodings_that_machines_write(encoding: str) -> None:
+    """Windows writes what a command prints in UTF-16, with a mark in front."""
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    assert read(mark + SET.encode(encoding), name="set.rules").acl == read(SET, name="set.rules").acl
+
+
+@pytest.mark.parametrize(
+    ("octets", "why"),
+    [
+        (gzip.compress(SET.encode()), "it is compressed"),
+        (b"\xff\xfe" + SET.encode("utf-16-le") + b"\x00", "begins as UTF-16"),
+        (SET.encode() + b"\xff", "line 2: the byte 0xff is not UTF-8"),
+    ],
+)
+def test_what_is_no_text_says_what_it_is(octets: bytes, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        read(octets, name="set.rules")

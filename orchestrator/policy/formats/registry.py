@@ -6,6 +6,7 @@ exported = write(imported.acl, "iptables")
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -285,6 +286,10 @@ def named(format_name: str) -> Format:
     return found
 
 
+_GZIP = b"\x1f\x8b"
+_UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+
+
 def guess(text: str, name: str) -> Format:
     """The format of a text: by what it looks like, else by its file's name. Raises BadInput."""
     sight = sight_of(text)
@@ -302,14 +307,22 @@ def decode(text: str | bytes, *, name: str, max_bytes: int) -> str:
     """The text of a file. Raises TooLarge, or BadInput for what is no text, before anything else looks at it."""
     if len(text) > max_bytes:
         raise TooLarge(f"it is larger than {max_bytes} bytes", place=name)
-    text = _utf8(text, name) if isinstance(text, bytes) else _whole_characters(text, name)
+    text = _text_of(text, name) if isinstance(text, bytes) else _whole_characters(text, name)
     zero = text.find("\0")
     if zero >= 0:
         raise BadInput("a byte of zero is no text", place=f"{name}, line {text.count(chr(10), 0, zero) + 1}")
     return text
 
 
-def _utf8(data: bytes, name: str) -> str:
+def _text_of(data: bytes, name: str) -> str:
+    """What the octets of a file say: in UTF-8, or in UTF-16 as Windows writes what a command prints."""
+    if data.startswith(_GZIP):
+        raise BadInput("it is compressed: unpack it first (gunzip)", place=name)
+    if data.startswith(_UTF_16):
+        try:
+            return data.decode("utf-16")
+        except UnicodeDecodeError:
+            raise BadInput("it begins as UTF-16 text and does not go on so", place=name) from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

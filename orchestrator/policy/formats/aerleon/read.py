@@ -55,6 +55,7 @@ _OF_BOTH = frozenset({"k8s"})
 _WITH_POLICY = frozenset({"iptables", "speedway", "ipset", "nftables"})
 """Platforms whose targets say what becomes of the rest of the packets."""
 
+_SIDES = ("source_address", "destination_address", "address")
 _DENIES = frozenset({"deny", "reject", "reject-with-tcp-rst"})
 
 
@@ -169,6 +170,8 @@ def _of_term(term: Term, line: int, found: _List, options: Options, notes: Notes
         return []
     action, reasons = _action(term)
     services, more = services_of(term, found.platform, found.words, stateless=options.stateless)
+    if any(term.addresses[f"{key}_exclude"] and not term.addresses[key] for key in _SIDES):
+        reasons.append("what is excluded from every address depends on the platform: name the addresses")
     reasons += [*more, *(f"'{other.replace('_', '-')}' is not looked at here" for other in term.others)]
     doubts = tuple(Doubt(line, f"term {term.name}", reason) for reason in reasons)
     marker, description = _marker(term)
@@ -220,7 +223,7 @@ def _pairs(term: Term, families: Sequence[Family]) -> list[tuple[Sides, Sides]]:
 
 def _side(prefixes: Sequence[str], excluded: Sequence[str], families: Sequence[Family]) -> Sides:
     found = _spans(prefixes) if prefixes else EVERYWHERE
-    gone = _spans(excluded)
+    gone = _spans(excluded) if prefixes else {}  # from every address: a doubt, and a deny covers them all
     left = {family: spans.minus(found[family], gone.get(family, ())) for family in families if family in found}
     return {family: members for family, members in left.items() if members}
 
