@@ -3,10 +3,11 @@
     add     prepare the machine ─▶ essential services, host in the domain ─▶ wait until it was read back ─▶ done
     remove  close the switch ─▶ host out of the domain ─▶ forgotten
 
-Every step may be repeated, and the database says what is under way: a process that is killed anywhere is followed by
-another (or by itself) that begins with the first step again. What a machine forwards is never more than before: its
-switch is default off from the step that makes it, the domain learns of it after that, and on the way back it is closed
-before the domain forgets it.
+Every step may be repeated, and the database says what is under way: a process that is killed anywhere, or finds the
+store away, is followed by another (or by itself) that begins with the first step again. A machine that does not answer,
+or refuses, has failed: whoever asked is told what to change, and asks again. What a machine forwards is never more than
+before: its switch is default off from the step that makes it, the domain learns of it after that, and on the way back
+it is closed before the domain forgets it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
 
 from orchestrator.control.timekeeper import Units
-from orchestrator.errors import AclflowError, Busy, Conflict, TryAgain
+from orchestrator.errors import AclflowError, Conflict, Refused, TryAgain
 from orchestrator.hosts.installer import Installers
 from orchestrator.hosts.request import Onboarding, merged
 from orchestrator.store.points.onboardings import OnboardingRecord, OnboardingState
@@ -105,10 +107,13 @@ class Onboarder:
                     self._add(taken)
                 else:
                     self._remove(taken)
-            except (_ServiceEnds, Busy):
+            except TryAgain:
                 raise  # it stays under way: whoever comes next goes on
             except AclflowError as error:
                 self._fail(taken.asked, str(error))
+            except Exception as error:
+                log.exception("onboarding's fault", host=taken.asked.switch.host)
+                self._fail(taken.asked, f"a fault of the service, whose log says more: {type(error).__name__}: {error}")
         return True
 
     # ---------------------------------------------------------------------------------------------------- the steps
@@ -118,7 +123,8 @@ class Onboarder:
         domain, host = asked.switch.domain, asked.switch.host
         self._tell(asked, f"logging in to {asked.machine.address}")
         secrets = self._units.write(lambda unit: self._invited(unit, asked))
-        self._installers.of(asked).prepare(asked, secrets, lambda text: self._tell(asked, text))
+        with _at_the_machine():
+            self._installers.of(asked).prepare(asked, secrets, lambda text: self._mention(asked, text))
         generation = self._units.write(lambda unit: self._joined(unit, asked))
         self._tell(asked, f"a host of {domain}; waiting until it was read back at generation {generation}")
         self._wait_enforced(domain, host, generation)
@@ -128,7 +134,8 @@ class Onboarder:
     def _remove(self, taken: OnboardingRecord) -> None:
         asked = taken.asked
         self._tell(asked, f"closing the switch of {asked.machine.address}")
-        self._installers.of(asked).release(asked, lambda text: self._tell(asked, text))
+        with _at_the_machine():
+            self._installers.of(asked).release(asked, lambda text: self._mention(asked, text))
         self._units.write(lambda unit: _leave(unit, asked))
         log.info("given back", domain=asked.switch.domain, host=asked.switch.host)
 
@@ -167,6 +174,13 @@ class Onboarder:
 
         self._units.write(write)
 
+    def _mention(self, asked: Onboarding, text: str) -> None:
+        """As `_tell`, in the middle of a step: that nobody can be told is no reason to leave a machine half done."""
+        try:
+            self._tell(asked, text)
+        except TryAgain as error:
+            log.warning("onboarding's step was not told", host=asked.switch.host, step=text, error=str(error))
+
     def _fail(self, asked: Onboarding, text: str) -> None:
         domain, host = asked.switch.domain, asked.switch.host
 
@@ -177,6 +191,15 @@ class Onboarder:
 
         log.warning("onboarding failed", domain=domain, host=host, error=text)
         self._units.write(write)
+
+
+@contextmanager
+def _at_the_machine() -> Iterator[None]:
+    """What is waited for is the store; a machine that does not answer has failed. Raises Refused for that."""
+    try:
+        yield
+    except TryAgain as error:
+        raise Refused(error.reason, place=error.place) from error
 
 
 def _join(unit: Unit, asked: Onboarding) -> int:

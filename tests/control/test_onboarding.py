@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.control.onboarding import Onboarder
-from orchestrator.errors import Conflict, NotFound, Refused
+from orchestrator.errors import Conflict, NotFound, Refused, TryAgain, Unreachable
 from orchestrator.hosts.installer import Installers, Tell
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import Wanted
@@ -40,13 +41,13 @@ class Fake:
     held: list[str] = field(default_factory=list)
     """The secrets that are good."""
     closed: int = 0
-    fails: str | None = None
+    fails: Exception | None = None
     joins: Callable[[], None] = lambda: None
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, str], tell: Tell) -> None:
         tell("installing Open vSwitch")
         if self.fails:
-            raise Refused(self.fails)
+            raise self.fails
         assert self.held == [secrets["token"]], "one is good, and it is this"
         self.prepared.append(dict(secrets))
         self.joins()
@@ -57,11 +58,12 @@ class Fake:
 
 
 class Units:
-    """Units of work of a store, of which the n-th write is the last."""
+    """Units of work of a store, of which the n-th write is the last, or finds the store `away`."""
 
-    def __init__(self, store: Store, writes: int | None = None) -> None:
+    def __init__(self, store: Store, writes: int | None = None, away: Exception | None = None) -> None:
         self._store = store
         self._left = writes
+        self._away = away
 
     def read(self, work: Callable[[Unit], object]) -> object:
         with self._store.read() as unit:
@@ -69,9 +71,11 @@ class Units:
 
     def write(self, work: Callable[[Unit], object]) -> object:
         if self._left is not None:
-            if self._left == 0:
+            if self._left == 0 and self._away is None:
                 raise Killed
             self._left -= 1
+            if self._left == -1 and self._away is not None:
+                raise self._away
         with self._store.write() as unit:
             return work(unit)
 
@@ -87,7 +91,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     found.close()
 
 
-def onboarder(store: Store, machine: Fake, writes: int | None = None) -> Onboarder:
+def onboarder(store: Store, machine: Fake, writes: int | None = None, away: Exception | None = None) -> Onboarder:
     def invite(unit: Unit, asked: Onboarding) -> dict[str, str]:
         machine.held.append(secret := f"for {asked.switch.domain}")
         return {"token": secret}
@@ -95,7 +99,7 @@ def onboarder(store: Store, machine: Fake, writes: int | None = None) -> Onboard
     def withdraw(unit: Unit, asked: Onboarding) -> None:
         machine.held.clear()
 
-    return Onboarder(Units(store, writes), Installers(None, machine), invite, withdraw)
+    return Onboarder(Units(store, writes, away), Installers(None, machine), invite, withdraw)
 
 
 def ask(store: Store, asked: Onboarding = ASKED) -> OnboardingRecord:
@@ -177,7 +181,7 @@ def test_cut_off_at_every_write_it_is_made_good_by_the_next(store: Store) -> Non
 
 
 def test_what_cannot_be_says_why_and_is_tried_again_when_asked_again(store: Store) -> None:
-    machine = Fake(fails="Open vSwitch 2.13.0 is too old: 3.1 or later is needed")
+    machine = Fake(fails=Refused("Open vSwitch 2.13.0 is too old: 3.1 or later is needed"))
     ask(store)
     onboarder(store, machine).turn()
     assert seen(store).state is OnboardingState.FAILED
@@ -192,6 +196,41 @@ def test_what_cannot_be_says_why_and_is_tried_again_when_asked_again(store: Stor
     ask(store)
     onboarder(store, machine).turn()
     assert seen(store).state is OnboardingState.DONE
+
+
+@pytest.mark.parametrize("away", [Unreachable("the database does not answer"), TryAgain("the disk is full")])
+def test_a_store_that_is_away_for_a_moment_costs_a_retry(store: Store, away: Exception) -> None:
+    for writes in range(100):
+        name = f"away-{writes}"
+        ask(store, replace(ASKED, switch=replace(ASKED.switch, host=name, datapath_id=writes + 1)))
+        machine = Fake(joins=eventually_read_back(store, name))
+        loop = onboarder(store, machine, writes, away)
+        for _ in range(2):
+            with suppress(TryAgain):
+                while loop.turn():
+                    pass
+        with store.read() as unit:
+            found = unit.onboardings.get(DOMAIN, name)
+        assert (found.state, found.error) == (OnboardingState.DONE, None), writes
+        if loop._units._left > 0:  # type: ignore[attr-defined]
+            break
+    assert writes > 4
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unreachable("192.0.2.11 does not answer"), "192.0.2.11 does not answer"),
+        (KeyError("uplink"), "a fault of the service, whose log says more: KeyError: 'uplink'"),
+    ],
+)
+def test_a_machine_that_does_not_answer_has_failed(store: Store, error: Exception, told: str) -> None:
+    """And so has one that we fail at: it can be asked for again, or given back."""
+    ask(store)
+    onboarder(store, Fake(fails=error)).turn()
+    assert (seen(store).state, seen(store).error) == (OnboardingState.FAILED, told)
+    with store.write() as unit:
+        assert unit.onboardings.ask_back(DOMAIN, HOST).state is OnboardingState.REMOVING
 
 
 def test_given_back_closed_before_the_domain_forgets_it(store: Store) -> None:
