@@ -14,6 +14,7 @@ from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ValidationError
 
 from api.problems import Unconditional, bad_input
+from api.questions import Questions
 from api.reviews import Reviews
 from api.schemas.common import BIGGEST, NAME
 from orchestrator.control.control import Control
@@ -56,6 +57,7 @@ class Services:
     review_limit_s: float
     heartbeat_s: float
     expiry_lead: dt.timedelta
+    questions: Questions = field(default_factory=Questions)
     reviews: Reviews = field(default_factory=Reviews)
     summaries: Reviews = field(default_factory=Reviews)
 

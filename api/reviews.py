@@ -33,7 +33,11 @@ class Reviews:
             if known is not None and known[0] == state:
                 answer: T = known[1]  # `about` says what kind of thing it is
                 return answer
-            found = look()
+            try:
+                found = look()
+            except BaseException:
+                self._let_go(about)
+                raise
             self._keep(about, state, found)
             return found
 
@@ -44,3 +48,9 @@ class Reviews:
             while len(self._known) > _MOST:
                 forgotten, _ = self._known.popitem(last=False)
                 self._turns.pop(forgotten, None)
+
+    def _let_go(self, about: Hashable) -> None:
+        """Nothing came of a look: where nothing is known from before either, nothing is kept."""
+        with self._guard:
+            if about not in self._known:
+                self._turns.pop(about, None)

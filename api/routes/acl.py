@@ -75,13 +75,13 @@ def put_acl(
 
 
 @router.get("/check", response_model=StandingBody)
-def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
+async def check_current(_: TenantReader, services: ServicesDep, tenant: NamePath, part: Parts = _ALL) -> Response:
     """What is odd about the list as it is, and what it costs. Looked for once a version, so asking again is cheap."""
-    return answer(standing(services, tenant, part))
+    return await services.questions.answered(lambda: answer(standing(services, tenant, part)))
 
 
 @router.post("/check", response_model=ReviewBody, openapi_extra=takes(AclDocument))
-def check_acl(
+async def check_acl(
     _: TenantReader,
     services: ServicesDep,
     tenant: NamePath,
@@ -90,7 +90,7 @@ def check_acl(
     part: Parts = _ALL,
 ) -> Response:
     """A dry run: what is wrong with a list, what it would cost, which packets would fare otherwise. Changes nothing."""
-    return answer(review(services, tenant, raw, part, against=against))
+    return await services.questions.answered(lambda: answer(review(services, tenant, raw, part, against=against)))
 
 
 @router.post("/trace", response_model=TraceBody)
@@ -100,12 +100,12 @@ def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, 
 
 
 @router.post("/blame", response_model=BlameBody)
-def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
+async def blame_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
     """The version since which the list decides a packet as it does now: who opened it, or closed it."""
-    return answer(blamed(services, tenant, body))
+    return await services.questions.answered(lambda: answer(blamed(services, tenant, body)))
 
 
 @router.post("/bisect", response_model=BisectedBody)
-def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
+async def bisect_packet(_: TenantReader, services: ServicesDep, tenant: NamePath, body: AskedBody) -> Response:
     """Two neighbouring versions between which the list's word about a packet changed, from few of them."""
-    return answer(bisected(services, tenant, body))
+    return await services.questions.answered(lambda: answer(bisected(services, tenant, body)))

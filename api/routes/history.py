@@ -56,11 +56,11 @@ def get_version(
 
 
 @router.get("/{version}/difference", response_model=DifferenceBody)
-def get_difference(
+async def get_difference(
     _: TenantReader, services: ServicesDep, tenant: NamePath, version: NumberPath, to: Later = None
 ) -> Response:
     """The packets whose fate changed from this version to another."""
-    return answer(compared(services, tenant, version, to))
+    return await services.questions.answered(lambda: answer(compared(services, tenant, version, to)))
 
 
 @router.post("/{version}/restore", response_model=Restored)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from served import Served
 
 from api import lookout
+from api.questions import MOST
+from api.routes import acl as routes
 from orchestrator.bench.rulesets import synthetic
 from orchestrator.client import Client
+from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl
@@ -74,3 +79,29 @@ def test_a_long_list_is_looked_at_before_somebody_asks(
     put(admin, synthetic(lookout.LONG))
     assert looked.wait(PATIENCE_S)
     assert set(of) == {TENANT}
+
+
+def test_who_looks_at_lists_again_and_again_holds_up_nobody(
+    admin: Client, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+    under_way: list[bytes] = []
+
+    def looks(_services: object, _tenant: str, text: bytes, *_: object, **__: object) -> NoReturn:
+        under_way.append(text)
+        assert may_end.wait(PATIENCE_S)
+        raise TooLarge("it takes too long")
+
+    monkeypatch.setattr(routes, "review", looks)
+    put(admin, acl("one"))
+    with service.http() as asking, service.http() as changing, ThreadPoolExecutor(50) as many:
+        path = f"/v1/tenants/{TENANT}/acl"
+        answers = [many.submit(asking.post, f"{path}/check", json={"rules": []}) for _ in range(50)]
+        try:
+            until(lambda: len(under_way) >= MOST)
+            changed = changing.put(path, json={"rules": []}, headers={"If-Match": "*"}, timeout=PATIENCE_S / 4)
+            assert (changed.status_code, len(under_way)) == (200, MOST)
+        finally:
+            may_end.set()
+        assert {each.result().status_code for each in answers} == {413}
+    assert len(under_way) == 50, "who finds no thread free waits for one"
