@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from control.pop_site import SERVERS, TENANTS, Site, pairs_at
+from patience import PATIENCE_S
 
 from orchestrator.control.pops.manager import key_of
 from orchestrator.errors import TooOften
@@ -78,6 +80,24 @@ def test_where_nobody_is_vouched_for_every_server_is_asked(url: str) -> None:
     assert {site.program(server).generation for server in SERVERS} == {site.generation}
     assert site.control._tiers.servers.vouched("d1") == ()
     assert sum(site.program(server).digest != before[server].digest for server in SERVERS) == 1
+    site.close()
+
+
+def test_what_is_due_stays_so_until_its_program_can_be_made(url: str) -> None:
+    """Else who took it would send, after all, what another thread has sent meanwhile and the server holds already."""
+    site = Site(url, window_s=60.0)
+    site.begin()
+    site.hold_all()
+    manager, key = site.control._tiers.servers, key_of("d1", SERVERS[0])
+    known = manager._domains["d1"]
+    with known.lock:
+        manager._note(known.goal, [key])
+        other = threading.Thread(target=manager._serve_due, args=([key],))
+        other.start()
+        other.join(0.2)
+        assert manager._windows.due == [key]
+    other.join(PATIENCE_S)
+    assert manager._windows.due == []
     site.close()
 
 

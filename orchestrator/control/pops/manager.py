@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import structlog
@@ -140,7 +141,7 @@ class ServerManager:
             known.goal = goal
             self._drop_who_left(domain, known, goal)
             servers = self._touched(domain, known, goal)
-        self._note(goal, servers)
+            self._note(goal, servers)  # before another thread sends it of its own accord: it would be sent twice
         self._serve_due(servers)  # here and now: a thread that had to be woken would be later
         self._wake()
 
@@ -247,10 +248,7 @@ class ServerManager:
     def _serve_due(self, servers: Iterable[str]) -> None:
         """Give those of some servers that are due their programs."""
         for server in servers:
-            with self._changed:
-                is_due = self._windows.take(server, self._clock())
-            if is_due:
-                self._serve(server)
+            self._serve(server)
 
     def _patience(self) -> float | None:
         """How long to wait."""
@@ -278,12 +276,14 @@ class ServerManager:
             return False
 
     def _serve(self, key: str) -> None:
+        """Give a server its program if it is due. When this returns it has it, whichever thread made it: one that took
+        it, and came to make it later, would send once more what another has sent by then."""
         domain, _, name = key.partition("/")
         known = self._domains.get(domain)
-        if known is None:
-            return
-        with known.lock:
-            if known.goal is None:
+        with known.lock if known is not None else nullcontext():
+            with self._changed:
+                is_due = self._windows.take(key, self._clock())
+            if not is_due or known is None or known.goal is None:
                 return
             try:
                 self._compile(domain, known, known.goal, name)
