@@ -20,6 +20,7 @@ from enforce.dummy_ovs import missing  # noqa: E402
 from enforce.launched import launcher, observer, switch  # noqa: E402, F401  # fixtures
 from enforce.loop_bench import bench, watchful  # noqa: E402, F401  # fixtures
 from enforce.real_switch import RealSwitch  # noqa: E402
+from enforce.tls_links import certificates, tls, tls_launcher  # noqa: E402, F401  # fixtures
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from patience import PATIENCE_S
 
-from orchestrator.enforce.drivers.openflow import messages
+from orchestrator.enforce.drivers.openflow import compat, messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER, Channel
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
@@ -20,6 +20,8 @@ from orchestrator.enforce.drivers.openflow.messages import Type
 HOME = "127.0.0.1"
 SILENCE_S = 0.6
 """How long a switch may say nothing."""
+
+on_native_threads = pytest.mark.skipif(not compat.NATIVE_THREADS, reason="about the system's own threads")
 
 
 @dataclass

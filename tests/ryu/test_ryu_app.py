@@ -11,7 +11,9 @@ from enforce.dummy_ovs import DummyOvs, missing
 from enforce.launched import *  # noqa: F403  # its fixtures
 from enforce.programs import change, large_program, program, rule
 from enforce.test_openflow_streams import *  # noqa: F403  # every test of the connections
+from enforce.test_openflow_tls import *  # noqa: F403  # and of those over TLS
 from enforce.test_osken_launcher import *  # noqa: F403  # every test of the launcher and the application
+from enforce.tls_links import *  # noqa: F403  # its fixtures
 from patience import PATIENCE_S
 
 from orchestrator.enforce.drivers.openflow import compat
