@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.enforce.drivers.openflow.app import SwitchObserver
@@ -78,10 +78,11 @@ def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process that runs, in MiB."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
+    """Resident memory of a process that runs, in MiB. Raises Unreachable for one that is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
     raise Unreachable(f"process {pid} is gone")
 
 

@@ -295,3 +295,29 @@ def test_long_descriptions_are_folded_and_come_back() -> None:
     written = write(acl, "cisco").text
     assert max(map(len, written.split("\n"))) <= 108
     assert read(written, "cisco").acl.rules[0].description == words
+
+
+@pytest.mark.parametrize(
+    "banner",
+    [
+        "banner motd ^C\naccess-list 101 permit ip any any\n^C",
+        "banner login #\n  access-list 101 permit ip any any\nso be it#",
+        "banner exec ^C access-list 101 permit ip any any ^C",
+        "banner motd\naccess-list 101 permit ip any any\nEOF",
+    ],
+)
+def test_a_banner_that_looks_like_a_list_is_none(banner: str) -> None:
+    imported = read(f"{banner}\naccess-list 101 deny tcp any any eq 22\n", "cisco", name="r1")
+    assert [each.action for each in imported.acl.rules] == [Action.DENY]
+
+
+def test_a_banner_without_an_end_is_refused() -> None:
+    """It may be that all the rest is its text, and it may be that it is not."""
+    with pytest.raises(BadInput, match="a banner begins here, and its end, '#', never comes") as caught:
+        read("hostname r1\nbanner motd #hello\naccess-list 101 permit ip any any\n", "cisco", name="r1")
+    assert caught.value.place == "r1, line 2"
+
+
+def test_a_banner_of_a_firewall_is_one_line() -> None:
+    text = "ASA Version 9.8(2)\nbanner motd Welcome\naccess-list in extended deny tcp any any eq 22\n"
+    assert {each.action for each in read(text, "asa", name="fw").acl.rules} == {Action.DENY}

@@ -104,10 +104,11 @@ def test_a_file_is_read_in_the_encodings_that_machines_write(encoding: str) -> N
 @pytest.mark.parametrize(
     ("octets", "why"),
     [
-        (gzip.compress(SET.encode()), "it is compressed"),
+        (gzip.compress(SET.encode(), mtime=0), "it is compressed"),
         (b"\xff\xfe" + SET.encode("utf-16-le") + b"\x00", "begins as UTF-16"),
         (SET.encode() + b"\xff", "line 2: the byte 0xff is not UTF-8"),
     ],
+    ids=["gzip", "half of UTF-16", "no UTF-8"],
 )
 def test_what_is_no_text_says_what_it_is(octets: bytes, why: str) -> None:
     with pytest.raises(BadInput, match=why):

@@ -43,6 +43,9 @@ _OF_ASA = re.compile(r"^access-list (\S+) (?:line \d+ )?(?:extended|standard|eth
 _OF_A_FIREWALL = re.compile(r"^(?:ASA|PIX|FWSM) Version \d", re.MULTILINE)
 _BEFORE_UNIFIED = re.compile(r"^(?:ASA Version [1-8]\.|PIX Version |FWSM Version )", re.MULTILINE)
 _NOT_IP = "it is not about IP packets"
+_BANNER = re.compile(r"banner\s+(?:exec|incoming|login|motd|prompt-timeout|slip-ppp)(?:\s+(\^C|\S)(.*))?$")
+"""The first character that is no space ends the text when it comes again; without one, on EOS, a line of EOF does."""
+
 _GROUP_KINDS = frozenset({"network", "service", "protocol", "icmp-type", "port"})
 
 
@@ -63,17 +66,24 @@ class _Parser:
     current: AccessList | Group | None = None
 
     def parse(self, text: str) -> Config:
+        banner, end = 0, ""
         for number, raw in enumerate(text.split("\n"), 1):
             line = raw.strip()
+            if end:
+                end = "" if _ends(line, end) else end
+                continue
             if not line or line.startswith("!"):
                 continue
             try:
                 if not self._inside(line, number, indented=raw[0] in " \t"):
                     self.current = None
+                    banner, end = number, self._end_of_banner(line)
                     if _HEADERS.match(line):
                         self._header(line, line.split(), number)
             except BadInput as error:
                 raise error.within(f"line {number}") from None
+        if end:
+            raise BadInput(f"a banner begins here, and its end, '{end}', never comes", place=f"line {banner}")
         unified = _BEFORE_UNIFIED.search(text) is None
         return Config(self.lists, self.groups, self.objects, self.names, self.bound, unified)
 
@@ -96,6 +106,15 @@ class _Parser:
         if inside and self.current.kind is not Kind.FOREIGN and said not in _DECIDES_NOTHING:
             raise BadInput(f"'{shown(line)}' is no line of an access list")
         return inside
+
+    def _end_of_banner(self, line: str) -> str:
+        """What ends the banner that a line begins, whose text may look like rules. Empty: it ends with the line, as all
+        of a firewall do."""
+        found = _BANNER.match(line)
+        if found is None or self.of_a_firewall or self.of_asa:
+            return ""
+        mark, rest = found.groups()
+        return "EOF" if mark is None else "" if mark in rest else str(mark)
 
     def _header(self, line: str, words: list[str], number: int) -> None:
         gone = words[0] == "no"
@@ -207,3 +226,7 @@ def _kind_of_header(family: str, words: list[str]) -> tuple[Kind, str, list[str]
         return Kind.FOREIGN, words[0], rest
     kinds = {"ip": Kind.NAMED, "ipv4": Kind.XR, "ipv6": Kind.IPV6}
     return kinds.get(family, Kind.FOREIGN), words[0], rest
+
+
+def _ends(line: str, end: str) -> bool:
+    return line == end if end == "EOF" else end in line
