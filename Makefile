@@ -21,6 +21,9 @@ CLOUD := glance-common heat-common mariadb-server memcached neutron-common nova-
 IMAGING := debootstrap e2fsprogs grub-common grub-pc-bin qemu-utils sudo
 BOOTING := openssh-client openssh-server qemu-system-x86 xorriso
 
+# Of several goals in one call (`make lint test`) `packages` is made for the first alone; so who needs more asks again.
+more-packages = @$(MAKE) --no-print-directory packages DEBIAN="$(DEBIAN)"
+
 .PHONY: help demo test test-long test-openstack test-ryu test-ansible deploy-log search lint format bench docs package images pictures packages clean
 
 help:  ## what each target does
@@ -31,6 +34,7 @@ demo: packages $(VENV)/.ready  ## a cloud in namespaces, a real ACL, real packet
 
 test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client openssh-server prometheus $(if $(filter-out 0,$(OPENSTACK)),$(CLOUD))
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
+	$(more-packages)
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
 	$(BIN)/pytest -m "system and not long"
 
@@ -38,6 +42,7 @@ ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in 
 
 test-long: DEBIAN += $(IMAGING) $(BOOTING) $(TRAFFIC)
 test-long: packages $(VENV)/.ready .venv-ansible/.ready .venv-images/.ready  ## the tests that take minutes each
+	$(more-packages)
 	$(BIN)/pytest -m long
 
 search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each run on others
@@ -45,15 +50,18 @@ search: packages $(VENV)/.ready  ## the laws on examples nobody tried yet, each 
 
 test-ansible: DEBIAN += debootstrap openssh-client
 test-ansible: packages $(VENV)/.ready .venv-ansible/.ready  ## the collection: linted, its modules, and a whole site for real
+	$(more-packages)
 	cd ansible && ANSIBLE_COLLECTIONS_PATH=../.venv-ansible/collections PATH=$(CURDIR)/.venv-ansible/bin:$$PATH ansible-lint --offline
 	$(BIN)/pytest tests/deployment
 
 deploy-log: DEBIAN += debootstrap openssh-client
 deploy-log: packages $(VENV)/.ready .venv-ansible/.ready  ## the whole site for real, the end of its log into docs/deploy.md
+	$(more-packages)
 	$(BIN)/python tests/deployment/record.py
 
 test-openstack: DEBIAN += $(CLOUD)
 test-openstack: packages $(VENV)/.ready  ## fleets in a real Keystone..Heat on loopback; part of `test` with OPENSTACK=1
+	$(more-packages)
 	OPENSTACK=1 $(BIN)/pytest tests/openstack
 
 test-ryu: packages .venv-ryu/.ready  ## the same OpenFlow app under real ryu, in an environment of its own
@@ -71,6 +79,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 
 bench: DEBIAN += $(TRAFFIC) $(TUNNEL) ovn-central ovn-host
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
+	$(more-packages)
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)
 
 docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
@@ -90,11 +99,13 @@ package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and 
 images: DEBIAN += $(IMAGING)
 images: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 images: package .venv-images/.ready  ## what a cloud boots, in dist/images; IMAGES=names, TWICE=1 compares two builds, MIRROR=url
+	$(more-packages)
 	@PYTHONPATH=vnf-images $(BIN)/python -m imagebuilder $(IMAGES) $(if $(TWICE),--twice) \
 	    $(if $(MIRROR),--mirror $(MIRROR)) $(if $(SECURITY_MIRROR),--security-mirror $(SECURITY_MIRROR))
 
 pictures: DEBIAN += chromium fonts-dejavu-core
 pictures: packages $(VENV)/.ready  ## take the console's screenshots anew
+	$(more-packages)
 	ACLFLOW_SCREENSHOTS=docs/console $(BIN)/pytest tests/console tests/system/test_console_tour.py
 
 # Whatever these packages bring as services is not started: the lab, suites and tests run their own.
