@@ -114,10 +114,10 @@ class Bundle:
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
         """What the switch's complaints amount to, with the first flow it complains about as the place."""
-        return refused(errors, self._flow)
+        return refused(errors, self.flow)
 
-    def _flow(self, xid: int) -> Flow | None:
-        """The flow or group that a message carries."""
+    def flow(self, xid: int) -> Flow | None:
+        """The flow or group that the message with a number carries."""
         found = (part.flow(xid) for part in (*self._deletes, *self._adds))
         return next((flow for flow in found if flow is not None), None)
 

@@ -9,6 +9,9 @@ leaves a message that it cannot read out of a bundle and would commit the rest:
 The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
 
+What a switch is known not to be able to do is left out of what it should hold (`kernelpath.py`): when it first refuses
+that, the change is made again without.
+
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
 """
@@ -20,6 +23,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 
 from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.compile.openflow import oxm
@@ -27,7 +31,16 @@ from orchestrator.compile.openflow.meters import Meter
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.changing import Changed, Changing
 from orchestrator.enforce.driver import Hits, Observed, Stamp
-from orchestrator.enforce.drivers.openflow import bundle, flowdesc, flowstats, groupmods, messages, meters, smallchange
+from orchestrator.enforce.drivers.openflow import (
+    bundle,
+    flowdesc,
+    flowstats,
+    groupmods,
+    kernelpath,
+    messages,
+    meters,
+    smallchange,
+)
 from orchestrator.enforce.drivers.openflow.bundle import Bundle, CookieMatch
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
@@ -49,6 +62,13 @@ MANY_COOKIES = 256
 """From so many on, reading everything is cheaper than asking cookie by cookie."""
 
 
+log = structlog.get_logger()
+
+
+class _AnswersNoSolicitations(Exception):
+    """The switch refuses the row that answers them. Nothing was changed."""
+
+
 class OpenFlowDriver:
     """Drives one switch over one connection. Not for several threads at a time; a new connection is a new driver.
 
@@ -61,6 +81,7 @@ class OpenFlowDriver:
         self._tier = tier
         self._timeout_s = timeout_s
         self._bundles = itertools.count(1)
+        self._answers_solicitations = True
 
     @property
     def channel(self) -> Channel:
@@ -81,6 +102,9 @@ class OpenFlowDriver:
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
+        if not self._answers_solicitations:
+            answers = kernelpath.are_answers(flows)
+            flows = flows.take(~answers) if answers.any() else flows
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
@@ -111,6 +135,14 @@ class OpenFlowDriver:
         Symbols in the delta are resolved here; a delta made of resolved rows has none and passes unchanged. Rows whose
         port is not there (any more) are left out, so after a change of ports only a full `observe` tells the truth.
         """
+        try:
+            self._apply(delta, stamp)
+        except _AnswersNoSolicitations:
+            self._answers_solicitations = False
+            log.warning("switch.lacks", datapath=f"{self._channel.datapath_id:016x}", what=kernelpath.LACKING)
+            self._apply(delta, stamp)
+
+    def _apply(self, delta: Delta, stamp: Stamp) -> None:
         removed = self.resolve(delta.removed, delta.removed_ports)
         added = FlowTable.joined((self.resolve(delta.added, delta.ports), FlowTable.of([self._stamp_row(stamp)])))
         self._make_meters(meters.declared(added))
@@ -124,6 +156,8 @@ class OpenFlowDriver:
         errors = messages.errors_in(self._exchange(change.filling, change.fill()))
         if errors:
             self._exchange(change.xids, change.close(BundleControl.DISCARD))
+            if any(kernelpath.is_about_it(error, change.flow(error.xid)) for error in errors):
+                raise _AnswersNoSolicitations
             raise change.refused(errors)
         answers = self._exchange(change.xids, change.close(BundleControl.COMMIT))
         errors = messages.errors_in(answers)
@@ -167,7 +201,10 @@ class OpenFlowDriver:
     def _rows(self, flows: FlowTable, symbols: tuple[str, ...]) -> tuple[Flow, ...]:
         """A few rows of a program as this switch holds them."""
         numbers = PortNumbers(self._channel.ports, symbols, self._uplink)
-        return tuple(row for flow in flows.rows() if (row := resolve_row(flow, numbers)) is not None)
+        mine = flows.rows()
+        if not self._answers_solicitations:
+            mine = [flow for flow in mine if not kernelpath.is_answer(flow)]
+        return tuple(row for flow in mine if (row := resolve_row(flow, numbers)) is not None)
 
     def _changed(
         self, removed: tuple[Flow, ...], added: tuple[Flow, ...], small: SmallChange, answers: list[bytes]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from orchestrator.enforce.drivers.openflow import messages
 from orchestrator.enforce.drivers.openflow.channel import HEADER
 from orchestrator.enforce.drivers.openflow.fake import fields, metering, replies
-from orchestrator.enforce.drivers.openflow.fake.actions import read_instructions
+from orchestrator.enforce.drivers.openflow.fake.actions import CopyField, Instructions, SetField, read_instructions
 from orchestrator.enforce.drivers.openflow.fake.complaint import Complaint, Reason
 from orchestrator.enforce.drivers.openflow.fake.groups import read_group_mod
 from orchestrator.enforce.drivers.openflow.fake.switch import TABLES, FakeSwitch, FlowFilter, Undo
@@ -32,6 +32,8 @@ from orchestrator.enforce.drivers.openflow.messages import (
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHH")
 _ADD, _DELETE, _DELETE_STRICT = 0, 3, 4
 _NEEDS_MASTERY = frozenset({Type.FLOW_MOD, Type.GROUP_MOD, Type.METER_MOD, Type.BUNDLE_CONTROL, Type.BUNDLE_ADD})
+
+_UNKNOWN_TO_LINUX = frozenset({"nd_reserved", "nd_options_type"})
 
 Change = Callable[[Undo], None]
 """Something to do to the switch, which notes how to take it back."""
@@ -222,6 +224,8 @@ class Session:
         instructions = read_instructions(octets, match=what.match, table=what.table)
         if what.table >= TABLES:
             raise Complaint(Reason.NOT_PERMITTED)
+        if self.switch.in_kernel and not _UNKNOWN_TO_LINUX.isdisjoint(_written(instructions)):
+            raise Complaint(Reason.BAD_SET_ARGUMENT)
 
         def add(undo: Undo) -> None:
             now = self.switch.clock()
@@ -265,6 +269,12 @@ class Session:
             raise Complaint(Reason.BAD_BUNDLE_FLAGS)
         bundle.changes.append((raw, change))
         return b""
+
+
+def _written(instructions: Instructions) -> set[str]:
+    """The fields that some instructions write."""
+    written = {action.field for action in instructions.actions if isinstance(action, SetField)}
+    return written | {action.target for action in instructions.actions if isinstance(action, CopyField)}
 
 
 def _commit(bundle: _Bundle) -> bytes:

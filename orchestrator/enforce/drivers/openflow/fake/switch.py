@@ -49,14 +49,15 @@ class FlowFilter:
 class FakeSwitch:
     """A switch with named ports.
 
-    `clock` gives seconds; `limits` bounds the number of entries by table. Frames and messages may come from different
-    threads.
+    `clock` gives seconds; `limits` bounds the number of entries by table. `in_kernel`: it refuses to write what Linux'
+    datapath does not know, as Open vSwitch does there. Frames and messages may come from different threads.
     """
 
     ports: dict[str, int]
     datapath_id: int = 0xAB
     clock: Callable[[], float] = time.monotonic
     limits: dict[int, int] = field(default_factory=dict)
+    in_kernel: bool = False
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()

@@ -1,0 +1,92 @@
+"""A switch that forwards in the kernel: it holds all of a program but the answers to neighbour solicitations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from enforce.loop_bench import SLOW, Bench, goal_after
+
+from orchestrator.compile.host import compile_host
+from orchestrator.compile.pipelines.host import Table
+from orchestrator.enforce.drivers.openflow import kernelpath
+from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
+from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
+from orchestrator.enforce.gap import stamp_of
+from orchestrator.enforce.standing import PointState
+from orchestrator.errors import Refused
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Action, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
+from orchestrator.program.delta import Delta
+from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Program
+
+PORTS = {"p1": 1, "wan0": 2}
+SHOP = Tenant(TenantId("shop"), 7, (Prefix.parse("2001:db8::/64"), Prefix.parse("192.0.2.0/24")))
+WEB = Endpoint("web", SHOP.id, "p1", 0x020000000001, (Prefix.parse("2001:db8::1/128"), Prefix.parse("192.0.2.1/32")))
+
+
+def program(*rules: Rule, generation: int = 1) -> Program:
+    numbers = {rule.id: number for number, rule in enumerate(rules, 1)}
+    tenant = replace(SHOP, acl=Acl(rules), rule_numbers=numbers)
+    return compile_host(Policy((tenant,), endpoints=(WEB,)), domain="pop1", generation=generation)
+
+
+def driven(switch: FakeSwitch) -> OpenFlowDriver:
+    driver = OpenFlowDriver(channel_to(switch), uplink="wan0")
+    driver.start(1)
+    return driver
+
+
+def whole(wanted: Program) -> Delta:
+    return Delta(b"", wanted.digest, wanted.generation, FlowTable.of(()), wanted.flows, wanted.ports)
+
+
+def answers(flows: FlowTable) -> list[Flow]:
+    return [row for row in flows.rows() if kernelpath.is_answer(row)]
+
+
+def test_a_program_has_one_row_that_the_kernel_does_not_know() -> None:
+    wanted = program()
+    assert len(answers(wanted.flows)) == 1
+    assert kernelpath.are_answers(wanted.flows).sum() == 1
+
+
+def test_it_holds_all_but_that_and_says_so() -> None:
+    driver, wanted = driven(FakeSwitch(dict(PORTS), in_kernel=True)), program()
+    driver.apply(whole(wanted), stamp_of(wanted))
+    seen, there = driver.observe(), driver.resolve(wanted.flows, wanted.ports)
+    assert set(seen.flows.rows()) == set(there.rows())
+    assert seen.stamp == stamp_of(wanted)
+    assert len(there) == len(wanted.flows) - 1
+    assert not answers(there)
+    assert [row.match for row in there.rows() if row.table == Table.RESPONDER], "ARP is answered"
+
+
+def test_where_packets_are_forwarded_in_the_daemon_it_holds_that_too() -> None:
+    driver, wanted = driven(FakeSwitch(dict(PORTS))), program()
+    driver.apply(whole(wanted), stamp_of(wanted))
+    assert len(answers(driver.observe().flows)) == 1
+
+
+def test_what_is_refused_for_another_reason_is_refused() -> None:
+    switch, wanted = FakeSwitch(dict(PORTS), limits={Table.RESPONDER: 0}, in_kernel=True), program()
+    with pytest.raises(Refused, match="table is full"):
+        driven(switch).apply(whole(wanted), stamp_of(wanted))
+
+
+def test_the_loop_brings_it_to_every_next_program() -> None:
+    bench = Bench(SLOW)
+    try:
+        bench.switch.ports, bench.switch.in_kernel = dict(PORTS), True
+        bench.device = bench.connection()
+        first = program()
+        second = program(Rule(RuleId("all"), Action.PERMIT), generation=2)
+        bench.attach(first)
+        bench.loop.aim(goal_after(first, second))
+        bench.wait(PointState.ENFORCED, 2)
+        assert bench.flows() == bench.wanted(second)
+        (answer,) = answers(second.flows)
+        assert (answer.table, answer.match) not in {(table, match) for table, _, match, _ in bench.flows()}
+    finally:
+        bench.close()
