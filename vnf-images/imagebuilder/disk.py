@@ -46,8 +46,11 @@ def make(recipe: Recipe, root: Path, work: Path, epoch: int) -> Path:
 
 
 def compressed(disk: Path, into: Path) -> None:
-    """The disk as qcow2, one cluster after the other. Raises Fault."""
-    run("qemu-img", "convert", "-c", "-m", "1", "-O", "qcow2", disk, into)
+    """The disk as qcow2, one cluster after the other. An image that is there stays until this one is whole, and for
+    whoever runs a machine from it. Raises Fault."""
+    whole = into.with_name(f".{into.name}")
+    run("qemu-img", "convert", "-c", "-m", "1", "-O", "qcow2", disk, whole)
+    whole.replace(into)
 
 
 def _file_system(recipe: Recipe, root: Path, disk: Path, epoch: int) -> None:
