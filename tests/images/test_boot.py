@@ -13,10 +13,14 @@ from images.built import folder_of
 from images.guest import HERE, MACS, Guest, booted, config_drive, together, user_data
 from served import Served, served
 
-from orchestrator.client import Host
+from orchestrator.client import Client, Host
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
 from orchestrator.hosts.switch import datapath_of
 from orchestrator.lab.ports import free_port
+from orchestrator.policy.addresses import Addresses, Prefix
+from orchestrator.policy.model import Acl, Action, AddressGroup, Endpoint, GroupName, Rule, RuleId, TenantId
+from orchestrator.policy.ports import PortRange
+from orchestrator.policy.protocols import ICMPV6, TCP, UDP
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -76,6 +80,29 @@ def check_nothing_failed_and_nobody_logs_in_by_a_password(guest: Guest) -> None:
     assert guest.ssh("systemctl", "--failed", "--no-legend", "--plain").stdout.strip() == ""
 
 
+def everything_that_a_list_can_ask_for(admin: Client) -> int:
+    """A tenant whose list has every kind of row: both IP versions, conjunctions of groups, packets that are reported,
+    ports by range, flags, fragments. The generation."""
+    both = tuple(map(Prefix.parse, ("192.0.2.0/24", "2001:db8::/64")))
+    groups = {
+        name: AddressGroup(GroupName(name), tuple(Prefix.parse(f"{network}.{2 * n}/32") for n in range(40)))
+        for name, network in (("far", "198.51.100"), ("near", "192.0.2"))
+    }
+    rules = (
+        Rule(RuleId("log"), Action.DENY, protocol=TCP, destination_ports=(PortRange(22, 22),), log=True),
+        Rule(
+            RuleId("groups"), Action.PERMIT, source=Addresses(groups=("far",)), destination=Addresses(groups=("near",))
+        ),
+        Rule(RuleId("web"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(80, 95), PortRange(443, 443))),
+        Rule(RuleId("back"), Action.PERMIT, protocol=TCP, established=True, log=True),
+        Rule(RuleId("ping"), Action.PERMIT, protocol=ICMPV6, icmp_type=128),
+        Rule(RuleId("rest"), Action.PERMIT, protocol=UDP, fragments=True),
+    )
+    admin.create_tenant("shop", domain="pop1", prefixes=both)
+    admin.put_endpoint("pop1", Endpoint("web", TenantId("shop"), "tenants", 0x020000000001, both))
+    return admin.put_acl("shop", Acl(rules, groups)).generation
+
+
 def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> None:
     with here.client() as admin:
         admin.create_domain("pop1")
@@ -126,6 +153,8 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             assert idle.strip().strip('"') == "60000"
             flows = guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
             assert flows.count("cookie=") > 5
+            whole = everything_that_a_list_can_ask_for(admin)
+            guest.until(lambda: admin.wait_enforced("pop1", whole).done, "that the kernel's datapath takes all of it")
             keys = ("--tls-key", SWITCH, "--tls-certificate", SWITCH, "--tls-authority", AUTHORITY)
             again = guest.ssh("sudo", "aclflow", "host", "configure", "pop1", "acl-0", "--uplink", "uplink", *keys,
                               "--controller", "ssl:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
