@@ -81,8 +81,12 @@ class Node:
         return self.value
 
     def unknown(self, known: Collection[str]) -> list[str]:
-        """The keys of an object, other than the known ones, that say something."""
-        return [key for key, value in self.object().items() if key not in known and value not in (None, "", [], {})]
+        """A reason for each key of an object, other than the known ones, that says something."""
+        return [
+            f"'{key[:40]}' is not known here"
+            for key, value in self.object().items()
+            if key not in known and value not in (None, "", [], {})
+        ]
 
     def shown(self) -> str:
         """The value as an error quotes it."""

@@ -126,7 +126,7 @@ def _spans(node: Node, family: Family) -> Spans:
 
 def _service(entry: Node) -> tuple[Axes, list[str]]:
     """What an entry narrows besides addresses, and what of it is not known."""
-    reasons = [f"'{key[:40]}' is not known here" for key in entry.unknown(_KNOWN)]
+    reasons = entry.unknown(_KNOWN)
     number = protocol(entry.needed("Protocol"))
     ends: list[Node | None] = [None, None]
     for key, keys, having in _FURTHER:

@@ -105,7 +105,7 @@ def _clauses(group: Chosen[Node], direction: Direction, options: Options) -> Ite
 
 def _services(permission: Node) -> tuple[Sequence[Axes], list[str]]:
     """What a permission permits besides addresses, and what of it is not known."""
-    reasons = [f"'{key[:40]}' is not known here" for key in permission.unknown(_KNOWN)]
+    reasons = permission.unknown(_KNOWN)
     number = protocol(permission.needed("IpProtocol"))
     low, high = permission.member("FromPort"), permission.member("ToPort")
     return (permission.within(lambda: axes_of(number, low, high)),), reasons
@@ -147,7 +147,7 @@ def _named(node: Node, description: str, reasons: tuple[str, ...], options: Opti
 
 def _unknown(node: Node, key: str) -> tuple[str, ...]:
     """What a range or a name says besides `key`, and is not known."""
-    return tuple(f"'{other[:40]}' is not known here" for other in node.unknown({key, "Description", *_SAYS_NOTHING}))
+    return tuple(node.unknown({key, "Description", *_SAYS_NOTHING}))
 
 
 def _description(node: Node) -> str:

@@ -182,7 +182,7 @@ def _clauses(rule: _Rule, options: Options) -> list[Clause]:
     node = rule.node
     action = _word(node.needed("access"), ACTIONS)
     services, reasons = _services(node)
-    doubts = [Doubt(rule.number, node.place, f"'{key[:40]}' is not known here") for key in node.unknown(_KNOWN)]
+    doubts = [Doubt(rule.number, node.place, reason) for reason in node.unknown(_KNOWN)]
     doubts += [Doubt(rule.number, node.place, reason, only=Action.DENY) for reason in reasons]
     sides = []
     for side in _SIDES:

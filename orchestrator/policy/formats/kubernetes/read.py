@@ -170,7 +170,7 @@ def _add_policy(found: dict[str, _Policy], document: _Document, node: Node, note
     spec = node.needed("spec")
     unknown = spec.unknown({"podSelector", "policyTypes", "ingress", "egress"})
     if unknown:
-        raise spec.fault(f"'{unknown[0][:40]}' is not known here")
+        raise spec.fault(unknown[0])
     selector = spec.member("podSelector")
     rules = {direction: spec.members(direction.value) for direction in Direction}
     ids = _ids(metadata, sum(map(len, rules.values())))
@@ -211,8 +211,7 @@ def _directions(spec: Node) -> frozenset[Direction]:
 def _clauses(policy: Chosen[_Policy], direction: Direction, options: Options) -> Sequence[Clause]:
     found: list[Clause] = []
     for number, (rule, identity) in enumerate(policy.found.rules[direction], 1):
-        unknown = rule.unknown({"ports", _PEERS[direction]})
-        reasons = [f"'{key[:40]}' is not known here" for key in unknown]
+        reasons = rule.unknown({"ports", _PEERS[direction]})
         peers: Sequence[Node | None] = rule.members(_PEERS[direction]) or [None]
         services, unclear = _services(rule)
         for peer in peers:
@@ -258,7 +257,7 @@ def _services(rule: Node) -> tuple[list[Axes], list[tuple[Axes, str]]]:
                 axes |= {"destination_ports": (Span(low, high),), "fragments": WHOLE}
         unknown = node.unknown({"protocol", "port", "endPort"})
         if unknown:
-            unclear.append((axes, f"'{unknown[0][:40]}' is not known here"))
+            unclear.append((axes, unknown[0]))
         else:
             clear.append(axes)
     return clear, unclear
@@ -268,13 +267,11 @@ def _peer(peer: Node, namespace: str, options: Options) -> tuple[Sides, list[str
     """The addresses of a peer, and why they are not all that is to be known."""
     block = peer.member("ipBlock")
     pods, namespaces = peer.member("podSelector"), peer.member("namespaceSelector")
-    unknown = [
-        f"'{key[:40]}' is not known here" for key in peer.unknown({"ipBlock", "podSelector", "namespaceSelector"})
-    ]
+    unknown = peer.unknown({"ipBlock", "podSelector", "namespaceSelector"})
     if block is not None:
         if pods is not None or namespaces is not None:
             raise peer.fault("a peer is either a block of addresses or selected by labels")
-        unknown += [f"'{key[:40]}' is not known here" for key in block.unknown({"cidr", "except"})]
+        unknown += block.unknown({"cidr", "except"})
         return _block(block), unknown
     if pods is None and namespaces is None:
         return EVERYWHERE, unknown or ["a peer that says nothing"]
@@ -306,7 +303,7 @@ def _labels(selector: Node) -> str:
     """A selector as `kubectl get --selector` takes it, its parts in order."""
     unknown = selector.unknown({"matchLabels", "matchExpressions"})
     if unknown:
-        raise selector.fault(f"'{unknown[0][:40]}' is not known in a selector")
+        raise selector.fault(unknown[0])
     labels = selector.member("matchLabels")
     parts = [] if labels is None else [f"{key}={labels.needed(key).text()}" for key in labels.object()]
     parts += [_expression(node) for node in selector.members("matchExpressions")]

@@ -176,7 +176,7 @@ def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
     if version is not None and version.number(4, 6) == 5:
         raise version.fault("an IP version is 4 or 6")
     family = Family.IPV4 if version is None else Family(version.number(4, 6))
-    reasons = [f"'{key[:40]}' is not known here" for key in rule.unknown(_READ | _SAYS_NOTHING)]
+    reasons = rule.unknown(_READ | _SAYS_NOTHING)
     for key in ("source_firewall_group_id", "destination_firewall_group_id"):
         named = rule.member(key)
         if named is not None:

@@ -153,7 +153,7 @@ def _clauses(group: Chosen[Rules], direction: Direction, known: Mapping[str, Sid
         if says != direction.value:
             continue
         family = _family(rule)
-        reasons = [f"'{key[:40]}' is not known here" for key in rule.unknown(_READ | _SAYS_NOTHING)]
+        reasons = rule.unknown(_READ | _SAYS_NOTHING)
         far, unexplained = _far(rule, family, known)
         service, unseen = rule.within(partial(_service, rule, family))
         text = f"{group.name}: {rule.place}"
