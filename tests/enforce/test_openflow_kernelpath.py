@@ -1,4 +1,4 @@
-"""A switch that forwards in the kernel: it holds all of a program but the answers to neighbour solicitations."""
+"""A switch that forwards in the kernel: it holds all of a program, and asks back where others answer solicitations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enforce.loop_bench import SLOW, Bench, goal_after
 
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.pipelines.host import Table
+from orchestrator.enforce.changing import finish
 from orchestrator.enforce.drivers.openflow import kernelpath
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.fake import FakeSwitch, channel_to
@@ -46,24 +47,58 @@ def answers(flows: FlowTable) -> list[Flow]:
     return [row for row in flows.rows() if kernelpath.is_answer(row)]
 
 
+def askings(flows: FlowTable) -> list[Flow]:
+    return [row for row in flows.rows() if row.instructions == kernelpath.ASKING_BACK]
+
+
 def test_a_program_has_one_row_that_the_kernel_does_not_know() -> None:
-    wanted = program()
-    assert len(answers(wanted.flows)) == 1
-    assert kernelpath.are_answers(wanted.flows).sum() == 1
+    (answer,) = answers(program().flows)
+    assert kernelpath.adapted_row(answer) == replace(answer, instructions=kernelpath.ASKING_BACK)
 
 
-def test_it_holds_all_but_that_and_says_so() -> None:
+def test_all_other_rows_stay_as_they_are() -> None:
+    """An endpoint whose MAC address reads like the header of a field that the kernel does not know, among them."""
+    wanted = compile_host(
+        Policy((SHOP,), endpoints=(replace(WEB, mac=0x021000040102),)), domain="pop1", generation=1
+    ).flows
+    (answer,) = answers(wanted)
+    adapted = kernelpath.adapted(wanted)
+    assert adapted.rows() == [kernelpath.adapted_row(row) if row == answer else row for row in wanted.rows()]
+    assert kernelpath.adapted(adapted) is adapted
+
+
+def test_it_asks_back_and_holds_all_else_as_it_is() -> None:
     driver, wanted = driven(FakeSwitch(dict(PORTS), in_kernel=True)), program()
     driver.apply(whole(wanted), stamp_of(wanted))
     seen, there = driver.observe(), driver.resolve(wanted.flows, wanted.ports)
     assert set(seen.flows.rows()) == set(there.rows())
     assert seen.stamp == stamp_of(wanted)
-    assert len(there) == len(wanted.flows) - 1
+    assert len(there) == len(wanted.flows)
+    assert len(askings(there)) == 1
     assert not answers(there)
-    assert [row.match for row in there.rows() if row.table == Table.RESPONDER], "ARP is answered"
 
 
-def test_where_packets_are_forwarded_in_the_daemon_it_holds_that_too() -> None:
+def test_the_next_controller_sees_it_by_what_the_switch_holds() -> None:
+    """Nothing needs to be refused once more, which would show the switch as wrong until then."""
+    switch, wanted = FakeSwitch(dict(PORTS), in_kernel=True), program()
+    driven(switch).apply(whole(wanted), stamp_of(wanted))
+    following = driven(switch)
+    seen = following.observe()
+    assert set(seen.flows.rows()) == set(following.resolve(wanted.flows, wanted.ports).rows())
+
+
+def test_few_rows_at_once_are_what_it_can_hold() -> None:
+    """The row alone, as a program brings it that has it anew."""
+    switch, wanted = FakeSwitch(dict(PORTS), in_kernel=True), program()
+    driver = driven(switch)
+    driver.apply(whole(wanted), stamp_of(wanted))
+    row = FlowTable.of(answers(wanted.flows))
+    anew = Delta(wanted.digest, wanted.digest, 2, row, row, wanted.ports, wanted.ports)
+    changed = finish(driver.change(anew, stamp_of(wanted)))
+    assert changed.found == changed.wanted == tuple(askings(driver.resolve(row, ())))
+
+
+def test_where_packets_are_forwarded_in_the_daemon_it_answers() -> None:
     driver, wanted = driven(FakeSwitch(dict(PORTS))), program()
     driver.apply(whole(wanted), stamp_of(wanted))
     assert len(answers(driver.observe().flows)) == 1
@@ -86,7 +121,5 @@ def test_the_loop_brings_it_to_every_next_program() -> None:
         bench.loop.aim(goal_after(first, second))
         bench.wait(PointState.ENFORCED, 2)
         assert bench.flows() == bench.wanted(second)
-        (answer,) = answers(second.flows)
-        assert (answer.table, answer.match) not in {(table, match) for table, _, match, _ in bench.flows()}
     finally:
         bench.close()

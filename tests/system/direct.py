@@ -24,10 +24,14 @@ PATIENCE_S = 60.0
 
 
 class Direct:
-    """Brings every host of a lab to a policy. The launcher's observer; used in a `with` statement."""
+    """Brings every host of a lab to a policy. The launcher's observer; used in a `with` statement.
 
-    def __init__(self, lab: Lab) -> None:
+    `in_kernel`: as if the hosts' switches forwarded in the kernel.
+    """
+
+    def __init__(self, lab: Lab, *, in_kernel: bool = False) -> None:
         self._lab = lab
+        self._in_kernel = in_kernel
         self._changed = threading.Condition()
         self._channels: dict[int, Channel] = {}
         self._generation = 0
@@ -51,7 +55,8 @@ class Direct:
         for datapath_id, host in hosts.items():
             if on is not None and host.name not in on:
                 continue
-            self._bring(Switch(self._channels[datapath_id], uplink=host.uplink), program)
+            switch = Switch(self._channels[datapath_id], uplink=host.uplink, in_kernel=self._in_kernel)
+            self._bring(switch, program)
         return program
 
     def packets_by_rule(self, host: str) -> dict[int, int]:

@@ -14,10 +14,10 @@ from orchestrator.lab import specfile
 from orchestrator.lab.expect import landing
 from orchestrator.lab.pop import Lab
 from orchestrator.lab.wire import Shot, Wire, shot
-from orchestrator.policy.addresses import ANY, Addresses, Family
+from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Packet, Policy, Rule, RuleId
 from orchestrator.policy.ports import PortRange
-from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.policy.protocols import ICMPV6, TCP, UDP
 from orchestrator.policy.tcpflags import TcpFlag
 
 F4, F6 = Family.IPV4, Family.IPV6
@@ -25,6 +25,8 @@ SYN, ACK, RST, FIN, PSH, URG = TcpFlag.SYN, TcpFlag.ACK, TcpFlag.RST, TcpFlag.FI
 EVERYBODY_MAC = 0xFFFFFFFFFFFF
 MANY_MAC = 0x333300000001
 BRIDGES_MAC = 0x0180C200000E
+ALL_NODES = Prefix.parse("ff02::1").network
+GATEWAY = Prefix.parse("fe80::1").network
 EVERYBODY = ("alice", "mallory", "web1", "db1", "bank1", "bank2")
 POP = specfile.load()
 MAC = {node.name: node.mac for node in POP.nodes}
@@ -126,3 +128,51 @@ def arp(
     body = frames.arp(operation, sender_mac, sender_address, 0, target)
     source = MAC[sender] if mac is None else mac
     return Shot(sender, lambda marker: frames.ethernet(source, EVERYBODY_MAC, frames.ARP, body + marker))
+
+
+def discovery(
+    sender: str,
+    kind: int,
+    source: int,
+    destination: int,
+    target: int,
+    option: int,
+    mac: int,
+    *,
+    from_mac: int | None = None,
+) -> Shot:
+    """A neighbour solicitation or advertisement, the marker behind the packet."""
+    flags = 0xE0000000 if kind == frames.ADVERTISEMENT else 0
+    message = frames.neighbour(
+        kind, flags, target, frames.link_address(option, mac), frames.pseudo_v6(source, destination)
+    )
+    whole = frames.ipv6(source, destination, ICMPV6, message)
+    origin = MAC[sender] if from_mac is None else from_mac
+    return Shot(sender, lambda marker: frames.ethernet(origin, MANY_MAC, frames.IPV6, whole + marker))
+
+
+def forged_discovery() -> list[Shot]:
+    """Solicitations and advertisements from web1 that lie about who sends them, or speak for others."""
+    mine, mac = ADDRESS["web1", F6], MAC["web1"]
+    option = frames.SOURCE_LINK_ADDRESS
+    forged = []
+    for victim in ("db1", "bank1", "bank2", "alice"):
+        theirs, their_mac = ADDRESS[victim, F6], MAC[victim]
+        for to in (ALL_NODES, ADDRESS["bank1", F6]):
+            forged += [
+                discovery("web1", frames.ADVERTISEMENT, mine, to, theirs, frames.TARGET_LINK_ADDRESS, mac),
+                discovery("web1", frames.ADVERTISEMENT, theirs, to, theirs, frames.TARGET_LINK_ADDRESS, mac),
+                discovery("web1", frames.ADVERTISEMENT, mine, to, GATEWAY, frames.TARGET_LINK_ADDRESS, mac),
+                discovery("web1", frames.SOLICITATION, theirs, to, GATEWAY, option, mac),
+                discovery("web1", frames.SOLICITATION, mine, to, GATEWAY, option, their_mac),
+                discovery("web1", frames.SOLICITATION, mine, to, theirs, option, mac, from_mac=their_mac),
+            ]
+    forged.append(discovery("web1", frames.SOLICITATION, 0, ALL_NODES, mine, option, mac))  # looks for a duplicate
+    return forged
+
+
+def true_question(asker: str, target: int = GATEWAY) -> Shot:
+    """An endpoint asks for the MAC address of its gateway, or of another, in its own name."""
+    return discovery(
+        asker, frames.SOLICITATION, ADDRESS[asker, F6], GATEWAY, target, frames.SOURCE_LINK_ADDRESS, MAC[asker]
+    )

@@ -12,20 +12,24 @@ import pytest
 from system.shooting import (
     ACK,
     ADDRESS,
+    ALL_NODES,
     BRIDGES_MAC,
     EVERYBODY,
     EVERYBODY_MAC,
     F4,
     F6,
+    GATEWAY,
     MAC,
     MANY_MAC,
     SYN,
     Range,
     aimed,
     arp,
+    forged_discovery,
     layer3,
     packet,
     told_as,
+    true_question,
 )
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
@@ -99,49 +103,10 @@ def test_forged_arp_reaches_nobody_and_gets_no_answer(aim: Range) -> None:
     assert aim.fire(forged) == [()] * len(forged)
 
 
-def discovery(
-    sender: str,
-    kind: int,
-    source: int,
-    destination: int,
-    target: int,
-    option: int,
-    mac: int,
-    *,
-    from_mac: int | None = None,
-) -> Shot:
-    """A neighbour solicitation or advertisement, the marker behind the packet."""
-    flags = 0xE0000000 if kind == frames.ADVERTISEMENT else 0
-    message = frames.neighbour(
-        kind, flags, target, frames.link_address(option, mac), frames.pseudo_v6(source, destination)
-    )
-    whole = frames.ipv6(source, destination, ICMPV6, message)
-    origin = MAC[sender] if from_mac is None else from_mac
-    return Shot(sender, lambda marker: frames.ethernet(origin, MANY_MAC, frames.IPV6, whole + marker))
-
-
-ALL_NODES = Prefix.parse("ff02::1").network
-GATEWAY = Prefix.parse("fe80::1").network
-
-
 def test_forged_neighbour_discovery_reaches_nobody_and_gets_no_answer(aim: Range) -> None:
-    mine, mac = ADDRESS["web1", F6], MAC["web1"]
-    option = frames.SOURCE_LINK_ADDRESS
-    forged = []
-    for victim in ("db1", "bank1", "bank2", "alice"):
-        theirs, their_mac = ADDRESS[victim, F6], MAC[victim]
-        for to in (ALL_NODES, ADDRESS["bank1", F6]):
-            forged += [
-                discovery("web1", frames.ADVERTISEMENT, mine, to, theirs, frames.TARGET_LINK_ADDRESS, mac),
-                discovery("web1", frames.ADVERTISEMENT, theirs, to, theirs, frames.TARGET_LINK_ADDRESS, mac),
-                discovery("web1", frames.ADVERTISEMENT, mine, to, GATEWAY, frames.TARGET_LINK_ADDRESS, mac),
-                discovery("web1", frames.SOLICITATION, theirs, to, GATEWAY, option, mac),
-                discovery("web1", frames.SOLICITATION, mine, to, GATEWAY, option, their_mac),
-                discovery("web1", frames.SOLICITATION, mine, to, theirs, option, mac, from_mac=their_mac),
-            ]
-    forged.append(discovery("web1", frames.SOLICITATION, 0, ALL_NODES, mine, option, mac))  # looks for a duplicate
+    forged = forged_discovery()
     assert aim.fire(forged) == [()] * len(forged)
-    (landed,) = aim.wire.fire([discovery("web1", frames.SOLICITATION, mine, GATEWAY, GATEWAY, option, mac)])
+    (landed,) = aim.wire.fire([true_question("web1")])
     assert landed.nodes == ("web1",)  # the same, told truly, is answered
     assert landed.frame[6:12] == GATEWAY_MAC.to_bytes(6, "big")
 

@@ -9,8 +9,8 @@ leaves a message that it cannot read out of a bundle and would commit the rest:
 The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
 
-What a switch is known not to be able to do is left out of what it should hold (`kernelpath.py`): when it first refuses
-that, the change is made again without.
+A switch that forwards in the kernel holds one row otherwise (`kernelpath.py`). It is known by what it refuses, or by
+that row when all is read back: when it first refuses, the change is made again as it can hold it.
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
@@ -65,23 +65,32 @@ MANY_COOKIES = 256
 log = structlog.get_logger()
 
 
-class _AnswersNoSolicitations(Exception):
-    """The switch refuses the row that answers them. Nothing was changed."""
+class _ForwardsInKernel(Exception):
+    """The switch refuses what only the daemon's datapath can do. Nothing was changed."""
 
 
 class OpenFlowDriver:
     """Drives one switch over one connection. Not for several threads at a time; a new connection is a new driver.
 
-    `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange.
+    `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange. `in_kernel`: whether the
+    switch is known to forward in the kernel; otherwise that is found out.
     """
 
-    def __init__(self, channel: Channel, *, uplink: str, tier: Tier = Tier.HOST, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        uplink: str,
+        tier: Tier = Tier.HOST,
+        timeout_s: float = 30.0,
+        in_kernel: bool = False,
+    ) -> None:
         self._channel = channel
         self._uplink = uplink
         self._tier = tier
         self._timeout_s = timeout_s
         self._bundles = itertools.count(1)
-        self._answers_solicitations = True
+        self._in_kernel = in_kernel
 
     @property
     def channel(self) -> Channel:
@@ -102,9 +111,8 @@ class OpenFlowDriver:
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
-        if not self._answers_solicitations:
-            answers = kernelpath.are_answers(flows)
-            flows = flows.take(~answers) if answers.any() else flows
+        if self._in_kernel:
+            flows = kernelpath.adapted(flows)
         return resolve(flows, symbols, self._channel.ports, self._uplink)
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
@@ -121,6 +129,8 @@ class OpenFlowDriver:
         stats = self._read(cookies)
         stamps = self._stamps(stats.flows)
         flows = stats.flows.take(~stamps)
+        if self._tier is Tier.HOST and kernelpath.is_shown_by(flows):
+            self._in_kernel = True
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
             flows = FlowTable.joined((flows, self._read_groups()))
         if (flows.table == Table.METERS).any():
@@ -137,9 +147,9 @@ class OpenFlowDriver:
         """
         try:
             self._apply(delta, stamp)
-        except _AnswersNoSolicitations:
-            self._answers_solicitations = False
-            log.warning("switch.lacks", datapath=f"{self._channel.datapath_id:016x}", what=kernelpath.LACKING)
+        except _ForwardsInKernel:
+            self._in_kernel = True
+            log.info("switch.forwards_in_kernel", datapath=f"{self._channel.datapath_id:016x}")
             self._apply(delta, stamp)
 
     def _apply(self, delta: Delta, stamp: Stamp) -> None:
@@ -157,7 +167,7 @@ class OpenFlowDriver:
         if errors:
             self._exchange(change.xids, change.close(BundleControl.DISCARD))
             if any(kernelpath.is_about_it(error, change.flow(error.xid)) for error in errors):
-                raise _AnswersNoSolicitations
+                raise _ForwardsInKernel
             raise change.refused(errors)
         answers = self._exchange(change.xids, change.close(BundleControl.COMMIT))
         errors = messages.errors_in(answers)
@@ -202,8 +212,8 @@ class OpenFlowDriver:
         """A few rows of a program as this switch holds them."""
         numbers = PortNumbers(self._channel.ports, symbols, self._uplink)
         mine = flows.rows()
-        if not self._answers_solicitations:
-            mine = [flow for flow in mine if not kernelpath.is_answer(flow)]
+        if self._in_kernel:
+            mine = [kernelpath.adapted_row(flow) for flow in mine]
         return tuple(row for flow in mine if (row := resolve_row(flow, numbers)) is not None)
 
     def _changed(

@@ -1,40 +1,71 @@
-"""What a switch that forwards in the kernel cannot do, and a program does without there.
+"""What a switch that forwards in the kernel cannot do, and what it does instead.
 
 A neighbour solicitation is made its own answer by writing two fields that Linux' datapath does not know (Open vSwitch
 calls them the ND extensions): the kind of the first option, and the flags. Where the datapath is the kernel's, Open
-vSwitch refuses such a row at once. All else of a program is as good there, so that row is left out, and such a switch
-answers no solicitations: fewer packets come out of it, never others. Forwarding in the daemon (`datapath_type=netdev`)
-knows both fields.
+vSwitch refuses such a row at once. Forwarding in the daemon (`datapath_type=netdev`) knows both.
+
+There the solicitation is made another one, from the address that was asked for, about the asker's own. It names its
+sender's MAC address, which the asker notes before it answers (RFC 4861, section 7.2.3), and that is what it wanted.
+Such a note is "stale": good to send to, and never confirmed, so an asker that hears nothing back from higher layers
+asks again now and then, and is told again. What it answers is dropped, as all discovery from endpoints is.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.compile.openflow import oxm
-from orchestrator.compile.pipelines.host import Table
+from orchestrator.compile.openflow.instructions import IN_PORT, copy_field, instructions, output, set_field
+from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
 from orchestrator.enforce.drivers.openflow.messages import ErrorMessage
 from orchestrator.program.flows import Flow, FlowTable
 
-LACKING = "it answers no neighbour solicitations: its datapath, the kernel's, cannot write the fields of the answer"
-"""What is said of such a switch."""
-
-_FIELDS = tuple(field.header.to_bytes(4, "big") for field in (oxm.ND_RESERVED, oxm.ND_OPTIONS_TYPE))
+_UNKNOWN = tuple(field.header.to_bytes(4, "big") for field in (oxm.ND_RESERVED, oxm.ND_OPTIONS_TYPE))
 _BAD_ACTION, _BAD_SET_ARGUMENT = 2, 15
+
+ASKING_BACK = instructions(
+    (
+        copy_field(oxm.ETH_SRC, oxm.ETH_DST),
+        set_field(oxm.ETH_SRC, GATEWAY_MAC),
+        copy_field(oxm.IPV6_SRC, oxm.IPV6_DST),
+        copy_field(oxm.ND_TARGET, oxm.IPV6_SRC),
+        copy_field(oxm.IPV6_DST, oxm.ND_TARGET),
+        set_field(oxm.ND_SLL, GATEWAY_MAC),
+        output(IN_PORT),
+    )
+)
+"""What happens there to a solicitation."""
+
+
+def adapted(flows: FlowTable) -> FlowTable:
+    """Rows of a program as a switch that forwards in the kernel holds them."""
+    answering = [
+        index
+        for index in np.flatnonzero(flows.table == Table.RESPONDER).tolist()
+        if _writes_unknown(flows.instruction_set[flows.instructions[index]])
+    ]
+    if not answering:
+        return flows
+    which = flows.instructions.copy()
+    which[answering] = len(flows.instruction_set)
+    return replace(flows, instructions=which, instruction_set=(*flows.instruction_set, ASKING_BACK))
+
+
+def adapted_row(flow: Flow) -> Flow:
+    """The same for one row."""
+    return replace(flow, instructions=ASKING_BACK) if is_answer(flow) else flow
 
 
 def is_answer(flow: Flow) -> bool:
-    """Whether a row makes a solicitation its answer."""
-    return flow.table == Table.RESPONDER and _writes(flow.instructions)
+    """Whether a row makes a solicitation its answer, as the kernel cannot."""
+    return flow.table == Table.RESPONDER and _writes_unknown(flow.instructions)
 
 
-def are_answers(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    """Which rows do."""
-    found: npt.NDArray[np.bool_] = flows.table == Table.RESPONDER
-    if found.any():
-        found &= np.array([_writes(each) for each in flows.instruction_set], np.bool_)[flows.instructions]
-    return found
+def is_shown_by(flows: FlowTable) -> bool:
+    """Whether rows that were read back say that the switch forwards in the kernel."""
+    return any(row.instructions == ASKING_BACK for row in flows.take(flows.table == Table.RESPONDER).rows())
 
 
 def is_about_it(error: ErrorMessage, flow: Flow | None) -> bool:
@@ -42,5 +73,5 @@ def is_about_it(error: ErrorMessage, flow: Flow | None) -> bool:
     return (error.type, error.code) == (_BAD_ACTION, _BAD_SET_ARGUMENT) and flow is not None and is_answer(flow)
 
 
-def _writes(instructions: bytes) -> bool:
-    return any(field in instructions for field in _FIELDS)
+def _writes_unknown(octets: bytes) -> bool:
+    return any(field in octets for field in _UNKNOWN)
