@@ -9,22 +9,34 @@ from pathlib import Path
 
 import pytest
 from deployment.image import run
+from enforce.contract_spread import PORTS as SPREADING_PORTS
+from enforce.contract_spread import spread
+from enforce.test_edge_program import PORTS as EDGE_PORTS
+from enforce.test_edge_program import Pop, every_permit
+from images.bridges import check_it_takes
 from images.built import folder_of
+from images.endpoints import Place
 from images.guest import HERE, MACS, Guest, booted, config_drive, together, user_data
 from served import Served, served
+from system.shooting import POP, SHOP
 
 from orchestrator.client import Client, Host
 from orchestrator.cloud.base import Pace, Vnf, VnfOrder, VnfState
+from orchestrator.compile.pipelines.host import GATEWAY_MAC
+from orchestrator.compile.spread import spread_program
 from orchestrator.hosts.switch import datapath_of
+from orchestrator.lab.expect import policy_of
 from orchestrator.lab.ports import free_port
 from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, AddressGroup, Endpoint, GroupName, Rule, RuleId, TenantId
+from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMPV6, TCP, UDP
+from orchestrator.program.program import Tier
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 SWITCH, AUTHORITY = "/etc/aclflow/tls/switch.pem", "/etc/aclflow/tls/authority.pem"
+WEB, DB = Place("web", 1), Place("db", 2)
 INSTANCE, NAME = "9a2c1f6e-6d0c-4a57-9b64-0d5b9b1c4f11", "pop1-0"
 
 
@@ -99,8 +111,33 @@ def everything_that_a_list_can_ask_for(admin: Client) -> int:
         Rule(RuleId("rest"), Action.PERMIT, protocol=UDP, fragments=True),
     )
     admin.create_tenant("shop", domain="pop1", prefixes=both)
-    admin.put_endpoint("pop1", Endpoint("web", TenantId("shop"), "tenants", 0x020000000001, both))
+    for place in (WEB, DB):
+        admin.put_endpoint("pop1", place.endpoint("shop"))
     return admin.put_acl("shop", Acl(rules, groups)).generation
+
+
+def check_packets_are_decided(guest: Guest) -> None:
+    """Real ones, through the kernel's datapath; their senders find the gateway through it, too."""
+    WEB.listen(guest, 22, 80, 8080)
+    DB.listen(guest, 80)
+    for address in WEB.addresses:
+        assert DB.connect(guest, address, 80) == "there"
+        assert DB.connect(guest, address, 22) == "timed out"
+        assert DB.connect(guest, address, 8080) == "timed out"
+    for address in DB.addresses:
+        assert WEB.connect(guest, address, 80) == "there"
+    for place in (WEB, DB):
+        assert place.believed(guest) == {GATEWAY_MAC.to_bytes(6, "big").hex(":")}
+    assert "system@ovs-system" in guest.ssh("sudo", "ovs-appctl", "dpif/show").stdout
+
+
+def check_other_tiers_can_have_such_a_switch(guest: Guest) -> None:
+    policy = policy_of(POP, {TenantId("shop"): SHOP})
+    edge = Pop(policy, every_permit(policy)).program
+    check_it_takes(guest, "edge", Tier.EDGE, edge, EDGE_PORTS)
+    for stateful in (False, True):
+        spreading = spread_program(spread("a", "b", stateful=stateful), domain="pop1", generation=1)
+        check_it_takes(guest, "spreads", Tier.SPREAD, spreading, SPREADING_PORTS)
 
 
 def test_a_firewall_boots_enrols_and_enforces(here: Served, tmp_path: Path) -> None:
@@ -154,7 +191,11 @@ def test_a_switch_and_its_controller_boot_enrol_and_enforce(here: Served, tmp_pa
             flows = guest.ssh("sudo", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-aclflow").stdout
             assert flows.count("cookie=") > 5
             whole = everything_that_a_list_can_ask_for(admin)
+            for place in (WEB, DB):
+                place.plug_in(guest)
             guest.until(lambda: admin.wait_enforced("pop1", whole).done, "that the kernel's datapath takes all of it")
+            check_packets_are_decided(guest)
+            check_other_tiers_can_have_such_a_switch(guest)
             keys = ("--tls-key", SWITCH, "--tls-certificate", SWITCH, "--tls-authority", AUTHORITY)
             again = guest.ssh("sudo", "aclflow", "host", "configure", "pop1", "acl-0", "--uplink", "uplink", *keys,
                               "--controller", "ssl:127.0.0.1:6653", "--check", "--json").stdout  # fmt: skip
