@@ -104,8 +104,7 @@ class Wire:
             self._fence(volley, senders.values())
         for _ in range(_LONGEST_WAY - 1):
             self._fence(volley, senders.values())
-        while self._collect(volley, _QUIET_S):
-            pass
+        self._await_quiet(volley)
         return tuple(Landing(tuple(seen), next(iter(seen.values()), b"")) for seen in volley.seen)
 
     def _fence(self, volley: _Volley, senders: Iterable[_Port]) -> None:
@@ -120,8 +119,15 @@ class Wire:
         if not all(port.fenced for port in self._ports.values() if port in senders):
             self._collect(volley, 0.05)
 
+    def _await_quiet(self, volley: _Volley) -> None:
+        """Collect until none of the volley has arrived for a while, whatever else does."""
+        until = time.monotonic() + _QUIET_S
+        while (left_s := until - time.monotonic()) > 0:
+            if self._collect(volley, left_s):
+                until = time.monotonic() + _QUIET_S
+
     def _collect(self, volley: _Volley, patience_s: float) -> bool:
-        """Take what has arrived; whether there was anything."""
+        """Take what has arrived; whether any of it was of the volley."""
         arrived = False
         for key, _ in self._selector.select(patience_s):
             port: _Port = key.data
