@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +35,13 @@ _THIS_MACHINE: Mapping[str, Any] = {
     "ansible_become": False,
     "ansible_python_interpreter": sys.executable,
 }
-
-
+_ENVIRONMENT: Mapping[str, str] = {
+    "ANSIBLE_STDOUT_CALLBACK": "aclflow.cloud.steps",
+    "ANSIBLE_PIPELINING": "1",
+    "ANSIBLE_NOCOLOR": "1",
+    "LC_ALL": "C.UTF-8",  # Ansible runs in UTF-8 only, and `advice` knows what machines say in English
+}
+_AGAIN = "ask again when it answers"
 _PROGRAM = (sys.executable, "-m", "orchestrator.cli")
 """`aclflow`, as it is called on this machine."""
 
@@ -87,32 +92,31 @@ class AnsibleInstaller:
     def _play(self, asked: Onboarding, extra: Mapping[str, Any], tell: Tell) -> None:
         with self._files(asked, extra) as (inventory, variables):
             command = [self.program, "-i", str(inventory), "-e", f"@{variables}", "aclflow.cloud.host"]
-            environment = {
-                **os.environ,
-                "ANSIBLE_STDOUT_CALLBACK": "aclflow.cloud.steps",
-                "ANSIBLE_PIPELINING": "1",
-                "ANSIBLE_NOCOLOR": "1",
-            }
-            try:
-                running = subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            except FileNotFoundError:
-                raise Missing(
-                    f"'{self.program}' is not there: install ansible-core beside the service and the collection "
-                    "aclflow.cloud (ansible-galaxy collection install), or say ACLFLOW_ANSIBLE"
-                ) from None
-            with running:
+            with self._started(command) as running:
                 failed, rest = _followed(running, tell)
         if failed is not None:
-            raise _error(failed, asked.machine)
+            raise _error(failed, asked)
         if running.returncode:
-            raise Refused(f"ansible-playbook ended with {running.returncode}: {' '.join(rest[-5:])}")
+            raise Refused(f"{self.program} {_end(running.returncode)}: {_cause(rest)}")
+
+    def _started(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        environment = {**os.environ, **_ENVIRONMENT}
+        try:
+            return subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise Missing(
+                f"'{self.program}' cannot be run ({error.strerror}): install ansible-core beside the service and the "
+                "collection aclflow.cloud (ansible-galaxy collection install), and say where ansible-playbook is",
+                place="ACLFLOW_ANSIBLE",
+            ) from None
 
     @contextmanager
     def _files(self, asked: Onboarding, extra: Mapping[str, Any]) -> Iterator[tuple[Path, Path]]:
@@ -138,12 +142,15 @@ class AnsibleInstaller:
             **self.variables,
             **extra,
         }
-        with tempfile.TemporaryDirectory(prefix="aclflow-onboarding-") as folder:
+        everybody = {"hosts": {_SERVICE: _THIS_MACHINE}, "vars": {"aclflow_service_host": _SERVICE}}
+        with _written_here():
+            made = tempfile.TemporaryDirectory(prefix="aclflow-onboarding-")
+        with made as folder:
             inventory, variables = Path(folder, "inventory.json"), Path(folder, "variables.json")
-            everybody = {"hosts": {_SERVICE: _THIS_MACHINE}, "vars": {"aclflow_service_host": _SERVICE}}
-            inventory.write_text(json.dumps({"all": {**everybody, "children": groups}}))
-            variables.touch(mode=0o600)
-            variables.write_text(json.dumps(shared))
+            with _written_here():
+                inventory.write_text(json.dumps({"all": {**everybody, "children": groups}}))
+                variables.touch(mode=0o600)
+                variables.write_text(json.dumps(shared))
             yield inventory, variables
 
     def _login(self, machine: Machine) -> dict[str, Any]:
@@ -215,9 +222,31 @@ def _step(line: str) -> dict[str, str] | None:
     return found if isinstance(found, dict) and found.keys() >= {"task", "state", "message"} else None
 
 
-def _error(failed: Mapping[str, str], machine: Machine) -> Refused | Unreachable:
+def _end(status: int) -> str:
+    return f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
+
+
+def _cause(said: Sequence[str]) -> str:
+    """What Ansible says where no task failed: from its first error on, else the end of it."""
+    lines = [line for line in said if line]
+    first = next((number for number, line in enumerate(lines) if "ERROR" in line), max(len(lines) - 5, 0))
+    return " ".join(lines[first : first + 5]) or "it said nothing"
+
+
+@contextmanager
+def _written_here() -> Iterator[None]:
+    """Raises Missing where this machine does not take a file, say because its disk is full."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"the service cannot write down what Ansible is told: {error.strerror}"
+        raise Missing(reason, place=error.filename or "TMPDIR") from None
+
+
+def _error(failed: Mapping[str, str], asked: Onboarding) -> Refused | Unreachable:
     said = failed["message"]
-    text = "; ".join(filter(None, (advice(said, user=machine.user, key="ACLFLOW_SSH_KEY"), said)))
+    machine = (asked.controller if failed.get("host") == _CONTROLLER else None) or asked.machine
+    todo = advice(said, user=machine.user, key="ACLFLOW_SSH_KEY")
     if failed["state"] == "unreachable":
-        return Unreachable(f"{machine.address} cannot be reached over SSH: {text}")
-    return Refused(f"'{failed['task']}' failed on {machine.address}: {text}")
+        return Unreachable(f"{machine.address} cannot be reached over SSH: {todo or _AGAIN}; {said}")
+    return Refused(f"'{failed['task']}' failed on {machine.address}: {'; '.join(filter(None, (todo, said)))}")

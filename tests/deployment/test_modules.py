@@ -293,3 +293,28 @@ def test_the_collection_holds_all_that_it_needs(tmp_path: Path) -> None:
         unit = archive.extractfile("roles/unit/files/aclflow.service")
         assert unit is not None
         assert unit.read() == (ROOT / "packaging/systemd/aclflow.service").read_bytes()
+
+
+def test_what_a_failure_is_put_down_to(tmp_path: Path) -> None:
+    """The program that failed is quoted; of a loop, the item that did."""
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nstdout_callback = aclflow.cloud.steps\n")
+    loop = {"command": "{{ item }}", "loop": ["true", "cat /nothing-here", "true"]}
+    for task in ({"command": "cat /nothing-here"}, loop):
+        (tmp_path / "play.yml").write_text(
+            yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}])
+        )
+        done = ansible("ansible-playbook", "play.yml", home=tmp_path)
+        (step,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        assert step["state"] == "failed"
+        assert "/nothing-here: No such file or directory" in step["message"], step
+
+
+def test_what_was_said_instead_of_a_modules_answer(tmp_path: Path) -> None:
+    interpreter = tmp_path / "python3"
+    interpreter.write_text("#!/bin/sh\necho sudo: not found\nexit 127\n")
+    interpreter.chmod(0o755)
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nstdout_callback = aclflow.cloud.steps\n")
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": [{"command": "true"}]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    done = ansible("ansible-playbook", "-e", f"ansible_python_interpreter={interpreter}", "play.yml", home=tmp_path)
+    assert "sudo: not found" in done.stdout
