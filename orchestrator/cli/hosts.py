@@ -162,6 +162,6 @@ def _login(text: str) -> dict[str, object]:
         port = after.removeprefix(":")
     elif rest.count(":") == 1:
         address, _, port = rest.partition(":")
-    if not address or (port and not port.isdigit()) or (at and not user):
+    if not address or (port and not (port.isascii() and port.isdigit())) or (at and not user):
         raise BadInput(f"'{text}' is not [USER@]ADDRESS[:PORT]", place="--address")
     return {"address": address, **({"user": user} if user else {}), **({"port": int(port)} if port else {})}

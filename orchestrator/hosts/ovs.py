@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from orchestrator.compile.cookies import MARK
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.errors import AclflowError, Missing, Refused, Unreachable
 from orchestrator.hosts.switch import Bridge, Seen, Tls, Wanted, refusal, release, steps
 
 RUN_DIR = Path("/run/openvswitch")
@@ -104,19 +104,32 @@ class LocalSwitch:
         """How many flows of a bridge somebody else has written, the one of a learning bridge apart."""
         socket = self.run_dir / f"{bridge}.mgmt"
         versions = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
-        command = ["ovs-ofctl", "--timeout=15", f"-O{versions}", "--no-names", "dump-flows", f"unix:{socket}"]
+        command = [
+            "ovs-ofctl",
+            f"--timeout={_PATIENCE_S}",
+            f"-O{versions}",
+            "--no-names",
+            "dump-flows",
+            f"unix:{socket}",
+        ]
         lines = [line.strip() for line in self._run(command).splitlines() if "cookie=" in line]
         return sum(not _is_known(line) for line in lines)
 
     def _appctl_version(self) -> str:
         """What the running daemon says; the database may still hold the version before an upgrade."""
-        sockets = sorted(self.run_dir.glob("ovs-vswitchd*.ctl"))
-        if not sockets:
-            raise Unreachable(
-                f"ovs-vswitchd does not run: systemctl start openvswitch-switch (looked in {self.run_dir})"
-            )
-        words = self._run(["ovs-appctl", "--timeout=15", f"--target={sockets[-1]}", "version"]).split()
+        socket = self._daemon()
+        if socket is None:
+            raise self._not_running()
+        words = self._run(["ovs-appctl", f"--timeout={_PATIENCE_S}", f"--target={socket}", "version"]).split()
         return next((word for word in words if word[:1].isdigit()), "")
+
+    def _daemon(self) -> Path | None:
+        """The control socket of `ovs-vswitchd`. One that was killed leaves its own behind: the newest one holds."""
+        sockets = self.run_dir.glob("ovs-vswitchd*.ctl")
+        return max(sockets, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+    def _not_running(self) -> Unreachable:
+        return Unreachable(f"ovs-vswitchd does not run: systemctl start openvswitch-switch (looked in {self.run_dir})")
 
     def _rows(self, table: str, columns: str, record: str | None = None) -> list[dict[str, Any]]:
         words = ["--format=json", f"--columns={columns}", "list", table, *([record] if record else [])]
@@ -134,14 +147,28 @@ class LocalSwitch:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=4 * _PATIENCE_S)
         except FileNotFoundError:
             raise Missing(f"the program '{command[0]}' is not installed: {_INSTALL}") from None
+        except OSError as error:
+            raise Missing(f"the program '{command[0]}' cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise Unreachable(f"{command[0]} does not answer") from None
         if done.returncode and not may_fail:
             said = done.stderr.strip() or f"exit status {done.returncode}"
-            if "database connection failed" in said:
-                raise Unreachable(f"Open vSwitch's database does not answer in {self.run_dir}: is it running? {said}")
-            raise Refused(f"{command[0]}: {said}")
+            raise self._error(command[0], said)
         return "" if done.returncode else done.stdout
+
+    def _error(self, program: str, said: str) -> AclflowError:
+        if "(Permission denied)" in said:
+            return Missing(f"Open vSwitch in {self.run_dir} is not ours to change: do it as root. {said}")
+        if "database connection failed" in said:
+            return Unreachable(f"Open vSwitch's database does not answer in {self.run_dir}: is it running? {said}")
+        if "cannot connect to" in said:
+            return self._not_running()
+        if "Alarm clock" in said:
+            return Unreachable(
+                f"{program} got no answer from ovs-vswitchd in {_PATIENCE_S} s: its journal says why (journalctl -u "
+                "ovs-vswitchd); repeat when it answers"
+            )
+        return Refused(f"{program}: {said}")
 
 
 def _is_known(flow: str) -> bool:

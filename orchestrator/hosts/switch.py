@@ -11,6 +11,7 @@ controllers first: with the last controller Open vSwitch forgets all flows. So t
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ OLDEST = (3, 1)
 OWNER, MADE = "aclflow-domain", "aclflow-made"
 """External ids of a bridge of ours: its domain, and whether we made it."""
 
-_TARGET = re.compile(r"(tcp|ssl):(\[[0-9a-fA-F:]+\]|[0-9.]+):[0-9]{1,5}\Z")
+_TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
 _CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
@@ -79,9 +80,11 @@ class Wanted:
         if not self.controllers:
             raise BadInput("name at least one controller, as in tcp:192.0.2.1:6653", place="controllers")
         for index, target in enumerate(self.controllers):
-            if not _TARGET.match(target):
+            if not _is_target(target):
                 raise BadInput(
-                    f"'{target}' is not as tcp:ADDRESS:PORT or ssl:ADDRESS:PORT", place=f"controllers[{index}]"
+                    f"'{target}' is not as tcp:ADDRESS:PORT or ssl:ADDRESS:PORT, the address in numbers and IPv6 "
+                    "in brackets",
+                    place=f"controllers[{index}]",
                 )
             if target.startswith("ssl:") and self.tls is None:
                 raise BadInput("a controller over TLS needs key, certificate and authority", place="tls")
@@ -122,6 +125,19 @@ class Seen:
 def datapath_of(domain: str, host: str) -> int:
     """The same datapath id for the same host always: a machine that was replaced is known again. Never zero."""
     return int.from_bytes(blake2b(f"{domain}/{host}".encode(), digest_size=8).digest(), "big") or 1
+
+
+def _is_target(text: str) -> bool:
+    """Whether Open vSwitch finds a controller by it; it takes others as well, and connects to nothing."""
+    found = _TARGET.match(text)
+    if found is None:
+        return False
+    six, four, port = found.groups()
+    try:
+        ipaddress.IPv6Address(six) if six else ipaddress.IPv4Address(four)
+    except ValueError:
+        return False
+    return 1 <= int(port) <= 65535
 
 
 def refusal(seen: Seen, wanted: Wanted) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -113,6 +114,31 @@ def test_a_bridge_of_ours_is_default_off_from_its_first_moment_and_goes(layout: 
         here.configure(Wanted("pop1", "host1", "p-left", CONTROLLERS, bridge="other"))
     assert here.release("br", "pop1").changed
     assert ovs.vsctl("list-br") == ""
+
+
+def test_a_daemon_that_was_killed_is_told_from_the_one_that_runs(ovs: OpenVSwitch) -> None:
+    here = LocalSwitch(ovs.run_dir)
+    assert here.configure(wanted()).changed
+    (running,) = ovs.run_dir.glob("ovs-vswitchd*.ctl")
+    left = ovs.run_dir / "ovs-vswitchd.zzz.ctl"
+    with socket.socket(socket.AF_UNIX) as of_the_dead:
+        of_the_dead.bind(str(left))
+    os.utime(left, (1, 1))
+    assert not here.configure(wanted()).changed
+    os.utime(running, (0, 0))
+    with pytest.raises(Unreachable, match="ovs-vswitchd does not run: systemctl start"):
+        here.configure(wanted())
+
+
+def test_a_daemon_that_is_stuck_is_named(ovs: OpenVSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.hosts.ovs._PATIENCE_S", 1)
+    (running,) = ovs.run_dir.glob("ovs-vswitchd*.ctl")
+    running.unlink()
+    with socket.socket(socket.AF_UNIX) as stuck:
+        stuck.bind(str(running))
+        stuck.listen()
+        with pytest.raises(Unreachable, match=r"got no answer from ovs-vswitchd in 1 s.*journalctl"):
+            LocalSwitch(ovs.run_dir).configure(wanted())
 
 
 def test_a_switch_that_gets_its_certificate_later_dials_then(layout: Layout, ovs: OpenVSwitch, tmp_path: Path) -> None:
