@@ -237,7 +237,7 @@ def _onboarding_of(asked: Onboarding) -> str:
 
 
 def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Store:
-    _make_state_dir(settings)
+    make_state_dir(settings)
     history = HistorySettings(
         moments_s=settings.history_moments_s,
         minutes_s=settings.history_minutes_s,
@@ -250,11 +250,20 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
     return open_store(settings.database_url, settings=limits, clock=clock)
 
 
-def _make_state_dir(settings: Settings) -> None:
+def make_state_dir(settings: Settings) -> None:
+    """Raises Missing where it cannot be made, and where root would keep a SQLite file in another user's: the service
+    could not write it, and has a store of its own by the settings of its unit."""
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
+        owner = settings.state_dir.stat().st_uid
     except OSError as error:
         raise Missing(f"the state directory cannot be made: {error.strerror}", place=str(settings.state_dir)) from None
+    if os.geteuid() == 0 and owner != 0 and settings.database_url.startswith(_SQLITE_FILE):
+        raise Missing(
+            "it belongs to the service's user, and this is root: run it as that user, with the settings of the "
+            "service's unit",
+            place=str(settings.state_dir),
+        )
 
 
 @contextmanager
@@ -311,7 +320,7 @@ def alone(settings: Settings) -> Iterator[None]:
     if not settings.database_url.startswith(_SQLITE_FILE):
         yield
         return
-    _make_state_dir(settings)
+    make_state_dir(settings)
     database, _, _ = settings.database_url.removeprefix(_SQLITE_FILE).partition("?")
     try:
         mark = os.open(f"{database}.serving", os.O_RDWR | os.O_CREAT, 0o600)

@@ -56,6 +56,7 @@ def serve(
 def upgrade() -> None:
     """Bring the database to this program's schema. Safe to repeat; stop the service before."""
     settings = load()
+    bootstrap.make_state_dir(settings)
     with at_work("upgrading the database"):
         done = migrate.upgrade(settings.database_url)
     say(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
+import pytest
 from command_line import Ended, aclflow
 from served import served
 
@@ -94,3 +96,13 @@ def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
     damaged = file.with_name("damaged")
     damaged.write_bytes(file.read_bytes()[:-20])
     assert run(tmp_path / "third", "db", "restore", damaged).code == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user, which only root does")
+def test_root_is_not_the_service(tmp_path: Path) -> None:
+    """With root's settings a command would make a store beside the one that the service has, of root's files."""
+    os.chown(tmp_path, 65534, 65534)
+    for words in (("token", "create", "--role", "admin"), ("db", "upgrade"), ("db", "restore", tmp_path / "file")):
+        ended = run(tmp_path, *words)
+        assert (ended.code, list(tmp_path.iterdir())) == (3, []), words
+        assert f"{tmp_path}: it belongs to the service's user, and this is root" in ended.err
