@@ -37,12 +37,28 @@ class Marks:
     bytes: U64
     age_ms: U64
 
+    @classmethod
+    def begun(cls, key: U64, cookie: U64) -> Marks:
+        """Counters that have just come, at zero; where a key comes several times, they are one."""
+        ordered, first = np.unique(key, return_index=True)
+        zero = np.zeros(len(ordered), np.uint64)
+        return cls(ordered, cookie[first], zero, zero, zero)
+
     def __len__(self) -> int:
         return len(self.key)
 
     def take(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Marks:
         """Some rows, by mask."""
         return Marks(self.key[rows], self.cookie[rows], self.packets[rows], self.bytes[rows], self.age_ms[rows])
+
+    def and_others(self, others: Marks) -> Marks:
+        """These and others, of which none has the key of another."""
+        if not len(others):
+            return self
+        columns = [np.concatenate((getattr(self, name), getattr(others, name))) for name in (*_COLUMNS, "cookie")]
+        order = np.argsort(columns[0], kind="stable")
+        key, packets, octets, age_ms, cookie = (column[order] for column in columns)
+        return Marks(key, cookie, packets, octets, age_ms)
 
     def without(self, keys: U64) -> Marks:
         """The rows of all other keys."""
@@ -62,11 +78,7 @@ def replayed(chunks: Iterable[bytes]) -> Marks:
     found = NO_MARKS
     for chunk in chunks:
         moved, gone = _decode_chunk(chunk)
-        rest = found.without(gone).without(moved.key)
-        columns = [np.concatenate((getattr(rest, name), getattr(moved, name))) for name in _COLUMNS]
-        order = np.argsort(columns[0], kind="stable")
-        key, packets, octets, age_ms = (column[order] for column in columns)
-        found = Marks(key, np.zeros(len(key), np.uint64), packets, octets, age_ms)
+        found = found.without(gone).without(moved.key).and_others(moved)
     return found
 
 

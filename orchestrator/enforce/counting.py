@@ -9,6 +9,7 @@ down, when the switch restarts, when somebody meddles; another one may come unde
     │ new                 │ its count                                                                     │
     │ renewed             │ its count; what the old one had counted since the last poll is lost           │
     │ removed by us       │ as it was read just before, less what it was; not read: lost since the poll   │
+    │ put in and removed  │ as it was read just before; not read: all of it is lost                       │
     │ vanished            │ nothing; what it had counted since the last poll is lost                      │
     └─────────────────────┴───────────────────────────────────────────────────────────────────────────────┘
 
@@ -36,7 +37,7 @@ import numpy.typing as npt
 
 from orchestrator.enforce.bookmark import NO_MARKS, Marks, encode_chunk
 from orchestrator.enforce.driver import Hits
-from orchestrator.enforce.reading import Arrangement, Places, Reading, Rows
+from orchestrator.enforce.reading import Arrangement, Places, Reading, Rows, are_counted
 from orchestrator.program.countframes import Loss, Note
 from orchestrator.program.counts import I64, Counts, joined, summed
 from orchestrator.program.flows import U64
@@ -68,14 +69,14 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change of the device did to its counters: which were read just before, removed, put in (keys).
+    """What a change of the device did to its counters: which were read just before, removed (keys), put in.
 
     `gone` is None where the device does not know which: then `last` are all its counters.
     """
 
     last: Hits | None
     gone: U64 | None
-    fresh: U64
+    fresh: Marks = NO_MARKS
 
 
 class Counting(Protocol):
@@ -106,7 +107,7 @@ class Tally:
     _waiting: list[tuple[Change, float]] = field(default_factory=list)
     _claimed: bool = False
     _unseen: bool = False
-    _fresh: U64 = field(default_factory=lambda: _NO_KEYS)
+    _fresh: Marks = NO_MARKS  # put in since the last poll
     _counted_at: float = 0.0
     _took_s: float | None = None
     _journal: int = 0
@@ -139,7 +140,7 @@ class Tally:
     def lose(self) -> None:
         """Somebody else counts, or the service is not where we thought: what has not been taken is theirs to count."""
         self._claimed = self._unseen = False
-        self._marks, self._dirty, self._fresh, self._took_s = NO_MARKS, np.zeros(0, bool), _NO_KEYS, None
+        self._marks, self._dirty, self._fresh, self._took_s = NO_MARKS, np.zeros(0, bool), NO_MARKS, None
         for each in (self._gone, self._grown, self._notes, self._waiting):
             each.clear()
 
@@ -153,18 +154,19 @@ class Tally:
             self._begin(now)
         known = _found(self._marks, now.marks.key)
         now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
-        self._miss(_found(now.marks, self._marks.key) < 0, at)
+        before = self._marks.and_others(self._fresh)
+        self._miss(before.take(_found(now.marks, before.key) < 0), at)
         slack_s = None if self._took_s is None else self._took_s + took_s + AGE_SLACK_S
         self._dirty = self._count(now, known, at, slack_s) | _at(self._dirty, known)
         self._marks = now.marks
-        self._fresh, self._counted_at, self._took_s = _NO_KEYS, at, took_s
+        self._fresh, self._counted_at, self._took_s = NO_MARKS, at, took_s
 
-    def _miss(self, missing: Rows, at: float) -> None:
-        """Take out what is not there any more."""
-        if missing.any():
+    def _miss(self, missing: Marks, at: float) -> None:
+        """Note what is not there any more."""
+        if len(missing):
             if not self._excused:
-                self._lost(Loss.VANISHED, self._marks.take(missing), at)
-            self._gone.append(self._marks.key[missing])
+                self._lost(Loss.VANISHED, missing, at)
+            self._gone.append(missing.key)
         self._excused = False
 
     def changed(self, change: Change, at: float) -> None:
@@ -175,16 +177,18 @@ class Tally:
         if change.gone is None:
             self._read_all(change.last, at)
             return
-        gone = np.union1d(change.gone, change.fresh)
+        fresh = change.fresh.take(are_counted(change.fresh.cookie))
+        gone = np.union1d(change.gone, fresh.key)
         read = self._count_last(change.last, gone, at) if change.last is not None else _NO_KEYS
         lost = np.isin(self._marks.key, gone)
         unread = lost & ~np.isin(self._marks.key, read)
-        ours = np.isin(self._marks.key, change.gone)
-        self._lost(Loss.UNREAD, self._marks.take(unread & ours), at)
-        self._lost(Loss.VANISHED, self._marks.take(unread & ~ours), at)
+        short = self._marks.take(unread).and_others(self._fresh.take(np.isin(self._fresh.key, gone)).without(read))
+        ours = np.isin(short.key, change.gone)
+        self._lost(Loss.UNREAD, short.take(ours), at)
+        self._lost(Loss.VANISHED, short.take(~ours), at)
         self._gone.append(self._marks.key[lost])
         self._marks, self._dirty = self._marks.take(~lost), self._dirty[~lost]
-        self._fresh = np.union1d(np.setdiff1d(self._fresh, change.gone), change.fresh)
+        self._fresh = self._fresh.without(gone).and_others(fresh)
 
     def _read_all(self, last: Hits | None, at: float) -> None:
         """All counters were read before a change of which only the next poll will show what it removed."""
@@ -195,7 +199,7 @@ class Tally:
     def _count_last(self, last: Hits, gone: U64, at: float) -> U64:
         """Add the last counts of what was removed; the keys that were read."""
         removed = last.take(np.isin(last.key, gone))
-        counted = removed if not self._unseen else removed.take(np.isin(removed.key, self._fresh))
+        counted = removed if not self._unseen else removed.take(np.isin(removed.key, self._fresh.key))
         now = Reading.of(counted)
         known = _found(self._marks, now.marks.key)
         now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
@@ -225,7 +229,7 @@ class Tally:
 
     def _begin(self, now: Reading) -> None:
         """The first poll of a device that nobody counted: what was there before us is where counting begins."""
-        old = ~np.isin(now.marks.key, self._fresh)
+        old = ~np.isin(now.marks.key, self._fresh.key)
         self._marks = now.marks.take(old)
         self._dirty = np.ones(len(self._marks), bool)
         self._unseen = False
@@ -267,7 +271,8 @@ class Tally:
         if not len(marks):
             return
         self._note(loss, len(marks), at)
-        counted = marks.take((marks.packets > 0) & (marks.cookie > 0))
+        has_counted = (marks.packets > 0) | np.isin(marks.key, self._fresh.key)  # of the latter nobody knows
+        counted = marks.take(has_counted & (marks.cookie > 0))
         if len(counted):
             zero = np.zeros(len(counted), np.int64)
             self._add(summed(counted.cookie, zero, zero, np.ones(len(counted), np.int64), zero))

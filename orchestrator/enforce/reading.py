@@ -56,8 +56,7 @@ class Arrangement:
     @classmethod
     def of(cls, hits: Hits) -> Arrangement:
         """The order of a listing."""
-        kind = hits.cookie >> np.uint64(48) & np.uint64(0xF)
-        rows = np.flatnonzero((hits.cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED))
+        rows = np.flatnonzero(are_counted(hits.cookie))
         rows = rows[np.argsort(hits.key[rows], kind="stable")]
         starts = _beginnings(hits.key[rows])
         cookie = hits.cookie[rows[starts]]
@@ -108,6 +107,13 @@ class Reading:
         sums = [np.add.reduceat(column[order], starts) for column in (packets, octets, resets)]
         whole = Counts(cookie, sums[0], sums[1], sums[2], np.maximum.reduceat(last_hit[order], starts))
         return whole.take((whole.packets > 0) | (whole.octets > 0) | (whole.resets > 0))
+
+
+def are_counted(cookie: U64) -> Rows:
+    """Which entries count for a rule, for a list's end or for a part of an edge, by their cookies."""
+    kind = cookie >> np.uint64(48) & np.uint64(0xF)
+    found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED)
+    return found
 
 
 def _beginnings(ordered: U64) -> Places:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-import numpy as np
-
 from orchestrator.enforce import gap
+from orchestrator.enforce.bookmark import Marks
 from orchestrator.enforce.changing import Changed, Waiting
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.driver import Hits
@@ -48,8 +47,11 @@ def applied(device: Device, change: Delta, program: Program, clock: StageClock) 
 def recounted(device: Device, change: Delta, last: Hits | None) -> Change:
     """What a change did to a device's counters."""
     gone = device.counter_keys(device.resolve(change.removed, change.removed_ports))
-    fresh = device.counter_keys(device.resolve(change.added, change.ports))
-    return Change(last, gone, fresh if fresh is not None else np.empty(0, np.uint64))
+    added = device.resolve(change.added, change.ports)
+    fresh = device.counter_keys(added)
+    if fresh is None:
+        return Change(last, gone)
+    return Change(last, gone, Marks.begun(fresh, added.take(~added.are_groups()).cookie))
 
 
 def _refuse(trouble: gap.Mismatch | None) -> None:

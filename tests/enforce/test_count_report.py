@@ -11,14 +11,13 @@ from patience import until
 
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce import countreport
-from orchestrator.enforce.bookmark import replayed
+from orchestrator.enforce.bookmark import Marks, replayed
 from orchestrator.enforce.counting import Change
 from orchestrator.enforce.countreport import CountReporter
 from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import BadInput, Conflict, Unreachable
 from orchestrator.program.countframes import CountClaim, CountFrame, decode_frames
-from orchestrator.program.flows import U64
 from orchestrator.program.program import Tier
 
 RULE = Cookie(Tier.HOST, Kind.RULE, 1).pack()
@@ -103,8 +102,8 @@ def reporter(sink: Sink) -> Iterator[CountReporter]:
 
 def begin(sink: Sink, reporter: CountReporter, *packets: int) -> None:
     """Have a device claimed, whose entries we put there."""
-    keys = hits(*packets).key
-    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), keys))
+    fresh = Marks.begun(hits(*packets).key, hits(*packets).cookie)
+    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
     reporter.polled("host1", hits(*packets), 0.0)
     until(lambda: sink.claims > 0)
     reporter.polled("host1", hits(*packets), 0.0)
@@ -199,8 +198,8 @@ def test_a_host_that_left_is_forgotten(sink: Sink, reporter: CountReporter) -> N
 def test_what_is_due_at_the_end_still_goes_out(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(countreport, "LINGER_S", 5.0)
     reporter = started(sink)
-    keys: U64 = hits(0).key
-    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), keys))
+    fresh = Marks.begun(hits(0).key, hits(0).cookie)
+    reporter.changed("host1", lambda: Change(None, np.empty(0, np.uint64), fresh))
     reporter.polled("host1", hits(5), 0.0)
     reporter.stop()
     assert sink.claims == 1

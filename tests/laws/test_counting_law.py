@@ -38,6 +38,11 @@ def keys(of: list[int]) -> npt.NDArray[np.uint64]:
     return np.array([name + 77 for name in of], np.uint64)
 
 
+def begun(of: list[int]) -> Marks:
+    """Entries that were put in just now."""
+    return Marks.begun(keys(of), COOKIES[[name % RULES for name in of]])
+
+
 @dataclass
 class Entry:
     """A flow entry: when it came, its count, and what of that our tally has counted."""
@@ -180,7 +185,7 @@ class Counting(RuleBasedStateMachine):
         for name in fresh:
             self.switch.entries[name] = Entry(self.switch.now_s)
         self.written |= set(fresh)
-        self.tally.changed(Change(last, keys(gone), keys(fresh)), self.switch.now_s)
+        self.tally.changed(Change(last, keys(gone), begun(fresh)), self.switch.now_s)
 
     @rule(of=st.sets(names, min_size=1), before=traffic, after=traffic, reads=st.booleans(), fell=st.booleans())
     def we_replace(
