@@ -149,6 +149,9 @@ LOSSY = {
     "marks": story("meta mark set 5", "meta mark 5 tcp dport 22 accept", "meta mark != 5 drop", "accept"),
     "bytes by their place": story("@nh,8,8 64 drop", "meta l4proto tcp @th,0,16 5 accept", "udp dport 5 accept"),
     "the first extension header": story("ip6 nexthdr tcp drop", "ip6 nexthdr != udp accept", "ip protocol tcp accept"),
+    "chains without a name": story(
+        "tcp dport { 22, 80 } jump {\nip saddr 10.0.0.0/8 drop\naccept\n}", "tcp dport 22-90 accept"
+    ),
     "chance": story("numgen random mod 2 0 drop", "tcp dport 22 accept"),
     "a drop at another hook": story("tcp dport 22 accept")
     + beside("bridge", "prerouting", "ether saddr 00:01:02:03:04:05 drop"),

@@ -220,6 +220,11 @@ def test_every_rule_names_its_ip_version_and_policies_are_rules() -> None:
             "line 3: .* is no line of iptables-save",
         ),
         ("*filter\nCOMMIT\n*filter\nCOMMIT\n", "line 3: a second .filter table; the first is on line 1"),
+        ("*filter\n:A - [0:0]\n-N A\nCOMMIT\n", "line 3: '-N A' declares no new chain"),
+        ("*filter\n-A INPUT -j DROP\n-I INPUT 3 -j ACCEPT\nCOMMIT\n", "line 3: there is no place 3 in INPUT"),
+        ("*filter\n-I INPUT 0 -j ACCEPT\nCOMMIT\n", "line 2: there is no place 0 in INPUT"),
+        ("*filter\n:A - [0:0]\n-P A DROP\nCOMMIT\n", "line 3: '-P A DROP' is no policy"),
+        ("*filter\n-P INPUT\nCOMMIT\n", "line 2: '-P INPUT' is no policy"),
         ("*filter\n:A - [0:0]\nCOMMIT\n", "none of the chains FORWARD, INPUT and OUTPUT"),
         ('*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m comment --comment "x -j DROP\nCOMMIT\n', "line 3: a quote"),
     ],
@@ -247,6 +252,67 @@ def test_texts_with_quotes_and_counters() -> None:
     assert (rule.action, rule.description) == (Action.DENY, 'say "no" -j ACCEPT')
     again = read(write(Acl((rule,)), "iptables").text, "iptables").acl.rules[0]
     assert again == rule
+
+
+BY_HAND = """*filter
+-P INPUT DROP
+:web - DROP [0:0]
+-A INPUT -p tcp --dport 80 -j web
+-A web -j LOG --log-prefix="in: "
+-A web -s 10.0.0.0/8 -j ACCEPT
+-I INPUT -s 192.0.2.66 -j DROP
+-I INPUT 2 -p tcp --dport 22 -j ACCEPT
+-N ping
+--append ping -j ACCEPT
+--insert INPUT 4 -p icmp -j ping
+COMMIT
+"""
+SAVED = """*filter
+:INPUT DROP [0:0]
+:web - [0:0]
+:ping - [0:0]
+-A INPUT -s 192.0.2.66/32 -j DROP
+-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
+-A INPUT -p tcp -m tcp --dport 80 -j web
+-A INPUT -p icmp -j ping
+-A web -j LOG --log-prefix "in: "
+-A web -s 10.0.0.0/8 -j ACCEPT
+-A ping -j ACCEPT
+COMMIT
+"""
+
+
+def test_commands_of_files_written_by_hand_are_read_as_iptables_restore_takes_them() -> None:
+    by_hand = read(BY_HAND, "iptables")
+    assert by_hand.exact
+    assert by_hand.acl == read(SAVED, "iptables").acl
+
+
+def test_a_chain_that_is_declared_again_is_empty() -> None:
+    text = table("-A FORWARD -p tcp -j ACCEPT", ":FORWARD DROP [0:0]", "-A FORWARD -p udp -j ACCEPT")
+    assert [rule.protocol for rule in read(text, "iptables").acl.rules if rule.direction is Direction.INGRESS] == [17]
+
+
+@pytest.mark.parametrize("head", ["", ":INPUT - [0:0]\n"])
+def test_a_policy_that_the_file_does_not_give_is_a_loss_where_a_packet_meets_it(head: str) -> None:
+    open_end = read(f"*filter\n{head}-A INPUT -p tcp --dport 80 -j ACCEPT\nCOMMIT\n", "iptables")
+    assert [(loss.line, loss.effect) for loss in open_end.losses] == [(2, Effect.WIDER)]
+    assert "the policy of the chain INPUT is not in the file" in open_end.losses[0].reason
+    assert [rule.action for rule in open_end.acl.rules] == [Action.PERMIT, Action.DENY]
+    left = read(f"*filter\n{head}-A INPUT -p udp -j RETURN\n-A INPUT -j ACCEPT\nCOMMIT\n", "iptables")
+    assert [rule.action for rule in left.acl.rules[:2]] == [Action.DENY, Action.PERMIT]
+    assert not left.exact
+    assert read(f"*filter\n{head}-A INPUT -p tcp -j ACCEPT\n-A INPUT -j REJECT\nCOMMIT\n", "iptables").exact
+
+
+@pytest.mark.skipif(shutil.which("iptables-legacy-restore") is None, reason="iptables is not installed")
+@pytest.mark.system
+def test_real_iptables_makes_the_same_of_a_file_written_by_hand() -> None:
+    for variant in ("legacy", "nft"):
+        command = ["unshare", "-n", "sh", "-c", f"iptables-{variant}-restore && iptables-{variant}-save"]
+        done = subprocess.run(command, input=BY_HAND, text=True, capture_output=True, check=True)
+        chosen = Options(chains=("INPUT",))
+        assert read(done.stdout, "iptables", options=chosen).acl == read(SAVED, "iptables", options=chosen).acl
 
 
 @pytest.mark.skipif(shutil.which("iptables-legacy-restore") is None, reason="iptables is not installed")

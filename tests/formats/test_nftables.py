@@ -34,7 +34,7 @@ def chain(name: str = "forward", hook: str | None = "forward", policy: str = "dr
     return {"chain": {**PLACE, "name": name, **base, **place}}
 
 
-def rule(*statements: Json, at: str = "forward", **further: Any) -> Json:
+def rule(*statements: Json | str, at: str = "forward", **further: Any) -> Json:
     return {"rule": {**PLACE, "chain": at, "expr": list(statements), **further}}
 
 
@@ -183,6 +183,17 @@ def test_drops_at_other_hooks_are_told() -> None:
         (Effect.REFUSED, "a drop at the hook prerouting is not carried over")
     ]
     assert imported(chain(), rule(WEB, {"accept": None}), raw).exact
+
+
+def test_what_nft_says_in_its_own_words_may_decide_either_way() -> None:
+    """A jump to a chain without a name is text within the JSON; it may drop wherever it stands."""
+    words = "jump {\n\t\tip saddr 10.0.0.0/8 accept\n\t}"
+    found = imported(chain(), rule(WEB, words), rule({"accept": None}))
+    assert said(found) == ["deny 6 0.0.0.0/0>any 80", "permit None 0.0.0.0/0>any 0-65535"]
+    assert [loss.effect for loss in found.losses] == [Effect.WIDER]
+    early = chain("early", hook="prerouting", policy="accept")
+    beside = imported(chain(), rule({"accept": None}), early, rule(words, at="early"))
+    assert [loss.reason for loss in beside.losses] == ["a drop at the hook prerouting is not carried over"]
 
 
 def test_chains_are_chosen_by_name() -> None:

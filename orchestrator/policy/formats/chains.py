@@ -29,7 +29,7 @@ from orchestrator.policy.formats.assemble import Clause, Doubt
 from orchestrator.policy.formats.axes import HIDDEN_FRAGMENTS
 from orchestrator.policy.formats.express import ESTABLISHED_SET
 from orchestrator.policy.formats.results import Notes
-from orchestrator.policy.formats.tables import ACTIONS, LOGGING, PASSING, Chain, Line, Match, refuse_circles
+from orchestrator.policy.formats.tables import ACTIONS, LOGGING, NOT_GIVEN, PASSING, Chain, Line, Match, refuse_circles
 from orchestrator.policy.formats.ways import NOWHERE, Way, both, cross, without, work
 from orchestrator.policy.model import Action
 from orchestrator.policy.protocols import TCP
@@ -57,7 +57,8 @@ def follow(
     walk = _Walk(chains, bases, notes, stateless)
     all_of_it = (everything(family),)
     walk.base(0, Way(all_of_it, all_of_it), 0)
-    if walk.clauses and walk.clauses[-1].action is Action.DENY and walk.clauses[-1].marker == _policy_marker(bases[0]):
+    last = walk.clauses[-1] if walk.clauses else None
+    if last and last.action is Action.DENY and last.marker == _policy_marker(bases[0]) and not last.may_permit:
         walk.clauses.pop()  # the list denies by itself what is left
     return tuple(walk.clauses)
 
@@ -79,7 +80,9 @@ class _Walk:
         if base.policy == "ACCEPT" and at + 1 < len(self.bases):
             self.base(at + 1, way, depth + 1)
             return
-        action = Action.PERMIT if base.policy == "ACCEPT" else Action.DENY
+        if base.policy == NOT_GIVEN and any(set(way.maybe) <= set(clause.sure) for clause in self.clauses):
+            return  # nothing comes to the end of this chain
+        action, way, is_open = _at_the_end(base, way)
         self.clauses.append(
             Clause(
                 action=action,
@@ -87,10 +90,11 @@ class _Walk:
                 maybe=way.maybe,
                 doubts=way.doubts,
                 line=base.number,
-                text=f":{base.name} {base.policy or 'DROP'}",
+                text=_policy_text(base),
                 label=base.label,
                 marker=_policy_marker(base),
                 description=f"the policy of the chain {base.label}",
+                may_permit=is_open,
             )
         )
 
@@ -138,8 +142,8 @@ class _Walk:
         if base.policy == "ACCEPT" and at + 1 < len(self.bases):
             self.base(at + 1, here, depth + 1)
         else:
-            action = Action.PERMIT if base.policy == "ACCEPT" else Action.DENY
-            self._add(action, here, line, base.label)
+            action, here, is_open = _at_the_end(base, here)
+            self._add(action, here, line, base.label, may_permit=is_open)
 
     def _decide(self, chain: Chain, index: int, here: Way) -> None:
         line = chain.lines[index]
@@ -249,8 +253,21 @@ class _Walk:
             raise TooLarge("its chains jump to one another too often to be followed", place=f"line {number}")
 
 
+def _at_the_end(base: Chain, way: Way) -> tuple[Action, Way, bool]:
+    """What the policy of the kernel's own chain does with packets, those packets, and whether that is not known."""
+    if base.policy != NOT_GIVEN:
+        return (Action.PERMIT if base.policy == "ACCEPT" else Action.DENY), way, False
+    reason = f"the policy of the chain {base.label} is not in the file: what no rule decides is taken for denied"
+    doubt = Doubt(base.number, _policy_text(base), reason)
+    return Action.DENY, replace(way, sure=(), doubts=(*way.doubts, doubt)), True
+
+
 def _policy_marker(base: Chain) -> str:
     return f"{base.label}.policy"
+
+
+def _policy_text(base: Chain) -> str:
+    return f":{base.name} {base.policy or 'DROP'}"
 
 
 def _of_match(line: Line) -> Way:

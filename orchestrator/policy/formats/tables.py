@@ -16,8 +16,6 @@ from orchestrator.policy.space import Box
 
 ACTIONS: Mapping[str, Action] = {"ACCEPT": Action.PERMIT, "DROP": Action.DENY, "REJECT": Action.DENY}
 
-_MAY_DROP = frozenset({"DROP", "REJECT", "vmap"})
-
 PASSING = frozenset(
     {
         "LOG", "ULOG", "NFLOG", "MARK", "CONNMARK", "CONNSECMARK", "SECMARK", "TCPMSS", "CLASSIFY", "SET", "TRACE",
@@ -30,6 +28,11 @@ LOGGING = frozenset({"LOG", "ULOG", "NFLOG"})
 
 UNCLEAR = "(not clear)"
 """The target of a line that may have one among what is not known of it: no chain can be called so."""
+
+_MAY_DROP = frozenset({"DROP", "REJECT", "vmap", UNCLEAR})
+
+NOT_GIVEN = "(not given)"
+"""The policy of a chain of the kernel's own that the text does not give: ACCEPT or DROP."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
-"""The text of iptables-save, as the chains of its filter table."""
+"""The text of iptables-save, as the chains of its filter table.
+
+iptables-restore takes what people write by hand as well: `-I`, `-N` and `-P` beside `-A`, and chains of the kernel's
+own that are not declared. Of those nobody knows the policy: it is what the machine had before.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from orchestrator.errors import AclflowError, BadInput
@@ -15,11 +19,12 @@ from orchestrator.policy.formats.iptables.matches import read_line
 from orchestrator.policy.formats.iptables.whole import for_whole_packets
 from orchestrator.policy.formats.iptables.words import words_of
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces, Notes
-from orchestrator.policy.formats.tables import Chain, Line
+from orchestrator.policy.formats.tables import NOT_GIVEN, Chain, Line
 
-_CHAIN = re.compile(r":(\S+)\s+(\S+)(?:\s+\[\d+:\d+\])?\s*\Z")
+_CHAIN = re.compile(r":(\S+)\s+(?:(ACCEPT|DROP)(?:\s+\[\d+:\d+\])?\s*|-(?:\s.*)?)\Z")
 _COUNTERS = re.compile(r"\[\d+:\d+\]\s+")
 _POLICIES = frozenset({"ACCEPT", "DROP"})
+_OF_THE_KERNEL = frozenset({"INPUT", "FORWARD", "OUTPUT"})
 _JUMPS = frozenset({"-j", "--jump"})
 
 
@@ -31,6 +36,15 @@ class Filter:
     elsewhere: tuple[Doubt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A rule of a chain: what stands behind the chain's name, and where."""
+
+    words: list[str]
+    number: int
+    text: str
+
+
 @dataclass(slots=True)
 class _Table:
     name: str
@@ -38,8 +52,7 @@ class _Table:
     family: Family
     interfaces: Interfaces
     declared: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    lines: dict[str, list[Line]] = field(default_factory=dict)
-    last: dict[str, list[str]] = field(default_factory=dict)
+    rules: dict[str, list[_Raw]] = field(default_factory=dict)
     committed: bool = False
 
 
@@ -85,29 +98,91 @@ def _open(
 
 
 def _read(line: str, number: int, table: _Table) -> None:
-    """A line of the filter table: the declaration of a chain, or one of its rules."""
+    """A line of the filter table: the declaration of a chain, or a command of iptables as iptables-restore takes it."""
     if line.startswith(":"):
         declared = _CHAIN.match(line)
-        if declared is None or (declared[2] != "-" and declared[2] not in _POLICIES):
+        if declared is None:
             raise BadInput(f"'{shown(line)}' is no chain: write :NAME ACCEPT|DROP|- [0:0]")
-        table.declared[declared[1]] = (number, None if declared[2] == "-" else declared[2])
+        table.rules.pop(declared[1], None)  # iptables-restore empties a chain where it is declared
+        _declare(table, declared[1], number, declared[2])
         return
     words = words_of(_COUNTERS.sub("", line, count=1) if line.startswith("[") else line)
-    if len(words) < 2 or words[0] not in ("-A", "--append"):
+    command = _COMMANDS.get(words[0]) if len(words) > 1 else None
+    if command is None:
         raise BadInput(f"'{shown(line)}' is no line of iptables-save: rules start with -A CHAIN")
-    if words[1] not in table.declared:
-        raise BadInput(f"the chain {shown(words[1])} is not declared")
-    _add(table, words[1], words[2:], number, line)
+    command(table, words[1], _Raw(words[2:], number, line))
 
 
-def _add(table: _Table, chain: str, words: list[str], number: int, text: str) -> None:
-    """Add a line to its chain, as one with the line before it where the two say one thing."""
-    lines = table.lines.setdefault(chain, [])
-    both = for_whole_packets(table.last.get(chain, []), words) if table.family is Family.IPV6 else None
-    if both is not None:
-        lines.pop()
-    table.last[chain] = words
-    lines.append(read_line(both or words, number, text, table.family, table.interfaces))
+def _declare(table: _Table, chain: str, number: int, policy: str | None) -> None:
+    known = NOT_GIVEN if chain in _OF_THE_KERNEL else None
+    table.declared[chain] = (number, known if policy is None else policy)
+
+
+def _append(table: _Table, chain: str, rule: _Raw) -> None:
+    """`-A CHAIN MATCH...`"""
+    _rules_of(table, chain, rule.number).append(rule)
+
+
+def _insert(table: _Table, chain: str, rule: _Raw) -> None:
+    """`-I CHAIN [NUMBER] MATCH...`: before the rule of this number, or before all."""
+    rules = _rules_of(table, chain, rule.number)
+    place = 1
+    if rule.words and rule.words[0].isdecimal():
+        place, rule = int(rule.words[0][:10]), replace(rule, words=rule.words[1:])
+    if not 1 <= place <= len(rules) + 1:
+        raise BadInput(f"there is no place {place} in {shown(chain)}: it has {len(rules)} rules before this line")
+    rules.insert(place - 1, rule)
+
+
+def _new(table: _Table, chain: str, rule: _Raw) -> None:
+    """`-N CHAIN`"""
+    if chain in table.declared or rule.words:
+        raise BadInput(f"'{shown(rule.text)}' declares no new chain")
+    _declare(table, chain, rule.number, None)
+
+
+def _set_policy(table: _Table, chain: str, rule: _Raw) -> None:
+    """`-P CHAIN ACCEPT|DROP`"""
+    if chain not in _OF_THE_KERNEL or not _POLICIES.issuperset(rule.words) or len(rule.words) != 1:
+        raise BadInput(f"'{shown(rule.text)}' is no policy: write -P INPUT|FORWARD|OUTPUT ACCEPT|DROP")
+    _declare(table, chain, rule.number, rule.words[0])
+
+
+_COMMANDS: Mapping[str, Callable[[_Table, str, _Raw], None]] = MappingProxyType(
+    {
+        "-A": _append,
+        "--append": _append,
+        "-I": _insert,
+        "--insert": _insert,
+        "-N": _new,
+        "--new-chain": _new,
+        "-P": _set_policy,
+        "--policy": _set_policy,
+    }
+)
+
+
+def _rules_of(table: _Table, chain: str, number: int) -> list[_Raw]:
+    """The rules of a chain that a line names so far. Raises BadInput for one that is not there."""
+    if chain not in table.declared:
+        if chain not in _OF_THE_KERNEL:
+            raise BadInput(f"the chain {shown(chain)} is not declared")
+        _declare(table, chain, number, None)
+    return table.rules.setdefault(chain, [])
+
+
+def _lines(rules: list[_Raw], table: _Table) -> Iterator[Line]:
+    """The rules of a chain as lines; two that say one thing together are one."""
+    place = 0
+    while place < len(rules):
+        rule, pair = rules[place], rules[place : place + 2]
+        both = None
+        if table.family is Family.IPV6 and len(pair) == 2:
+            both = for_whole_packets(pair[0].words, pair[1].words)
+        if both is not None:
+            rule = replace(pair[1], words=both)
+        yield read_line(rule.words, rule.number, rule.text, table.family, table.interfaces)
+        place += 1 if both is None else 2
 
 
 def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], notes: Notes) -> None:
@@ -125,7 +200,7 @@ def _look_at(line: str, number: int, table: _Table, elsewhere: list[Doubt], note
 
 def _chains(table: _Table) -> Mapping[str, Chain]:
     chains = {
-        name: Chain(name, name, number, policy, tuple(table.lines.get(name, ())))
+        name: Chain(name, name, number, policy, tuple(_lines(table.rules.get(name, []), table)))
         for name, (number, policy) in table.declared.items()
     }
     return MappingProxyType(chains)

@@ -6,7 +6,7 @@ import re
 
 from orchestrator.errors import BadInput
 
-_WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$))')
+_WORD = re.compile(r'\s*(?:([^\s"]*)"((?:[^"\\]|\\.)*)"|([^\s"]+))(?=\s|$)')
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -26,7 +26,12 @@ def words_of(text: str) -> list[str]:
     while place < end:
         found = _WORD.match(text, place)
         if found is None:
-            raise BadInput("a quote does not end, or stands inside a word")
+            raise BadInput("a quote does not end, or something follows it without a blank")
         place = found.end()
-        words.append(found[2] if found[1] is None else Quoted(_ESCAPED.sub(r"\1", found[1])))
+        before, quoted, bare = found.groups()
+        if bare is not None:
+            words.append(bare)
+        else:  # as in --log-prefix="in: "
+            value = _ESCAPED.sub(r"\1", quoted)
+            words.append(before + value if before else Quoted(value))
     return words

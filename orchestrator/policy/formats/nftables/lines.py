@@ -30,7 +30,7 @@ from orchestrator.policy.formats.nftables.matches import (
 )
 from orchestrator.policy.formats.nftables.values import Scope, value_of
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces
-from orchestrator.policy.formats.tables import LOGGING, PASSING, Line, Match
+from orchestrator.policy.formats.tables import LOGGING, PASSING, UNCLEAR, Line, Match
 from orchestrator.policy.spans import Spans
 
 _VERDICTS: Mapping[str, str] = MappingProxyType(
@@ -80,7 +80,10 @@ def lines_of(
     reader = _Rule(rule, chain, Draft(family, interfaces), scope)
     try:
         for index, statement in enumerate(rule.statements):
-            reader.take(*single(statement, f"expr[{index}]"), f"expr[{index}]")
+            if isinstance(statement, str):
+                reader.take_words()
+            else:
+                reader.take(*single(statement, f"expr[{index}]"), f"expr[{index}]")
         yield from reader.lines()
     except AclflowError as error:
         raise error.within(f"nftables[{rule.number - 1}].rule") from None
@@ -123,6 +126,11 @@ class _Rule:
             return
         elif kind not in _PASSING:
             self._decide_openly(kind[:40])
+
+    def take_words(self) -> None:
+        """What nft says in its own words within JSON, for lack of others: a jump to a chain without a name."""
+        if self._outcomes is None:
+            self._decide_openly(UNCLEAR)
 
     def lines(self) -> Iterator[Line]:
         """The lines that the statements come to."""
