@@ -44,8 +44,8 @@ class CallbackModule(CallbackBase):
 
 
 def _words(result):
-    """Why a task failed: what a program said, what its module says, and what was said instead of a module's answer; of a
-    loop, why the first of its items did."""
+    """Why a task failed: what a program said, what its module says, and what was said instead of a module's answer; of
+    a loop, why the first of its items did."""
     items = [item for item in result.get("results") or () if item.get("failed") or item.get("unreachable")]
     why = items[0] if items else result
     said = " ".join(str(why.get(key) or "") for key in ("stderr", "msg", "module_stderr", "module_stdout")).split()
