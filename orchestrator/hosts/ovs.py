@@ -59,6 +59,7 @@ class LocalSwitch:
             raise Refused(reason)
         done = self._do(steps(seen, wanted), check=check)
         if not check:
+            self._check_bridge(wanted)
             self._check_uplink(wanted.uplink)
         return done
 
@@ -73,6 +74,14 @@ class LocalSwitch:
             words = [word for command in commands for word in ("--", *command)]
             self._vsctl(*words[1:])
         return Change(commands)
+
+    def _check_bridge(self, wanted: Wanted) -> None:
+        """`ovs-vsctl` is done when the daemon has looked at a bridge, also where it could not make it."""
+        if not self._management(wanted.bridge).exists():
+            raise Refused(
+                f"ovs-vswitchd cannot make the bridge '{wanted.bridge}' with the datapath '{wanted.datapath.value}': "
+                "modprobe openvswitch, or take the datapath 'netdev'; more is in `journalctl -u ovs-vswitchd`"
+            )
 
     def _check_uplink(self, uplink: str) -> None:
         said = self._vsctl("--if-exists", "get", "interface", uplink, "error").strip()
@@ -101,8 +110,11 @@ class LocalSwitch:
         )
 
     def _strange_flows(self, bridge: str) -> int:
-        """How many flows of a bridge somebody else has written, the one of a learning bridge apart."""
-        socket = self.run_dir / f"{bridge}.mgmt"
+        """How many flows of a bridge somebody else has written, the one of a learning bridge apart; of one that the
+        daemon could not make none."""
+        socket = self._management(bridge)
+        if not socket.exists():
+            return 0
         versions = "OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15"
         command = [
             "ovs-ofctl",
@@ -122,6 +134,10 @@ class LocalSwitch:
             raise self._not_running()
         words = self._run(["ovs-appctl", f"--timeout={_PATIENCE_S}", f"--target={socket}", "version"]).split()
         return next((word for word in words if word[:1].isdigit()), "")
+
+    def _management(self, bridge: str) -> Path:
+        """Where the daemon is asked for a bridge's flows; there as long as it forwards packets by it."""
+        return self.run_dir / f"{bridge}.mgmt"
 
     def _daemon(self) -> Path | None:
         """The control socket of `ovs-vswitchd`. One that was killed leaves its own behind: the newest one holds."""

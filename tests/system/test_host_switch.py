@@ -15,6 +15,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,15 @@ def test_a_daemon_that_was_killed_is_told_from_the_one_that_runs(ovs: OpenVSwitc
     os.utime(running, (0, 0))
     with pytest.raises(Unreachable, match="ovs-vswitchd does not run: systemctl start"):
         here.configure(wanted())
+
+
+@pytest.mark.skipif(Path("/sys/module/openvswitch").exists(), reason="the kernel has Open vSwitch's module")
+def test_a_bridge_that_the_daemon_cannot_make_is_no_success(ovs: OpenVSwitch) -> None:
+    here = LocalSwitch(ovs.run_dir)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"cannot make the bridge 'br' with the datapath 'system': modprobe"):
+            here.configure(replace(wanted(), datapath=Datapath.SYSTEM))
+    assert here.configure(wanted()).changed
 
 
 def test_a_daemon_that_is_stuck_is_named(ovs: OpenVSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
