@@ -321,3 +321,15 @@ def test_a_banner_without_an_end_is_refused() -> None:
 def test_a_banner_of_a_firewall_is_one_line() -> None:
     text = "ASA Version 9.8(2)\nbanner motd Welcome\naccess-list in extended deny tcp any any eq 22\n"
     assert {each.action for each in read(text, "asa", name="fw").acl.rules} == {Action.DENY}
+
+
+@pytest.mark.parametrize("head", ["Extended IP access list web", "IP Access List web", "IPv6 access list web"])
+def test_what_show_access_lists_prints_is_no_configuration(head: str) -> None:
+    text = f"router#show access-lists\n{head}\n    10 permit tcp any host 10.0.0.1 eq www (12 matches)\n"
+    for reading in (read, read_all):
+        with pytest.raises(
+            BadInput, match="-, line 2: this is what `show access-lists` prints; give the configuration"
+        ):
+            reading(text)
+    counted = read("ip access-list extended web\n 10 permit tcp any any eq www (12 matches)\n")
+    assert "'(12' is what `show access-lists` adds" in counted.losses[0].reason

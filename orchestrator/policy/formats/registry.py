@@ -24,7 +24,7 @@ from orchestrator.policy.formats.aws.write import write_network_acl, write_secur
 from orchestrator.policy.formats.azure.read import read_all_azure, read_azure
 from orchestrator.policy.formats.azure.write import write_azure
 from orchestrator.policy.formats.cisco.asa_write import write_asa
-from orchestrator.policy.formats.cisco.read import read_all_cisco, read_cisco
+from orchestrator.policy.formats.cisco.read import SHOWN_LIST, read_all_cisco, read_cisco
 from orchestrator.policy.formats.cisco.write import write_cisco
 from orchestrator.policy.formats.classbench import looks_like_classbench, read_classbench
 from orchestrator.policy.formats.iptables.read import read_ip6tables, read_iptables
@@ -88,7 +88,7 @@ def _looks_like_ip6tables(sight: Sight) -> bool:
 
 
 def _looks_like_cisco(sight: Sight) -> bool:
-    return (_ACCESS_LIST.search(sight.text) or _OTHER_ACCESS_LIST.search(sight.text)) is not None
+    return any(one.search(sight.text) is not None for one in (_ACCESS_LIST, _OTHER_ACCESS_LIST, SHOWN_LIST))
 
 
 def _looks_like_security_groups(sight: Sight) -> bool:

@@ -30,6 +30,8 @@ _PORT_GROUPS = frozenset({"portgroup", "port-group"})
 _FLAG_NAMES = frozenset({"ack", "fin", "psh", "rst", "syn", "urg"})
 _MOST_PORTS = 64
 
+GIVE_THE_CONFIGURATION = "give the configuration, as `show running-config` prints it"
+
 
 class Words:
     """The words of a line, taken from the front."""
@@ -60,6 +62,8 @@ class Words:
 
     def done(self) -> None:
         """Refuse words that are left over."""
+        if self.peek().startswith("("):
+            raise BadInput(f"'{self.peek()[:40]}' is what `show access-lists` adds; {GIVE_THE_CONFIGURATION}")
         if self.peek():
             raise BadInput(f"'{self.peek()[:40]}' is not known here")
 

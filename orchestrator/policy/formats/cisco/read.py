@@ -7,6 +7,7 @@ our own writers make are known by their names and read all at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from orchestrator.policy.formats.cisco import asa_entry
 from orchestrator.policy.formats.cisco.accesslist import AccessList, AsaList, Config, Kind
 from orchestrator.policy.formats.cisco.config import parse
 from orchestrator.policy.formats.cisco.entry import clause_of
+from orchestrator.policy.formats.cisco.fields import GIVE_THE_CONFIGURATION
 from orchestrator.policy.formats.cisco.write import FRAGMENTS_MARKER
 from orchestrator.policy.formats.cisco.writing import NAMES, default_marker
 from orchestrator.policy.formats.lists import Chosen, choose, name_and_direction, refuse_two_for_one
@@ -27,10 +29,13 @@ from orchestrator.policy.space import LATER, WHOLE, Box, everything
 AnyList = AccessList | AsaList
 _A_LIST = "an access list for IP packets"
 
+SHOWN_LIST = re.compile(r"^[ \t]*((Standard|Extended) IP|IPv6|IP|ipv4) [Aa]ccess [Ll]ist \S", re.MULTILINE)
+"""How a list begins in what `show access-lists` prints, which is no configuration."""
+
 
 def read_cisco(text: str, name: str, options: Options) -> Imported:
     """Read the lists that the options name, or the only one. Raises BadInput, with a place such as ``line 12``."""
-    config = parse(text)
+    config = _parse(text)
     return _read(config, _chosen(config, options), name, options)
 
 
@@ -39,7 +44,7 @@ def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Impor
 
     A list that is not about IP packets is refused as a whole, by a loss.
     """
-    config = parse(text)
+    config = _parse(text)
     if not config.lists:
         raise BadInput(f"there is not {_A_LIST} in it")
     return {
@@ -48,6 +53,15 @@ def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Impor
         else Imported(Acl(), (Loss(name, found.line, f"access list {found.name}", found.reason, Effect.REFUSED),))
         for found in config.lists.values()
     }
+
+
+def _parse(text: str) -> Config:
+    config = parse(text)
+    shown_list = None if config.lists else SHOWN_LIST.search(text)
+    if shown_list is not None:
+        place = f"line {text.count(chr(10), 0, shown_list.start()) + 1}"
+        raise BadInput(f"this is what `show access-lists` prints; {GIVE_THE_CONFIGURATION}", place=place)
+    return config
 
 
 def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options: Options) -> Imported:
