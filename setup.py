@@ -55,6 +55,15 @@ setup(
             Extension(f"orchestrator.edge._{name}", [f"orchestrator/edge/_native/{name}.c"], extra_compile_args=["-O3"])
             for name in ("matches", "sampling")
         ),
+        *(
+            Extension(
+                f"orchestrator.classify._{name}",
+                [f"orchestrator/classify/_native/{name}.c"],
+                depends=["orchestrator/classify/_native/packet.h"],
+                extra_compile_args=["-O3"],
+            )
+            for name in ("captures", "frames", "search")
+        ),
         Extension(
             "orchestrator.enforce._flowstats",
             ["orchestrator/enforce/_native/flowstats.c"],

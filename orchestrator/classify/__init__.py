@@ -1,0 +1,18 @@
+"""Classifying packets in bulk, away from any data plane: what an access list decides about recorded traffic.
+
+    capture ──▶ frames ──▶ packets, as columns ──▶ kinds, each once ──▶ first rule that matches ──▶ tallies
+    captures.py            frames.py               grouping.py          space.py, search.py         replay.py, flows.py
+
+captures.py   pcap and pcapng, packed or not, a piece at a time: a capture may be larger than memory
+packets.py    the columns, and why a frame may be none of a policy's business
+frames.py     one frame in plain Python, which says what is read and what is not; many at once in C
+grouping.py   packets that no rule can tell apart, as one
+space.py      one direction of a list as tuple space: an index that proposes rows, and the rows that decide
+search.py     the first row of each packet
+deciding.py   a list's answer for packets: which direction is asked, and who decided
+replay.py     captures through one list or two, a piece a thread
+flows.py      who talks to whom, the most of it, within bounds
+
+`policy/oracle.py` is the measure: what is read of a frame is a `Packet`, and it gets the rule that the oracle names.
+docs/replay.md has the why and an example.
+"""

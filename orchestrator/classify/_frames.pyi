@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def read(data: Buffer, starts: Buffer, captured: Buffer, wire: Buffer, links: Buffer, out: Buffer, /) -> None: ...

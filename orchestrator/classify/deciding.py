@@ -1,0 +1,127 @@
+"""What an access list decides about packets, many at once, and who decided: `oracle.decide` for one list.
+
+With the tenant's prefixes, a packet from them is put to the egress list, one to them to the ingress list, and one
+between two of them must pass both; what is neither is nobody's. Without them every packet is put to one direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify.packets import Packets
+from orchestrator.classify.search import Search, within
+from orchestrator.classify.space import space
+from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
+from orchestrator.policy.oracle import RETURN_RULES
+from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows
+from orchestrator.policy.spans import Span, union
+
+I32 = npt.NDArray[np.int32]
+
+NOBODY = -1
+"""Instead of a decider: the packet is neither from the tenant nor to it."""
+
+ORDER = (Direction.EGRESS, Direction.INGRESS)
+"""A packet that meets both directions leaves before it arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """A line of a list that decides: a rule, the domain's return-traffic rule, or a default."""
+
+    direction: Direction
+    id: RuleId
+    action: Action
+
+    @property
+    def is_default(self) -> bool:
+        return self.id == DEFAULT_ID
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """The fate of packets. Numbers are those of `Deciding.deciders`."""
+
+    decider: I32
+    """Whose word was the last for each packet; NOBODY where nobody was asked."""
+    let_out: I32
+    """Who let it leave before the ingress list was asked; NOBODY where there was no such."""
+
+
+class Deciding:
+    """A list that is ready to be asked, from any thread."""
+
+    def __init__(
+        self,
+        acl: Acl,
+        *,
+        own: Sequence[Prefix] = (),
+        way: Direction = Direction.INGRESS,
+        returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+    ) -> None:
+        """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in."""
+        self._own = {
+            family: union(Span(prefix.network, prefix.last) for prefix in own if prefix.family is family)
+            for family in Family
+        }
+        self._ways = ORDER if own else (way,)
+        self._anywhere = not own
+        deciders: list[Decider] = []
+        self._searches: dict[tuple[Direction, Family], tuple[Search, I32]] = {}
+        for direction in self._ways:
+            begin = len(deciders)
+            rows = rule_rows(acl, direction, returns=returns)
+            deciders += _deciders(acl, direction, returns)
+            for family, listed in rows.items():
+                numbers = np.array([begin + row.position for row in listed], np.int32)
+                self._searches[direction, family] = Search(space([row.box for row in listed])), numbers
+        self.deciders = tuple(deciders)
+        """Of each direction that may be asked, in the order of the list, with its default at the end."""
+        self.permits = np.array([each.action is Action.PERMIT for each in deciders], np.bool_)
+
+    @property
+    def one_way(self) -> bool:
+        """Whether all packets are asked in the same direction."""
+        return len(self._ways) == 1
+
+    def verdicts(self, packets: Packets) -> Verdicts:
+        """The fate of packets that were read."""
+        asked = {direction: self._asked(packets, direction) for direction in self._ways}
+        decider = np.full(len(packets), NOBODY, np.int32)
+        let_out = decider.copy()
+        for direction in self._ways:
+            left = np.flatnonzero(asked[direction] & ((decider == NOBODY) | self.permits[decider]))
+            let_out[left] = decider[left]
+            decider[left] = self._first(packets[left], direction)
+        return Verdicts(decider, let_out)
+
+    def _asked(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
+        """Whose packets are a direction's business."""
+        if self._anywhere:
+            return np.ones(len(packets), np.bool_)
+        addresses = packets["destination" if direction is Direction.INGRESS else "source"]
+        asked = np.zeros(len(packets), np.bool_)
+        for family, owned in self._own.items():
+            asked |= (packets["family"] == family.value) & within(addresses, family, owned)
+        return asked
+
+    def _first(self, packets: Packets, direction: Direction) -> I32:
+        found = np.full(len(packets), NOBODY, np.int32)
+        for family in Family:
+            mine = np.flatnonzero(packets["family"] == family.value)
+            if len(mine):
+                search, numbers = self._searches[direction, family]
+                found[mine] = numbers[search.first(packets[mine])]
+        return found
+
+
+def _deciders(acl: Acl, direction: Direction, returns: ReturnTraffic) -> list[Decider]:
+    """The lines of a direction at the places that rows have."""
+    rules = [*acl.rules, *(RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else ())]
+    found = [Decider(direction, rule.id, rule.action) for rule in rules if rule.direction is direction]
+    return [*found, Decider(direction, DEFAULT_ID, acl.default(direction))]

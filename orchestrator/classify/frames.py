@@ -1,0 +1,240 @@
+"""Frames as packets: what a link carries, read the way data planes read it.
+
+`read_frame` says it for one frame, in plain Python; `_native/frames.c` does the same for many, and stands in for it
+where it was built. Law: they agree on every frame.
+
+VLAN tags are looked through. Behind an IPv6 header the upper-layer protocol is searched past hop-by-hop and destination
+options, routing, authentication and fragment headers, as Open vSwitch does. A later fragment shows no ports. Ports,
+ICMP types and TCP flags are read only from a transport header that is whole: the datagram is as long as the IP header
+says, whatever padding follows, and where that is longer than the frame was, or ends inside the transport header, the
+packet is broken. Where the IP header says a length of zero, as in a host's own captures of segments that its card will
+cut, it is as long as the frame.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify.packets import PACKET, Packets, Unread, record, unread
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.model import Packet
+from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
+from orchestrator.policy.space import OWN_ICMP, possible
+
+
+class Link(enum.IntEnum):
+    """Kinds of link that are read, by their LINKTYPE numbers; see tcpdump.org/linktypes.html."""
+
+    NULL = 0
+    ETHERNET = 1
+    RAW_12 = 12
+    """What BSDs write for RAW."""
+    RAW_14 = 14
+    """What OpenBSD writes for RAW."""
+    RAW = 101
+    LOOP = 108
+    LINUX_SLL = 113
+    IPV4 = 228
+    IPV6 = 229
+    LINUX_SLL2 = 276
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames of one piece of a capture: where each begins in `data`, and of what kind of link it is."""
+
+    data: bytes
+    starts: npt.NDArray[np.int64]
+    captured: npt.NDArray[np.uint32]
+    """Octets that the capture has of each."""
+    wire: npt.NDArray[np.uint32]
+    """Octets that each had."""
+    links: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def _load() -> Any:
+    try:
+        from orchestrator.classify import _frames  # noqa: PLC0415 -- optional: it takes a C compiler to be there
+    except ImportError:
+        return None
+    return _frames
+
+
+extension = _load()
+
+
+def read_frames(frames: Frames) -> Packets:
+    """The packets of many frames, in order. Other threads run meanwhile."""
+    if extension is None:
+        return reference(frames)
+    found = np.zeros(len(frames), PACKET)
+    extension.read(frames.data, frames.starts, frames.captured, frames.wire, frames.links, found.view(np.uint8))
+    return found
+
+
+def reference(frames: Frames) -> Packets:
+    """`read_frames` in plain Python."""
+    rows = []
+    for start, captured, wire, link in zip(
+        frames.starts.tolist(), frames.captured.tolist(), frames.wire.tolist(), frames.links.tolist(), strict=True
+    ):
+        found = read_frame(frames.data[start : start + captured], wire, link)
+        rows.append(unread(found, wire) if isinstance(found, Unread) else record(found, wire))
+    return np.array(rows, PACKET)
+
+
+def read_frame(data: bytes, wire: int, link: int) -> Packet | Unread:
+    """The packet of a frame of which `data` was captured and which had `wire` octets; or why there is none."""
+    if link not in frozenset(Link):
+        return Unread.OTHER_LINK
+    try:
+        return _Frame(data, max(wire, len(data))).packet(Link(link))
+    except _Stop as stop:
+        return stop.why
+
+
+_IPV4, _IPV6 = 0x0800, 0x86DD
+_TAGS = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
+_FAMILIES = {2: _IPV4, 10: _IPV6, 24: _IPV6, 28: _IPV6, 30: _IPV6}
+"""What systems call the IP versions in front of a packet of their loopback."""
+
+_HOP_BY_HOP, _ROUTING, _AUTHENTICATION, _OPTIONS = 0, 43, 51, 60
+_EXTENSIONS = frozenset({_HOP_BY_HOP, _ROUTING, _AUTHENTICATION, _OPTIONS})
+
+_HEADER = {TCP: (20, 14), UDP: (8, 4), SCTP: (12, 4), ICMP: (8, 2), ICMPV6: (4, 2)}
+"""How long a transport header is, and how much of it must be there to be read."""
+
+
+class _Stop(Exception):
+    """The end of reading a frame that is not decided."""
+
+    def __init__(self, why: Unread) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Frame:
+    """A frame that is being read: what was captured, and where the part that is looked at ends."""
+
+    def __init__(self, data: bytes, wire: int) -> None:
+        self._data = data
+        self._end = wire
+
+    def packet(self, link: Link) -> Packet:
+        kind, start = self._network(link)
+        if kind == _IPV4:
+            return self._ipv4(start)
+        if kind == _IPV6:
+            return self._ipv6(start)
+        raise _Stop(Unread.NOT_IP)
+
+    def _number(self, start: int, octets: int) -> int:
+        """A number in network order. Raises _Stop where it is not there."""
+        self._need(start, octets, octets)
+        return int.from_bytes(self._data[start : start + octets], "big")
+
+    def _need(self, start: int, whole: int, read: int) -> None:
+        """A header of `whole` octets must have been there, and its first `read` be captured. Raises _Stop."""
+        if start + whole > self._end:
+            raise _Stop(Unread.BROKEN)
+        if start + read > len(self._data):
+            raise _Stop(Unread.CUT_OFF)
+
+    def _network(self, link: Link) -> tuple[int, int]:
+        """The type of what a link carries, as Ethernet numbers it, and where it begins."""
+        if link in (Link.NULL, Link.LOOP):
+            family = self._number(0, 4)
+            swapped = int.from_bytes(family.to_bytes(4, "big"), "little")
+            return _FAMILIES.get(family, _FAMILIES.get(swapped, 0)), 4
+        if link is Link.IPV4:
+            return _IPV4, 0
+        if link is Link.IPV6:
+            return _IPV6, 0
+        if link in (Link.RAW, Link.RAW_12, Link.RAW_14):
+            return {4: _IPV4, 6: _IPV6}.get(self._number(0, 1) >> 4, 0), 0
+        kind, start = {Link.ETHERNET: (12, 14), Link.LINUX_SLL: (14, 16), Link.LINUX_SLL2: (0, 20)}[link]
+        self._need(0, start, start)
+        found = self._number(kind, 2)
+        while found in _TAGS:
+            found = self._number(start + 2, 2)
+            start += 4
+        return found, start
+
+    def _ipv4(self, start: int) -> Packet:
+        first = self._number(start, 1)
+        self._need(start, 20, 20)
+        header, total = (first & 0xF) * 4, self._number(start + 2, 2)
+        if first >> 4 != 4 or header < 20:
+            raise _Stop(Unread.BROKEN)
+        self._ends(start + total if total else self._end)
+        self._need(start, header, 20)
+        return self._transport(
+            Packet(
+                Family.IPV4,
+                source=self._number(start + 12, 4),
+                destination=self._number(start + 16, 4),
+                protocol=self._number(start + 9, 1),
+                later_fragment=bool(self._number(start + 6, 2) & 0x1FFF),
+            ),
+            start + header,
+        )
+
+    def _ipv6(self, start: int) -> Packet:
+        first = self._number(start, 1)
+        self._need(start, 40, 40)
+        payload = self._number(start + 4, 2)
+        if first >> 4 != 6:
+            raise _Stop(Unread.BROKEN)
+        self._ends(start + 40 + payload if payload else self._end)
+        protocol, place, later = self._upper_layer(self._number(start + 6, 1), start + 40)
+        source, destination = self._number(start + 8, 16), self._number(start + 24, 16)
+        return self._transport(Packet(Family.IPV6, source, destination, protocol, later_fragment=later), place)
+
+    def _ends(self, end: int) -> None:
+        """The datagram is known to end there: in front of padding at most."""
+        if end > self._end:
+            raise _Stop(Unread.BROKEN)
+        self._end = end
+
+    def _upper_layer(self, found: int, start: int) -> tuple[int, int, bool]:
+        """What comes behind extension headers: the protocol, where it begins, whether this is a later fragment."""
+        while True:
+            if found == IPV6_FRAGMENT:
+                self._need(start, 8, 4)
+                if self._number(start + 2, 2) & 0xFFF8:
+                    return IPV6_FRAGMENT, start, True
+                found, start = self._number(start, 1), start + 8
+            elif found in _EXTENSIONS:
+                self._need(start, 8, 2)
+                length = self._number(start + 1, 1)
+                octets = (length + 2) * 4 if found == _AUTHENTICATION else (length + 1) * 8
+                self._need(start, octets, 2)
+                found, start = self._number(start, 1), start + octets
+            else:
+                return found, start, False
+
+    def _transport(self, packet: Packet, start: int) -> Packet:
+        """The packet with what its transport header says."""
+        protocol = packet.protocol
+        foreign = protocol in (ICMP, ICMPV6) and protocol != OWN_ICMP[packet.family]
+        if packet.later_fragment or foreign or protocol not in _HEADER:
+            return packet
+        self._need(start, *_HEADER[protocol])
+        return possible(
+            Packet(
+                packet.family, packet.source, packet.destination, protocol,
+                source_port=self._number(start, 2),
+                destination_port=self._number(start + 2, 2) if protocol in (TCP, UDP, SCTP) else 0,
+                icmp_type=self._number(start, 1),
+                icmp_code=self._number(start + 1, 1),
+                tcp_flags=self._number(start + 13, 1) if protocol == TCP else 0,
+            )
+        )  # fmt: skip

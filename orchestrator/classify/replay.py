@@ -1,0 +1,224 @@
+"""Captures through one list or two: what is permitted and denied, by whom, and what the one changes of the other.
+
+    piece 1 ──▶ read, group, decide, count ──┐
+    piece 2 ──▶ read, group, decide, count ──┼──▶ added up in order
+    piece 3 ──▶ ...                          ┘
+
+A piece of a capture is a thread's work from beginning to end; all of it that takes long runs beside the others. Packets
+that no rule can tell apart are decided once a piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify.captures import Capture
+from orchestrator.classify.deciding import NOBODY, Deciding, Verdicts
+from orchestrator.classify.flows import Count, FlowCounts, Flows, flows_of, summed
+from orchestrator.classify.frames import Frames, read_frames
+from orchestrator.classify.grouping import I64, groups
+from orchestrator.classify.packets import SEEN, Packets, Unread
+
+_Bools = npt.NDArray[np.bool_]
+
+_AHEAD = 2
+"""So many pieces for each thread are read ahead of what was added up."""
+
+
+@dataclass(slots=True)
+class Listed:
+    """What one list made of the packets: those that were permitted and denied, and what each of its lines decided.
+
+    A packet between two of the tenant's own addresses is decided twice where its egress list lets it out."""
+
+    permitted: Count
+    denied: Count
+    packets: I64
+    """By the numbers of `Deciding.deciders`."""
+    octets: I64
+
+    def decided(self, number: int) -> Count:
+        return Count(int(self.packets[number]), int(self.octets[number]))
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a list permits that the one before did not, and the reverse."""
+
+    permitted: Count = field(default_factory=Count)
+    denied: Count = field(default_factory=Count)
+    permitted_flows: Flows = field(default_factory=Flows)
+    denied_flows: Flows = field(default_factory=Flows)
+
+    def __bool__(self) -> bool:
+        return bool(self.permitted.packets or self.denied.packets)
+
+
+@dataclass(slots=True)
+class Replay:
+    """Everything that came of a replay."""
+
+    deciding: Deciding
+    against: Deciding | None
+    of_list: Listed
+    of_other: Listed | None
+    captures: int = 0
+    """How many were read."""
+    all: Count = field(default_factory=Count)
+    nobodys: Count = field(default_factory=Count)
+    """Neither from the tenant nor to it."""
+    unread: dict[Unread, Count] = field(default_factory=dict)
+    denied_flows: Flows = field(default_factory=Flows)
+    changed: Changed = field(default_factory=Changed)
+    remarks: list[str] = field(default_factory=list)
+
+
+def replay(
+    captures: Iterable[Capture], deciding: Deciding, against: Deciding | None = None, *, threads: int | None = None
+) -> Replay:
+    """What a list decides about captures, one after the other, and how that differs from the list `against`.
+
+    Both lists are asked about the same tenant. Raises what `Capture.frames` raises.
+    """
+    found = Replay(deciding, against, _nothing(deciding), None if against is None else _nothing(against))
+    lists = [deciding] if against is None else [deciding, against]
+    workers = threads or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(workers, "replay") as pool:
+        for capture in captures:
+            found.captures += 1
+            before = 0
+            for part in _in_turn(pool, capture, lambda frames: _part(frames, lists), workers * _AHEAD):
+                _add(found, part, capture.name, before)
+                before += part.all.packets
+            found.remarks += capture.remarks
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What came of one piece of a capture."""
+
+    all: Count
+    nobodys: Count
+    unread: dict[Unread, Count]
+    lists: tuple[Listed, ...]
+    denied: FlowCounts
+    opened: FlowCounts | None
+    closed: FlowCounts | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kinds:
+    """The packets of a piece, those that no rule can tell apart once."""
+
+    packets: Packets
+    count: I64
+    octets: I64
+    first: I64
+
+    def take(self, which: _Bools) -> _Kinds:
+        return _Kinds(self.packets[which], self.count[which], self.octets[which], self.first[which])
+
+    def total(self, which: _Bools) -> Count:
+        return Count(int(self.count[which].sum()), int(self.octets[which].sum()))
+
+
+def _in_turn(
+    pool: ThreadPoolExecutor, capture: Capture, work: Callable[[Frames], _Part], ahead: int
+) -> Iterator[_Part]:
+    """What comes of the pieces of a capture, in order, of which some are worked on at a time."""
+    waiting: deque[Future[_Part]] = deque()
+    for frames in capture.frames():
+        waiting.append(pool.submit(work, frames))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _part(frames: Frames, lists: Sequence[Deciding]) -> _Part:
+    kinds = _kinds(read_frames(frames))
+    why = kinds.packets["unread"]
+    unread = {each: kinds.total(why == each.value) for each in Unread if each.value in why}
+    unread.pop(Unread.READ, None)
+    everything = kinds.total(np.ones(len(why), np.bool_))
+    kinds = kinds.take(why == Unread.READ.value)
+    verdicts = [each.verdicts(kinds.packets) for each in lists]
+    tallies = tuple(_listed(each, found, kinds) for each, found in zip(lists, verdicts, strict=True))
+    asked = verdicts[0].decider != NOBODY
+    permitted = [asked & each.permits[found.decider] for each, found in zip(lists, verdicts, strict=True)]
+    now, before = permitted[0], permitted[-1]
+    alone = np.full(len(asked), NOBODY, np.int32)
+    past = verdicts[-1].decider if len(lists) > 1 else alone
+    return _Part(
+        all=everything,
+        nobodys=kinds.total(~asked),
+        unread=unread,
+        lists=tallies,
+        denied=_flows(kinds, asked & ~now, verdicts[0].decider, alone),
+        opened=_flows(kinds, now & ~before, verdicts[0].decider, past) if len(lists) > 1 else None,
+        closed=_flows(kinds, before & ~now, verdicts[0].decider, past) if len(lists) > 1 else None,
+    )
+
+
+def _kinds(packets: Packets) -> _Kinds:
+    first, group = groups(packets, SEEN)
+    octets = summed(group, packets["octets"], len(first))
+    return _Kinds(packets[first], np.bincount(group, minlength=len(first)), octets, first)
+
+
+def _listed(deciding: Deciding, verdicts: Verdicts, kinds: _Kinds) -> Listed:
+    asked = verdicts.decider != NOBODY
+    permitted = asked & deciding.permits[verdicts.decider]
+    packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
+    for number in (verdicts.let_out, verdicts.decider):
+        had = number != NOBODY
+        packets += summed(number[had], kinds.count[had], len(packets))
+        octets += summed(number[had], kinds.octets[had], len(packets))
+    return Listed(kinds.total(permitted), kinds.total(asked & ~permitted), packets, octets)
+
+
+def _flows(kinds: _Kinds, which: _Bools, decider: npt.NDArray[np.int32], before: npt.NDArray[np.int32]) -> FlowCounts:
+    some = kinds.take(which)
+    return flows_of(some.packets, some.count, some.octets, some.first, decider[which], before[which])
+
+
+def _nothing(deciding: Deciding) -> Listed:
+    packets, octets = np.zeros((2, len(deciding.deciders)), np.int64)
+    return Listed(Count(), Count(), packets, octets)
+
+
+def _add(found: Replay, part: _Part, capture: str, before: int) -> None:
+    """Add what came of a piece, in front of which the capture had so many packets."""
+    found.all += part.all
+    found.nobodys += part.nobodys
+    for why, count in part.unread.items():
+        found.unread[why] = found.unread.get(why, Count()) + count
+    found.denied_flows.add(part.denied, capture, before)
+    for whole, more in zip((found.of_list, found.of_other), part.lists, strict=False):
+        if whole is not None:
+            _add_listed(whole, more)
+    changed = found.changed
+    if part.opened is not None and part.closed is not None:
+        changed.permitted += _total(part.opened)
+        changed.denied += _total(part.closed)
+        changed.permitted_flows.add(part.opened, capture, before)
+        changed.denied_flows.add(part.closed, capture, before)
+
+
+def _add_listed(whole: Listed, more: Listed) -> None:
+    whole.permitted += more.permitted
+    whole.denied += more.denied
+    whole.packets += more.packets
+    whole.octets += more.octets
+
+
+def _total(flows: FlowCounts) -> Count:
+    return Count(int(flows.packets.sum()), int(flows.octets.sum()))

@@ -1,0 +1,192 @@
+"""One direction of a list, in one IP version, as tuple space: what proposes rows for a packet, and what decides.
+
+    row 7    tcp 10.0.0.0/8 ──▶ 198.51.100.0/24 ports 22, 8000-8999
+
+    shape    source /8, destination /24, the protocol         which bits of a packet are looked at
+    key      10.0.0.0, 198.51.100.0, tcp                      their values: a row stands under each of its keys
+    rows     ..., 7, ...                                      ascending, to be asked whether they hold the packet
+
+A packet is looked up once a shape, by its bits under the shape's masks (Srinivasan, Suri and Varghese: Packet
+classification using tuple space search, SIGCOMM 1999), in the order of the lowest row that each shape has, until no
+shape can have a lower one than was found. What stands under a key is a proposal only: whether a row holds a packet its
+box says, axis by axis. So an index may leave out whatever would cost it many keys. Ranges of ports stay out of it;
+where a side names so many prefixes that their combinations with the other side's were too many, only the smaller side
+is indexed. The index is linear in what the list says, whatever it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.classify.packets import halves
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.space import ALL_BYTES, Box
+from orchestrator.policy.spans import Span, Spans, size
+
+I32 = npt.NDArray[np.int32]
+U16 = npt.NDArray[np.uint16]
+U64 = npt.NDArray[np.uint64]
+
+MOST_KEYS = 256
+"""A row stands under so many combinations of its sides' prefixes at most; beyond, under those of one side."""
+
+MOST_PORTS = 8
+"""Ports that are named one by one, up to so many, are in the index; ranges are not."""
+
+PARTS = ("source", "destination", "source_ports", "destination_ports", "protocols", "icmp_types", "icmp_codes",
+         "tcp_flags")  # fmt: skip
+"""The axes of a box as rows keep them: numbers of sets, then the box's fragment classes."""
+
+Key = tuple[int, int, int, int, int]
+"""Both halves of source and destination, and ports and protocol in a word: masks, or values under masks."""
+
+_SOURCE_PORT, _DESTINATION_PORT, _PROTOCOL = 48, 32, 24
+"""Where these stand in the last word of a key."""
+
+_NOTHING, _NO_PORT = (((0, 0), (0, 0)),), ((0, 0),)
+"""What is not looked at: one mask of no bits, with its value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """Shapes, the keys of each with the rows under them, and the rows. See the module's text."""
+
+    boxes: tuple[Box, ...]
+    masks: U64
+    """(shapes, 5), in the order in which they are asked."""
+    lowest: I32
+    """The lowest row under any key of each shape, ascending."""
+    shape_of: I32
+    """Of each key."""
+    keys: U64
+    """(keys, 5)"""
+    starts: I32
+    """Where the rows of each key begin in `listed`; one more for the end."""
+    listed: I32
+    rows: I32
+    """(rows, 9): the sets of `PARTS` by number, and which fragments."""
+    address_starts: I32
+    addresses: U64
+    """(spans, 4): both halves of the first and of the last address."""
+    port_starts: I32
+    ports: U16
+    """(spans, 2)"""
+    sets: U64
+    """(sets, 4): bits 0 to 255"""
+
+
+def space(boxes: Sequence[Box]) -> Space:
+    """The tuple space of some boxes of one IP version, in the order in which they are asked."""
+    under: dict[Key, dict[Key, list[int]]] = {}
+    for row, box in enumerate(boxes):
+        for mask, value in _keys(box):
+            under.setdefault(mask, {}).setdefault(value, []).append(row)
+    shapes = sorted(under.items(), key=lambda shape: min(rows[0] for rows in shape[1].values()))
+    keys = [(place, value, rows) for place, (_, values) in enumerate(shapes) for value, rows in values.items()]
+    sets = _Sets()
+    rows = [sets.row(box) for box in boxes]
+    return Space(
+        boxes=tuple(boxes),
+        masks=_words([mask for mask, _ in shapes], 5),
+        lowest=np.array([min(rows[0] for rows in values.values()) for _, values in shapes], np.int32),
+        shape_of=np.array([place for place, _, _ in keys], np.int32),
+        keys=_words([value for _, value, _ in keys], 5),
+        starts=_starts([rows for _, _, rows in keys]),
+        listed=np.array([row for _, _, rows in keys for row in rows], np.int32),
+        rows=np.array(rows, np.int32).reshape(-1, len(PARTS) + 1),
+        address_starts=_starts(list(sets.addresses)),
+        addresses=_words([ends for spans in sets.addresses for ends in spans], 4),
+        port_starts=_starts(list(sets.ports)),
+        ports=np.array([ends for spans in sets.ports for ends in spans], np.uint16).reshape(-1, 2),
+        sets=_words(list(sets.bits), 4),
+    )
+
+
+def _keys(box: Box) -> Iterator[tuple[Key, Key]]:
+    """Masks and values that a box stands under."""
+    sources, destinations = _blocks(box.family, box.source), _blocks(box.family, box.destination)
+    if len(sources) * len(destinations) > MOST_KEYS:
+        if len(sources) < len(destinations):
+            destinations = _NOTHING
+        else:
+            sources = _NOTHING
+    from_ports = _numbers(box.source_ports, _SOURCE_PORT)
+    to_ports = _numbers(box.destination_ports, _DESTINATION_PORT)
+    if len(from_ports) * len(to_ports) > MOST_PORTS:
+        from_ports = _NO_PORT
+    rests = [*product(from_ports, to_ports, (_protocol(box),))]
+    for (one, ones), (other, others), words in product(sources, destinations, rests):
+        yield (*one, *other, sum(mask for mask, _ in words)), (*ones, *others, sum(value for _, value in words))
+
+
+def _numbers(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
+    """Mask and value of each port where they are few; one mask of no bits where they are not."""
+    if size(ports) > MOST_PORTS:
+        return _NO_PORT
+    return [(0xFFFF << place, port << place) for span in ports for port in range(span.low, span.high + 1)]
+
+
+def _protocol(box: Box) -> tuple[int, int]:
+    if box.protocols.bit_count() > 1:
+        return 0, 0
+    return 0xFF << _PROTOCOL, (box.protocols.bit_length() - 1) << _PROTOCOL
+
+
+def _blocks(family: Family, spans: Spans) -> Sequence[tuple[tuple[int, int], tuple[int, int]]]:
+    """Masks and values of the prefixes that make up a set of addresses, each in two halves."""
+    found = []
+    whole = (1 << family.bits) - 1
+    for span in spans:
+        for low, block in _aligned(span, family.bits):
+            found.append((halves(family, whole & ~(block - 1)), halves(family, low)))
+    return found
+
+
+def _aligned(span: Span, bits: int) -> Iterator[tuple[int, int]]:
+    """A span as blocks whose size divides where they begin: first members and sizes, ascending."""
+    low = span.low
+    while low <= span.high:
+        block = min(low & -low or 1 << bits, 1 << ((span.high - low + 1).bit_length() - 1))
+        yield low, block
+        low += block
+
+
+class _Sets:
+    """The sets on the axes of boxes, each kept once and numbered as they come."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[tuple[tuple[int, int, int, int], ...], int] = {}
+        self.ports: dict[Spans, int] = {}
+        self.bits: dict[tuple[int, int, int, int], int] = {}
+
+    def row(self, box: Box) -> tuple[int, ...]:
+        """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
+        sides = (self._side(box.family, side) for side in (box.source, box.destination))
+        ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
+        sets = (self._set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
+        return (*sides, *ports, *sets, box.fragments)
+
+    def _side(self, family: Family, spans: Spans) -> int:
+        ends = tuple((*halves(family, span.low), *halves(family, span.high)) for span in spans)
+        return self.addresses.setdefault(ends, len(self.addresses))
+
+    def _set(self, bits: int) -> int:
+        words = (bits & _WORD, bits >> 64 & _WORD, bits >> 128 & _WORD, (bits & ALL_BYTES) >> 192)
+        return self.bits.setdefault(words, len(self.bits))
+
+
+_WORD = (1 << 64) - 1
+
+
+def _words(rows: Sequence[tuple[int, ...]], width: int) -> U64:
+    return np.array(rows, np.uint64).reshape(-1, width)
+
+
+def _starts(parts: Sequence[Sequence[object]]) -> I32:
+    """Where each part begins when they are put one behind the other, and where the last one ends."""
+    return np.cumsum([0, *map(len, parts)]).astype(np.int32)

@@ -1,0 +1,162 @@
+"""`aclflow replay`: tables for people, JSON for programs, and the exit code of a difference."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from classify.recorded import V4, ethernet, ipv4, packed, pcap, tcp, web
+from command_line import aclflow
+
+DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pcap"
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": ["80"]}
+SSH = {"id": "ssh", "action": "permit", "protocol": "tcp", "destination_ports": ["22"]}
+FRAMES = [web(), web(port=22), web(port=22), ethernet(0x0806, bytes(28)), web(port=25)]
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> str:
+    path = tmp_path / "day.pcap"
+    path.write_bytes(pcap(FRAMES))
+    return str(path)
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> str:
+    return _list(tmp_path, "new.json", WEB)
+
+
+def _list(folder: Path, name: str, *rules: object) -> str:
+    path = folder / name
+    path.write_text(json.dumps({"rules": rules}))
+    return str(path)
+
+
+def test_says_fates_rules_and_flows(day: str, listed: str) -> None:
+    ended = aclflow("replay", day, "--acl", listed)
+    size = len(web())
+    assert ended.code == 0
+    assert ended.out.splitlines() == [
+        "fate\tpackets\toctets",
+        f"permitted\t1\t{size}",
+        f"denied\t3\t{3 * size}",
+        "not decided: not IP\t1\t42",
+        f"all\t5\t{4 * size + 42}",
+        "",
+        "direction\trule\taction\tpackets\toctets",
+        f"ingress\tthe default\tdeny\t3\t{3 * size}",
+        f"ingress\tweb\tpermit\t1\t{size}",
+        "",
+        "denied\tpackets\toctets\tby\tfirst",
+        f"tcp 192.0.2.1 > 198.51.100.7:22\t2\t{2 * size}\tthe default\tpacket 2",
+        f"tcp 192.0.2.1 > 198.51.100.7:25\t1\t{size}\tthe default\tpacket 5",
+    ]
+
+
+def test_says_what_would_change_and_ends_with_1(tmp_path: Path, day: str, listed: str) -> None:
+    before = _list(tmp_path, "now.json", SSH, {**WEB, "action": "deny"})
+    ended = aclflow("replay", day, "--acl", listed, "--against", before)
+    assert ended.code == 1
+    assert ended.out.splitlines()[-3:] == [
+        "1 packet more is permitted, 2 packets more are denied",
+        "+ tcp 192.0.2.1 > 198.51.100.7:80: 1 packet, first packet 1  (web before, web after)",
+        "- tcp 192.0.2.1 > 198.51.100.7:22: 2 packets, first packet 2  (ssh before, the default after)",
+    ]
+
+
+def test_ends_with_0_where_nothing_changes(tmp_path: Path, day: str, listed: str) -> None:
+    renamed = _list(tmp_path, "renamed.json", {**WEB, "id": "http"})
+    ended = aclflow("replay", day, "--acl", listed, "--against", renamed)
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "nothing that the captures hold would be decided otherwise")
+
+
+def test_json_has_all_of_it(tmp_path: Path, day: str, listed: str) -> None:
+    before = _list(tmp_path, "now.json", SSH)
+    ended = aclflow("replay", day, day, "--acl", listed, "--against", before, "--json", "--most", "1")
+    told = ended.json()
+    assert ended.code == 1
+    assert told["all"]["packets"] == 10
+    assert told["permitted"]["packets"] == 2
+    assert told["rules"] == [
+        {"direction": "ingress", "rule": "web", "action": "permit", "packets": 2, "octets": 2 * len(web())},
+        {"direction": "ingress", "rule": None, "action": "deny", "packets": 6, "octets": 6 * len(web())},
+    ]
+    assert told["undecided"]["not_ip"] == {"packets": 2, "octets": 84}
+    assert told["against"]["permitted"]["packets"] == 4
+    assert told["changed"]["denied"]["packets"] == 4
+    assert told["denied_flows"]["known"] == 2
+    assert told["changed"]["denied_flows"]["largest"] == [
+        {
+            "source": "192.0.2.1", "destination": "198.51.100.7", "protocol": "tcp", "source_port": None,
+            "destination_port": 22, "icmp_type": 0, "icmp_code": 0, "later_fragment": False,
+            "packets": 4, "octets": 4 * len(web()), "first": {"capture": day, "packet": 2},
+            "decided_by": {"direction": "ingress", "rule": None, "action": "deny"},
+            "before": {"direction": "ingress", "rule": "ssh", "action": "permit"},
+        }
+    ]  # fmt: skip
+
+
+def test_the_tenants_prefixes_tell_the_direction(tmp_path: Path, listed: str) -> None:
+    path = tmp_path / "both.pcap"
+    path.write_bytes(pcap([web(), ethernet(V4, ipv4(6, tcp(80, 40000, 0x12), "198.51.100.7", "192.0.2.1"))]))
+    found = aclflow("replay", str(path), "--acl", listed, "--for", "198.51.100.0/24", "--for", "2001:db8::/32").json
+    assert (
+        aclflow("replay", str(path), "--acl", listed, "--way", "egress").out.splitlines()[1].startswith("permitted\t2")
+    )
+    told = aclflow("replay", str(path), "--acl", listed, "--for", "198.51.100.0/24", "--json").json()
+    assert [(rule["direction"], rule["rule"], rule["packets"]) for rule in told["rules"]] == [
+        ("egress", None, 1),
+        ("ingress", "web", 1),
+        ("ingress", None, 0),
+    ]
+    elsewhere = aclflow("replay", str(path), "--acl", listed, "--own", "203.0.113.0/24")
+    assert "neither from the tenant nor to it\t2" in elsewhere.out
+    assert found
+
+
+def test_reads_standard_input(listed: str) -> None:
+    ended = aclflow("replay", "-", "--acl", listed, stdin=packed(pcap(FRAMES)))
+    assert (ended.code, ended.out.splitlines()[1]) == (0, f"permitted\t1\t{len(web())}")
+    assert "standard input can be read only once" in aclflow("replay", "-", "--acl", "-").err
+
+
+def test_rules_that_were_never_met_are_named(tmp_path: Path, day: str) -> None:
+    several = _list(
+        tmp_path, "several.json", WEB, *({**SSH, "id": f"r{n}", "destination_ports": ["99"]} for n in range(4))
+    )
+    ended = aclflow("replay", day, "--acl", several, "--most", "2")
+    assert "4 of 5 rules were never met: r0, r1, ..." in ended.out
+    assert "2 flows were denied" not in ended.err
+
+
+def test_says_what_it_leaves_out(day: str, listed: str) -> None:
+    ended = aclflow("replay", day, "--acl", listed, "--most", "1")
+    assert "2 flows were denied; the first 1 are shown, --most 0 shows all" in ended.err
+
+
+def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(pcap(FRAMES)[:-1])
+    for code, words, arguments in (
+        (2, "it is no capture", (listed, "--acl", listed)),
+        (3, "it cannot be read", (str(tmp_path / "none"), "--acl", listed)),
+        (2, "is not UTF-8 text", (day, "--acl", day, "--format", "json")),
+        (2, "--for: '10.0.0.0/33'", (day, "--acl", listed, "--for", "10.0.0.0/33")),
+        (0, "is cut off: it ends at octet", (str(cut), "--acl", listed)),
+    ):
+        ended = aclflow("replay", *arguments)
+        assert ended.code == code, ended.err
+        assert words in ended.err
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded captures are not here")
+def test_recorded_captures_are_decided_whole(listed: str) -> None:
+    """Every frame of these is IP; some segments claim more than their frames have."""
+    names = [str(path) for path in sorted(DATA.rglob("*.pcap*"))]
+    told = aclflow("replay", *names, "--acl", listed, "--json").json()
+    assert told["all"]["packets"] == 89_841
+    assert {why: count["packets"] for why, count in told["undecided"].items() if count["packets"]} == {"broken": 5}
+    assert told["permitted"]["packets"] + told["denied"]["packets"] == 89_836
