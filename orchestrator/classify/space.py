@@ -11,13 +11,15 @@ classification using tuple space search, SIGCOMM 1999), in the order of the lowe
 shape can have a lower one than was found. What stands under a key is a proposal only: whether a row holds a packet its
 box says, axis by axis. So an index may leave out whatever would cost it many keys. Ranges of ports stay out of it;
 where a side names so many prefixes that their combinations with the other side's were too many, only the smaller side
-is indexed. The index is linear in what the list says, whatever it says.
+is indexed, and neither where that were still too many for the rows that there are. So thousands of rules that name the
+same large groups do not cost thousands of times what the groups say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -35,6 +37,9 @@ U64 = npt.NDArray[np.uint64]
 MOST_KEYS = 256
 """A row stands under so many combinations of its sides' prefixes at most; beyond, under those of one side."""
 
+MOST_ALTOGETHER = 1 << 21
+"""Keys of a whole space, of which each row may have an equal share, but at least one with each of its ports."""
+
 MOST_PORTS = 8
 """Ports that are named one by one, up to so many, are in the index; ranges are not."""
 
@@ -44,6 +49,9 @@ PARTS = ("source", "destination", "source_ports", "destination_ports", "protocol
 
 Key = tuple[int, int, int, int, int]
 """Both halves of source and destination, and ports and protocol in a word: masks, or values under masks."""
+
+_Blocks = Sequence[tuple[tuple[int, int], tuple[int, int]]]
+"""Masks and values of prefixes, each in two halves."""
 
 _SOURCE_PORT, _DESTINATION_PORT, _PROTOCOL = 48, 32, 24
 """Where these stand in the last word of a key."""
@@ -83,8 +91,10 @@ class Space:
 def space(boxes: Sequence[Box]) -> Space:
     """The tuple space of some boxes of one IP version, in the order in which they are asked."""
     under: dict[Key, dict[Key, list[int]]] = {}
+    blocks = cache(_blocks)  # many rows name the same groups
     for row, box in enumerate(boxes):
-        for mask, value in _keys(box):
+        sides = blocks(box.family, box.source), blocks(box.family, box.destination)
+        for mask, value in _keys(box, *sides, MOST_ALTOGETHER // len(boxes)):
             under.setdefault(mask, {}).setdefault(value, []).append(row)
     shapes = sorted(under.items(), key=lambda shape: min(rows[0] for rows in shape[1].values()))
     keys = [(place, value, rows) for place, (_, values) in enumerate(shapes) for value, rows in values.items()]
@@ -99,27 +109,29 @@ def space(boxes: Sequence[Box]) -> Space:
         starts=_starts([rows for _, _, rows in keys]),
         listed=np.array([row for _, _, rows in keys for row in rows], np.int32),
         rows=np.array(rows, np.int32).reshape(-1, len(PARTS) + 1),
-        address_starts=_starts(list(sets.addresses)),
-        addresses=_words([ends for spans in sets.addresses for ends in spans], 4),
+        address_starts=_starts([spans for _, spans in sets.addresses]),
+        addresses=_words([_ends(family, span) for family, spans in sets.addresses for span in spans], 4),
         port_starts=_starts(list(sets.ports)),
         ports=np.array([ends for spans in sets.ports for ends in spans], np.uint16).reshape(-1, 2),
         sets=_words(list(sets.bits), 4),
     )
 
 
-def _keys(box: Box) -> Iterator[tuple[Key, Key]]:
-    """Masks and values that a box stands under."""
-    sources, destinations = _blocks(box.family, box.source), _blocks(box.family, box.destination)
-    if len(sources) * len(destinations) > MOST_KEYS:
-        if len(sources) < len(destinations):
-            destinations = _NOTHING
-        else:
-            sources = _NOTHING
+def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iterator[tuple[Key, Key]]:
+    """Masks and values that a box stands under, whose sides are made up of these blocks: about `share` at most."""
     from_ports = _numbers(box.source_ports, _SOURCE_PORT)
     to_ports = _numbers(box.destination_ports, _DESTINATION_PORT)
     if len(from_ports) * len(to_ports) > MOST_PORTS:
         from_ports = _NO_PORT
     rests = [*product(from_ports, to_ports, (_protocol(box),))]
+    most = max(1, share // len(rests))
+    if len(sources) * len(destinations) > min(MOST_KEYS, most):
+        if len(sources) < len(destinations):
+            destinations = _NOTHING
+        else:
+            sources = _NOTHING
+        if len(sources) * len(destinations) > most:
+            sources = destinations = _NOTHING
     for (one, ones), (other, others), words in product(sources, destinations, rests):
         yield (*one, *other, sum(mask for mask, _ in words)), (*ones, *others, sum(value for _, value in words))
 
@@ -137,9 +149,9 @@ def _protocol(box: Box) -> tuple[int, int]:
     return 0xFF << _PROTOCOL, (box.protocols.bit_length() - 1) << _PROTOCOL
 
 
-def _blocks(family: Family, spans: Spans) -> Sequence[tuple[tuple[int, int], tuple[int, int]]]:
+def _blocks(family: Family, spans: Spans) -> _Blocks:
     """Masks and values of the prefixes that make up a set of addresses, each in two halves."""
-    found = []
+    found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     whole = (1 << family.bits) - 1
     for span in spans:
         for low, block in _aligned(span, family.bits):
@@ -160,20 +172,18 @@ class _Sets:
     """The sets on the axes of boxes, each kept once and numbered as they come."""
 
     def __init__(self) -> None:
-        self.addresses: dict[tuple[tuple[int, int, int, int], ...], int] = {}
+        self.addresses: dict[tuple[Family, Spans], int] = {}
         self.ports: dict[Spans, int] = {}
         self.bits: dict[tuple[int, int, int, int], int] = {}
 
     def row(self, box: Box) -> tuple[int, ...]:
         """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
-        sides = (self._side(box.family, side) for side in (box.source, box.destination))
+        sides = (
+            self.addresses.setdefault((box.family, side), len(self.addresses)) for side in (box.source, box.destination)
+        )
         ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
         sets = (self._set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
         return (*sides, *ports, *sets, box.fragments)
-
-    def _side(self, family: Family, spans: Spans) -> int:
-        ends = tuple((*halves(family, span.low), *halves(family, span.high)) for span in spans)
-        return self.addresses.setdefault(ends, len(self.addresses))
 
     def _set(self, bits: int) -> int:
         words = (bits & _WORD, bits >> 64 & _WORD, bits >> 128 & _WORD, (bits & ALL_BYTES) >> 192)
@@ -181,6 +191,10 @@ class _Sets:
 
 
 _WORD = (1 << 64) - 1
+
+
+def _ends(family: Family, span: Span) -> tuple[int, int, int, int]:
+    return *halves(family, span.low), *halves(family, span.high)
 
 
 def _words(rows: Sequence[tuple[int, ...]], width: int) -> U64:

@@ -92,6 +92,7 @@ def test_an_index_that_leaves_out_all_it_can_decides_the_same(acl: Acl) -> None:
     packets = records(corner_packets_of(acl))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "MOST_KEYS", 1)
+        patch.setattr(space, "MOST_ALTOGETHER", 1)
         patch.setattr(space, "MOST_PORTS", 0)
         few = Deciding(acl, own=OWNED).verdicts(packets)
     many = Deciding(acl, own=OWNED).verdicts(packets)
@@ -133,6 +134,33 @@ def test_large_groups_on_both_sides_cost_no_products() -> None:
     found = Deciding(acl).verdicts(records(packets)).decider.tolist()
     assert [number == 0 for number in found] == [row.holds(packet) for packet in packets]
     assert 0 < found.count(0) < len(found)
+
+
+@pytest.mark.parametrize(
+    ("altogether", "keys"),
+    [
+        (5 * 2 * 16 * 12, 2 * 16 * 12 + 1),
+        (5 * 2 * 16 * 12 - 1, 2 * 12 + 1),
+        (5 * 2 * 12, 2 * 12 + 1),
+        (5 * 2 * 12 - 1, 2 + 1),
+        (1, 2 + 1),
+    ],
+    ids=["both sides", "less than both", "the smaller side", "less than the smaller", "less than a key a row"],
+)
+def test_many_rules_with_the_same_groups_share_out_what_the_index_may_hold(
+    altogether: int, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five rows, for the default has its share, too; each of the four rules names two ports."""
+    monkeypatch.setattr(space, "MOST_ALTOGETHER", altogether)
+    ours = AddressGroup(GroupName("ours"), tuple(Prefix(Family.IPV6, 1 << 64 | 2 * each, 128) for each in range(16)))
+    theirs = AddressGroup(GroupName("theirs"), tuple(Prefix(Family.IPV6, 4 * each, 128) for each in range(12)))
+    sides = Addresses((), ("ours",)), Addresses((), ("theirs",))
+    ports = (PortRange(22, 22), PortRange(80, 80))
+    rules = tuple(
+        Rule(RuleId(f"r{each}"), Action.PERMIT, Direction.INGRESS, TCP, *sides, destination_ports=ports)
+        for each in range(4)
+    )
+    assert len(space_of(Acl(rules, {"ours": ours, "theirs": theirs})).keys) == keys
 
 
 def space_of(acl: Acl) -> space.Space:
