@@ -365,7 +365,7 @@ ACTIONS = (
         [
             _flow([*TCP4, Term(oxm.TCP_DST, 80)], instructions([begin(7, 6), track(7, 5)])),
             _flow([*TCP4], instructions([begin(7, 5), track(7, 5)]), priority=1),
-            _flow([Term(oxm.CT_MARK, 2, 2)], table=5),
+            _flow([Term(oxm.CT_MARK, 2, 2), Term(oxm.PKT_MARK, 0, 1)], table=5),
         ],
         _tcp4(), _tcp4(destination=81), ("vm2", _tcp4()),
     ),

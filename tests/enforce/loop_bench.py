@@ -10,6 +10,7 @@ import pytest
 from enforce.programs import change
 from patience import PATIENCE_S
 
+from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import Changing
 from orchestrator.enforce.counting import Change
@@ -95,6 +96,12 @@ class Counted:
         pass
 
 
+def is_of_a_program(cookie: int) -> bool:
+    """Whether a flow is none of the driver's own."""
+    found = Cookie.unpack(cookie)
+    return found is None or found.kind is not Kind.STAMP
+
+
 class Bench:
     """A fake switch, a loop, and what the loop reported. `route` is what a change of one rule asks of the device."""
 
@@ -127,11 +134,11 @@ class Bench:
                 return point
 
     def flows(self) -> set[tuple[int, int, bytes, int]]:
-        """What the switch holds, the stamp aside."""
+        """What the switch holds of programs."""
         return {
             (entry.table, entry.priority, entry.match_octets, entry.cookie)
             for entry in self.switch.entries()
-            if entry.table != 253
+            if is_of_a_program(entry.cookie)
         }
 
     def wanted(self, goal: Program) -> set[tuple[int, int, bytes, int]]:

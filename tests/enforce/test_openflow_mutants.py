@@ -17,6 +17,7 @@ from orchestrator.enforce.driver import Hits
 from orchestrator.enforce.drivers.openflow import bundle, driver, flowdesc, flowmods, flowstats, messages, resolve
 from orchestrator.enforce.drivers.openflow.driver import OpenFlowDriver
 from orchestrator.enforce.drivers.openflow.flowmods import Command, Encoded
+from orchestrator.enforce.drivers.openflow.ownrows import OwnRows
 from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import AclflowError
 from orchestrator.program.flows import Flow, FlowTable
@@ -140,7 +141,7 @@ MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "absent ports kept": (driver, "resolve", resolve_without_leaving_out),
     "all ports the same": (driver, "resolve", resolve_all_to_one),
     "complaints overheard": (messages, "errors_in", lambda answers: []),
-    "stamps of other tables": (driver.OpenFlowDriver, "_stamps", lambda self, flows: flows.cookie >> 48 == 0xAC1F),
+    "stamps of other tables": (OwnRows, "are_stamps", lambda self, flows: flows.cookie >> 48 == 0xAC1F),
     "stamp kept beside the new": (flowmods, "bundled_delete", lambda *args, **named: b""),
     "blamed on another flow": (bundle, "_name", lambda flow: "flow"),
     "fragments hidden": (driver.OpenFlowDriver, "_show_fragments", lambda self: None),
@@ -178,7 +179,7 @@ MUTANTS_BY_ROW: dict[str, tuple[Any, str, Any]] = {
     "not atomic, not ordered": (flowmods, "ATOMIC_ORDERED", 0),
     "asked for other entries": (flowdesc, "request", asked_for_nothing),
     "nothing seen": (flowdesc, "entries", lambda replies: []),
-    "all seen is taken for touched": (driver.OpenFlowDriver, "_is_stamp", lambda self, row: False),
+    "all seen is taken for touched": (OwnRows, "is_stamp", lambda self, row: False),
     "absent ports kept": (driver, "resolve_row", lambda row, numbers: row),
     "complaints overheard": (messages, "errors_in", lambda answers: []),
     "stamp kept beside the new": (flowmods, "bundled_delete", lambda *args, **named: b""),

@@ -99,6 +99,9 @@ PACKET_REGISTERS = tuple(Field(f"packet_reg{number}", _PACKET_REGISTERS, number,
 CT_MARK = Field("ct_mark", _NICIRA_1, 107, 4)
 """The mark of the packet's connection, where it was looked up (`tracking.py`); 0 before."""
 
+PKT_MARK = Field("pkt_mark", _NICIRA_1, 33, 4)
+"""What the machine that the switch runs on has marked a packet with; 0 in a switch that forwards in the daemon."""
+
 ND_RESERVED = Field("nd_reserved", _EXTENDED_OF, 1, 4)
 ND_OPTIONS_TYPE = Field("nd_options_type", _EXTENDED_OF, 2, 1)
 """These two are only ever set, to make a neighbour advertisement."""
@@ -136,6 +139,7 @@ FIELDS = (
     ARP_SHA,
     ARP_THA,
     *PACKET_REGISTERS,
+    PKT_MARK,
     CT_MARK,
 )
 """Every field a match may hold, in the canonical order."""

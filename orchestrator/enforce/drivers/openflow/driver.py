@@ -9,8 +9,9 @@ leaves a message that it cannot read out of a bundle and would commit the rest:
 The commit is atomic: packets meet the old flows or the new, and a refusal at that point leaves the old. Deletes come
 before adds, so that a row whose cookie or instructions changed (for a switch that is a new entry) is replaced.
 
-A switch that forwards in the kernel holds one row otherwise (`kernelpath.py`). It is known by what it refuses, or by
-that row when all is read back: when it first refuses, the change is made again as it can hold it.
+Every change has two rows of the driver's own (`ownrows.py`). The stamp says what the switch holds. The other has a
+switch that forwards in the daemon forget what it has cached (`cachemark.py`); one that forwards in the kernel, which is
+found out first, has no need of it, and holds one row of programs otherwise (`kernelpath.py`).
 
 A change of a few rows is read back in the exchange that commits it (`smallchange.py`), and its rows go to and fro as
 values, one by one: setting columns up costs more than a few rows do.
@@ -22,11 +23,8 @@ import itertools
 from collections.abc import Collection, Mapping
 
 import numpy as np
-import numpy.typing as npt
-import structlog
 
-from orchestrator.compile.cookies import COOKIE_MASK, HIGHEST_NUMBER, Cookie, Kind
-from orchestrator.compile.openflow import oxm
+from orchestrator.compile.cookies import COOKIE_MASK, Cookie, Kind
 from orchestrator.compile.openflow.meters import Meter
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.enforce.changing import Changed, Changing
@@ -41,39 +39,31 @@ from orchestrator.enforce.drivers.openflow import (
     meters,
     smallchange,
 )
-from orchestrator.enforce.drivers.openflow.bundle import Bundle, CookieMatch
+from orchestrator.enforce.drivers.openflow.bundle import Bundle
 from orchestrator.enforce.drivers.openflow.channel import Channel
 from orchestrator.enforce.drivers.openflow.flowdesc import FlowStats
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, Fragments, Role, SwitchConfig, Type
+from orchestrator.enforce.drivers.openflow.ownrows import OwnRows, read_stamp
 from orchestrator.enforce.drivers.openflow.resolve import PortNumbers, resolve, resolve_row
 from orchestrator.enforce.drivers.openflow.smallchange import SmallChange
 from orchestrator.errors import Refused
 from orchestrator.program.delta import Delta
-from orchestrator.program.digest import DIGEST_BYTES
 from orchestrator.program.entrykeys import entry_keys
 from orchestrator.program.flows import U64, Flow, FlowTable
 from orchestrator.program.program import Tier
 
 OWNER_MASK = 0xFF << 56
-KIND_MASK = 0xFFFF << 48
-"""Cookie bits: whose flow it is; that, its tier and its kind."""
+"""Cookie bits: whose flow it is."""
 
 MANY_COOKIES = 256
 """From so many on, reading everything is cheaper than asking cookie by cookie."""
 
 
-log = structlog.get_logger()
-
-
-class _ForwardsInKernel(Exception):
-    """The switch refuses what only the daemon's datapath can do. Nothing was changed."""
-
-
 class OpenFlowDriver:
     """Drives one switch over one connection. Not for several threads at a time; a new connection is a new driver.
 
-    `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange. `in_kernel`: whether the
-    switch is known to forward in the kernel; otherwise that is found out.
+    `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange. `in_kernel`: take it that
+    the switch forwards in the kernel, also where it does not.
     """
 
     def __init__(
@@ -91,13 +81,15 @@ class OpenFlowDriver:
         self._timeout_s = timeout_s
         self._bundles = itertools.count(1)
         self._in_kernel = in_kernel
+        self._own = OwnRows(tier)
 
     @property
     def channel(self) -> Channel:
         return self._channel
 
     def start(self, epoch: int) -> None:
-        """Become the switch's master and have it show fragments as they are. To be called once, before the verbs.
+        """Become the switch's master, have it show fragments as they are, and find out where it forwards. To be called
+        once, before the verbs.
 
         `epoch` grows with each controller of the domain. Raises Refused when a controller with a newer one was here,
         or when the switch cannot match fragments; Unreachable.
@@ -108,6 +100,7 @@ class OpenFlowDriver:
         if messages.read_role(messages.only(answers, Type.ROLE_REPLY, xids[0])) is not Role.MASTER:
             raise Refused("the switch did not make us its master")
         self._show_fragments()
+        self._in_kernel = self._in_kernel or self._refuses_trial()
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
         """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
@@ -127,17 +120,17 @@ class OpenFlowDriver:
         if cookies is None:
             self._show_fragments()
         stats = self._read(cookies)
-        stamps = self._stamps(stats.flows)
-        flows = stats.flows.take(~stamps)
-        if self._tier is Tier.HOST and kernelpath.is_shown_by(flows):
-            self._in_kernel = True
+        stamps, marks = self._own.are_stamps(stats.flows), self._own.are_marks(stats.flows)
+        if cookies is None:
+            self._own.remember(stats.flows.take(marks).rows())
+        flows = stats.flows.take(~stamps & ~marks)
         if cookies is None or (cookies >> np.uint64(48) == self._group_cookies()).any():
             flows = FlowTable.joined((flows, self._read_groups()))
         if (flows.table == Table.METERS).any():
             flows = meters.held(flows, self._read_meters())
         if cookies is not None:
             flows = flows.take(np.isin(flows.cookie, cookies))
-        return Observed(flows, _read_stamp(stats.flows.take(stamps).rows()))
+        return Observed(flows, read_stamp(stats.flows.take(stamps).rows()))
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Remove, add and stamp in one ordered atomic bundle. See `Driver`.
@@ -145,47 +138,39 @@ class OpenFlowDriver:
         Symbols in the delta are resolved here; a delta made of resolved rows has none and passes unchanged. Rows whose
         port is not there (any more) are left out, so after a change of ports only a full `observe` tells the truth.
         """
-        try:
-            self._apply(delta, stamp)
-        except _ForwardsInKernel:
-            self._in_kernel = True
-            log.info("switch.forwards_in_kernel", datapath=f"{self._channel.datapath_id:016x}")
-            self._apply(delta, stamp)
-
-    def _apply(self, delta: Delta, stamp: Stamp) -> None:
-        removed = self.resolve(delta.removed, delta.removed_ports)
-        added = FlowTable.joined((self.resolve(delta.added, delta.ports), FlowTable.of([self._stamp_row(stamp)])))
+        removed, added = self.resolve(delta.removed, delta.removed_ports), self.resolve(delta.added, delta.ports)
+        own = self._own.change(stamp, marked=not self._in_kernel)
         self._make_meters(meters.declared(added))
         change = Bundle(
             number=next(self._bundles),
-            xids=self._channel.reserve(bundle.numbers_needed(removed, added)),
-            removed=removed,
-            replaced=CookieMatch(Table.STAMP, self._stamp_cookie(), KIND_MASK),
-            added=added,
+            xids=self._channel.reserve(bundle.numbers_needed(removed, added) + len(own.removed) + len(own.added)),
+            removed=FlowTable.joined((removed, FlowTable.of(own.removed))),
+            replaced=own.replaced,
+            added=FlowTable.joined((added, FlowTable.of(own.added))),
         )
         errors = messages.errors_in(self._exchange(change.filling, change.fill()))
         if errors:
             self._exchange(change.xids, change.close(BundleControl.DISCARD))
-            if any(kernelpath.is_about_it(error, change.flow(error.xid)) for error in errors):
-                raise _ForwardsInKernel
             raise change.refused(errors)
         answers = self._exchange(change.xids, change.close(BundleControl.COMMIT))
         errors = messages.errors_in(answers)
         if errors:
             raise change.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, change.xids[-2])
+        self._own.changed(own)
         self._forget_meters(meters.declared(removed).keys() - meters.declared(added).keys())
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
         """As `apply`, for a few rows of a program; reads back what the switch holds under their keys. See `Device`."""
         removed = self._rows(delta.removed, delta.removed_ports)
         added = self._rows(delta.added, delta.ports)
+        own = self._own.change(stamp, marked=not self._in_kernel)
         small = SmallChange(
             number=next(self._bundles),
-            xids=self._channel.reserve(smallchange.numbers_needed(removed, added)),
+            xids=self._channel.reserve(smallchange.numbers_needed(removed, added, own)),
             removed=removed,
-            replaced=CookieMatch(Table.STAMP, self._stamp_cookie(), KIND_MASK),
-            added=(*added, self._stamp_row(stamp)),
+            added=added,
+            own=own,
         )
         with self._channel.begin(small.fill(), small.filling, timeout_s=self._timeout_s) as filling:
             yield filling
@@ -198,6 +183,7 @@ class OpenFlowDriver:
         if errors:
             raise small.refused(errors)
         messages.only(answers, Type.BUNDLE_CONTROL, small.commit)
+        self._own.changed(own)
         return self._changed(removed, added, small, answers)
 
     def hits(self) -> Hits:
@@ -206,7 +192,7 @@ class OpenFlowDriver:
         answers = self._exchange(xids, flowdesc.request(xids[0], cookie=COOKIE_MASK, cookie_mask=OWNER_MASK))
         _refuse(answers, "the switch does not show its flows")
         found = flowstats.read_counters(messages.multipart_replies(answers, xids))
-        return found.take(found.cookie & np.uint64(KIND_MASK) != np.uint64(self._stamp_cookie()))
+        return found.take(~self._own.are_own(found.cookie))
 
     def _rows(self, flows: FlowTable, symbols: tuple[str, ...]) -> tuple[Flow, ...]:
         """A few rows of a program as this switch holds them."""
@@ -222,11 +208,24 @@ class OpenFlowDriver:
         """What the answers to the second exchange say."""
         shown = flowdesc.entries(messages.multipart_replies(answers, small.showing))
         touched = {row.key for row in (*removed, *added)}
-        stamps = [row for row in shown if self._is_stamp(row)]
-        found = dict.fromkeys(row for row in shown if row.key in touched and not self._is_stamp(row))
+        stamps = [row for row in shown if self._own.is_stamp(row)]
+        found = dict.fromkeys(row for row in shown if row.key in touched and not self._own.is_stamp(row))
         counted = messages.multipart_replies(answers, small.counting)
         last = flowstats.read_counters(counted) if counted else None
-        return Changed(added, tuple(found), _read_stamp(stamps), last)
+        return Changed(added, tuple(found), read_stamp(stamps), last)
+
+    def _refuses_trial(self) -> bool:
+        """Whether the switch forwards in the kernel: it takes no row that only the daemon's datapath can do."""
+        trial = Bundle(
+            number=next(self._bundles),
+            xids=self._channel.reserve(6),
+            removed=FlowTable.of(()),
+            replaced=self._own.stamps,
+            added=FlowTable.of([kernelpath.TRIAL]),
+        )
+        errors = messages.errors_in(self._exchange(trial.filling, trial.fill()))
+        self._exchange(trial.xids, trial.close(BundleControl.DISCARD))
+        return any(map(kernelpath.is_refusal, errors))
 
     def _show_fragments(self) -> None:
         """Have the switch match fragments, if it does not. Raises Refused if it cannot."""
@@ -256,9 +255,8 @@ class OpenFlowDriver:
             flowdesc.request(xid, cookie=cookie, cookie_mask=flowdesc.EVERY_BIT)
             for xid, cookie in zip(xids, wanted, strict=False)
         ]
-        stamp = flowdesc.request(
-            xids[len(wanted)], table=Table.STAMP, cookie=self._stamp_cookie(), cookie_mask=KIND_MASK
-        )
+        stamps = self._own.stamps
+        stamp = flowdesc.request(xids[len(wanted)], table=stamps.table, cookie=stamps.cookie, cookie_mask=stamps.mask)
         return self._decode(xids, *requests, stamp)
 
     def _read_groups(self) -> FlowTable:
@@ -300,33 +298,6 @@ class OpenFlowDriver:
         """Send requests and a barrier, numbered with the last of `xids`."""
         whole = b"".join((*requests, messages.barrier_request(xids[-1])))
         return self._channel.exchange(whole, xids, timeout_s=self._timeout_s)
-
-    def _stamps(self, flows: FlowTable) -> npt.NDArray[np.bool_]:
-        """Which rows are stamps. A flow of another table that bears a stamp's cookie is a foreign flow."""
-        kinds = flows.cookie & np.uint64(KIND_MASK)
-        return np.asarray((kinds == np.uint64(self._stamp_cookie())) & (flows.table == Table.STAMP))
-
-    def _stamp_cookie(self, generation: int = 0) -> int:
-        return Cookie(self._tier, Kind.STAMP, generation & HIGHEST_NUMBER).pack()
-
-    def _is_stamp(self, row: Flow) -> bool:
-        return row.table == Table.STAMP and row.cookie & KIND_MASK == self._stamp_cookie()
-
-    def _stamp_row(self, stamp: Stamp) -> Flow:
-        """No packet meets the stamp: nothing goes to its table."""
-        return Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", self._stamp_cookie(stamp.generation))
-
-
-def _read_stamp(stamps: list[Flow]) -> Stamp | None:
-    """What the one stamp flow says. Anything but exactly one good stamp says nothing."""
-    if len(stamps) != 1:
-        return None
-    flow = stamps[0]
-    cookie = Cookie.unpack(flow.cookie)
-    digest = flow.match[4:12] + flow.match[16:24]
-    if cookie is None or len(digest) != DIGEST_BYTES or oxm.stamp_match(digest) != flow.match:
-        return None
-    return Stamp(cookie.number, digest)
 
 
 def _refuse(answers: list[bytes], what: str) -> None:

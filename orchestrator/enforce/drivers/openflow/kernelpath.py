@@ -2,7 +2,8 @@
 
 A neighbour solicitation is made its own answer by writing two fields that Linux' datapath does not know (Open vSwitch
 calls them the ND extensions): the kind of the first option, and the flags. Where the datapath is the kernel's, Open
-vSwitch refuses such a row at once. Forwarding in the daemon (`datapath_type=netdev`) knows both.
+vSwitch refuses such a row at once, which tells one kind of switch from the other. Forwarding in the daemon
+(`datapath_type=netdev`) knows both.
 
 There the solicitation is made another one, from the address that was asked for, about the asker's own. It names its
 sender's MAC address, which the asker notes before it answers (RFC 4861, section 7.2.3), and that is what it wanted.
@@ -18,12 +19,15 @@ import numpy as np
 
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import IN_PORT, copy_field, instructions, output, set_field
+from orchestrator.compile.openflow.oxm import Term
 from orchestrator.compile.pipelines.host import GATEWAY_MAC, Table
 from orchestrator.enforce.drivers.openflow.messages import ErrorMessage
+from orchestrator.policy.protocols import ICMPV6
 from orchestrator.program.flows import Flow, FlowTable
 
 _UNKNOWN = tuple(field.header.to_bytes(4, "big") for field in (oxm.ND_RESERVED, oxm.ND_OPTIONS_TYPE))
 _BAD_ACTION, _BAD_SET_ARGUMENT = 2, 15
+_ADVERTISEMENT = 136
 
 ASKING_BACK = instructions(
     (
@@ -37,6 +41,15 @@ ASKING_BACK = instructions(
     )
 )
 """What happens there to a solicitation."""
+
+TRIAL = Flow(
+    Table.RESPONDER,
+    0,
+    oxm.pack((Term(oxm.ETH_TYPE, oxm.IPV6), Term(oxm.IP_PROTO, ICMPV6), Term(oxm.ICMPV6_TYPE, _ADVERTISEMENT))),
+    instructions((set_field(oxm.ND_RESERVED, 0),)),
+    0,
+)
+"""A row that is only ever put into a bundle that is thrown away: a switch that refuses it forwards in the kernel."""
 
 
 def adapted(flows: FlowTable) -> FlowTable:
@@ -63,14 +76,9 @@ def is_answer(flow: Flow) -> bool:
     return flow.table == Table.RESPONDER and _writes_unknown(flow.instructions)
 
 
-def is_shown_by(flows: FlowTable) -> bool:
-    """Whether rows that were read back say that the switch forwards in the kernel."""
-    return any(row.instructions == ASKING_BACK for row in flows.take(flows.table == Table.RESPONDER).rows())
-
-
-def is_about_it(error: ErrorMessage, flow: Flow | None) -> bool:
-    """Whether a complaint, about the message that carried a row, says that the datapath does not know the fields."""
-    return (error.type, error.code) == (_BAD_ACTION, _BAD_SET_ARGUMENT) and flow is not None and is_answer(flow)
+def is_refusal(error: ErrorMessage) -> bool:
+    """Whether a complaint about the trial says that the datapath does not know a field."""
+    return (error.type, error.code) == (_BAD_ACTION, _BAD_SET_ARGUMENT)
 
 
 def _writes_unknown(octets: bytes) -> bool:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orchestrator.enforce.drivers.openflow import flowdesc, flowmods, messages
-from orchestrator.enforce.drivers.openflow.bundle import CookieMatch, refused
+from orchestrator.enforce.drivers.openflow.bundle import refused
 from orchestrator.enforce.drivers.openflow.flowmods import Command
 from orchestrator.enforce.drivers.openflow.messages import BundleControl, ErrorMessage
+from orchestrator.enforce.drivers.openflow.ownrows import Own
 from orchestrator.errors import Refused
 from orchestrator.program.flows import Flow
 
@@ -26,20 +27,20 @@ _Question = tuple[int, bytes, int]
 """Table, match and cookie."""
 
 
-def numbers_needed(removed: Sequence[Flow], added: Sequence[Flow]) -> int:
+def numbers_needed(removed: Sequence[Flow], added: Sequence[Flow], own: Own) -> int:
     """How many xids a change takes at most."""
-    return 3 * len(removed) + 2 * len(added) + 7
+    return 3 * len(removed) + 2 * len(added) + len(own.removed) + len(own.added) + 7
 
 
 @dataclass(frozen=True, slots=True)
 class SmallChange:
-    """Deletes `removed` (by key), then whatever `replaced` matches, then adds `added`, whose last row is the stamp."""
+    """Deletes `removed` (by key), adds `added`, and changes the driver's own rows along with them."""
 
     number: int
     xids: range
     removed: Sequence[Flow]
-    replaced: CookieMatch
     added: Sequence[Flow]
+    own: Own
     filling: range = field(init=False)
     """The numbers of the first exchange, its barrier last."""
     counting: range = field(init=False)
@@ -49,14 +50,18 @@ class SmallChange:
     """Those of the questions for what is there after the commit."""
     closing: range = field(init=False)
     """All numbers up to the last barrier: what fails at commit is complained about under the row's own."""
+    _goes: tuple[Flow, ...] = field(init=False)
+    _comes: tuple[Flow, ...] = field(init=False)
     _counted: tuple[_Question, ...] = field(init=False)
     _shown: tuple[_Question, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_goes", (*self.removed, *self.own.removed))
+        object.__setattr__(self, "_comes", (*self.added, *self.own.added))
         counted = tuple(dict.fromkeys(map(_question, self.removed)))
-        shown = tuple(dict.fromkeys(map(_question, (*self.removed, *self.added[:-1]))))
+        shown = tuple(dict.fromkeys(map(_question, (*self.removed, *self.added))))
         first = self.xids[0]
-        asked = first + len(self.removed) + len(self.added) + 3
+        asked = first + len(self._goes) + len(self._comes) + 3
         commit = asked + len(counted)
         last = commit + 2 + len(shown) + 1
         for name, value in (
@@ -72,21 +77,21 @@ class SmallChange:
 
     def fill(self) -> bytes:
         """Open the bundle and put everything in, and a barrier."""
-        old, xid = self.replaced, iter(self.filling)
+        old, xid = self.own.replaced, iter(self.filling)
         packed = partial(flowmods.bundled_row, bundle=self.number)
         return b"".join(
             (
                 messages.bundle_control(next(xid), self.number, BundleControl.OPEN),
-                *[packed(Command.DELETE_STRICT, row, xid=next(xid)) for row in self.removed],
+                *[packed(Command.DELETE_STRICT, row, xid=next(xid)) for row in self._goes],
                 flowmods.bundled_delete(old.table, old.cookie, old.mask, bundle=self.number, xid=next(xid)),
-                *[packed(Command.ADD, row, xid=next(xid)) for row in self.added],
+                *[packed(Command.ADD, row, xid=next(xid)) for row in self._comes],
                 messages.barrier_request(next(xid)),
             )
         )
 
     def close(self) -> bytes:
         """Ask what was counted, commit, and ask what is there."""
-        stamp = self.replaced
+        stamp = self.own.replaced
         return b"".join(
             (
                 *[_asked(xid, question) for xid, question in zip(self.counting, self._counted, strict=True)],
@@ -111,10 +116,10 @@ class SmallChange:
     def _flow(self, xid: int) -> Flow | None:
         """The flow that a message carries."""
         place = xid - self.filling[0] - 1
-        if 0 <= place < len(self.removed):
-            return self.removed[place]
-        place -= len(self.removed) + 1
-        return self.added[place] if 0 <= place < len(self.added) else None
+        if 0 <= place < len(self._goes):
+            return self._goes[place]
+        place -= len(self._goes) + 1
+        return self._comes[place] if 0 <= place < len(self._comes) else None
 
 
 def _question(row: Flow) -> _Question:

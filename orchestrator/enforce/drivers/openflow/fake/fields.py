@@ -126,6 +126,7 @@ FIELDS = (
     Field("arp_sha", OPENFLOW, 24, 6, 48, True, _ARP),
     Field("arp_tha", OPENFLOW, 25, 6, 48, True, _ARP),
     *(Field(f"packet_reg{number}", PACKET_REGISTER, number, 8, 64, True) for number in range(8)),
+    Field("pkt_mark", NICIRA, 33, 4, 32, True),
     Field("ct_mark", NICIRA, 107, 4, 32, True),
     Field("metadata", OPENFLOW, 2, 8, 64, True),
 )

@@ -1,0 +1,99 @@
+"""The driver's own rows on a switch, which come and go with every change and are no part of any program.
+
+The stamp says which program the switch holds, and the cache's mark has the switch forget what it has cached
+(`cachemark.py`). Both bear the cookie of a stamp; whatever else does is a foreign flow.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
+from orchestrator.compile.openflow import oxm
+from orchestrator.compile.pipelines.host import Table
+from orchestrator.enforce.driver import Stamp
+from orchestrator.enforce.drivers.openflow import cachemark
+from orchestrator.enforce.drivers.openflow.bundle import CookieMatch
+from orchestrator.program.digest import DIGEST_BYTES
+from orchestrator.program.flows import U64, Flow, FlowTable
+from orchestrator.program.program import Tier
+
+KIND_MASK = 0xFFFF << 48
+"""Cookie bits: whose flow it is, its tier and its kind."""
+
+Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a change does to them."""
+
+    removed: Sequence[Flow]
+    replaced: CookieMatch
+    """The stamp, whatever it says."""
+    added: Sequence[Flow]
+
+
+class OwnRows:
+    """Those of one switch, of a tier."""
+
+    def __init__(self, tier: Tier) -> None:
+        self.cookie = Cookie(tier, Kind.STAMP).pack()
+        """What all of them bear, but for the number."""
+        self.stamps = CookieMatch(Table.STAMP, self.cookie, KIND_MASK)
+        self._turn = secrets.randbelow(cachemark.TURNS)
+        self._marks: Sequence[Flow] = ()
+
+    def change(self, stamp: Stamp, *, marked: bool) -> Own:
+        """To a new stamp, and where it is `marked` to another mark."""
+        comes = [self.stamp(stamp)]
+        if marked:
+            comes.append(cachemark.row((self._turn + 1) % cachemark.TURNS, self.cookie))
+        return Own(self._marks, self.stamps, comes)
+
+    def changed(self, own: Own) -> None:
+        """The switch has made a change."""
+        self.remember(own.added[1:])
+
+    def remember(self, marks: Sequence[Flow]) -> None:
+        """The marks that the switch holds: the next change removes them."""
+        self._marks = marks
+        self._turn = max((cachemark.turn_of(mark, self.cookie) or 0 for mark in marks), default=self._turn)
+
+    def stamp(self, stamp: Stamp) -> Flow:
+        """No packet meets the stamp: nothing goes to its table."""
+        cookie = self.cookie | stamp.generation & HIGHEST_NUMBER
+        return Flow(Table.STAMP, 0, oxm.stamp_match(stamp.digest), b"", cookie)
+
+    def is_stamp(self, row: Flow) -> bool:
+        return row.table == Table.STAMP and row.cookie & KIND_MASK == self.cookie
+
+    def are_stamps(self, flows: FlowTable) -> Rows:
+        return np.asarray(self.are_own(flows.cookie) & (flows.table == Table.STAMP))
+
+    def are_marks(self, flows: FlowTable) -> Rows:
+        found: Rows = self.are_own(flows.cookie) & (flows.table == cachemark.TABLE)
+        for index in np.flatnonzero(found).tolist():
+            found[index] = cachemark.turn_of(flows.row(index), self.cookie) is not None
+        return found
+
+    def are_own(self, cookies: U64) -> Rows:
+        """Which cookies are those of such rows."""
+        return np.asarray(cookies & np.uint64(KIND_MASK) == np.uint64(self.cookie))
+
+
+def read_stamp(stamps: Sequence[Flow]) -> Stamp | None:
+    """What the one stamp flow says. Anything but exactly one good stamp says nothing."""
+    if len(stamps) != 1:
+        return None
+    flow = stamps[0]
+    cookie = Cookie.unpack(flow.cookie)
+    digest = flow.match[4:12] + flow.match[16:24]
+    if cookie is None or len(digest) != DIGEST_BYTES or oxm.stamp_match(digest) != flow.match:
+        return None
+    return Stamp(cookie.number, digest)
