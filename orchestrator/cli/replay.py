@@ -57,8 +57,9 @@ class Asking:
         typer.Option("--for", "--own", help="A prefix of the tenant's: packets to it are ingress, from it egress."),
     ] = None
     way: Annotated[
-        Direction, typer.Option("--way", help="Of all packets, where no prefix of the tenant's is given.")
-    ] = Direction.INGRESS
+        Direction | None,
+        typer.Option("--way", help="Of all packets, where no prefix of the tenant's is given; by default ingress."),
+    ] = None
     return_traffic: Annotated[
         ReturnTraffic,
         typer.Option("--return-traffic", help="How the domain lets replies in; `explicit` judges the list by itself."),
@@ -68,8 +69,13 @@ class Asking:
         """The tenant's own. Raises BadInput."""
         return tuple(prefix_of(text, "--for") for text in self.own or ())
 
+    def check(self) -> None:
+        """Raises BadInput."""
+        if self.prefixes() and self.way is not None:
+            raise BadInput("--for tells which way each packet goes: give one of the two", place="--way")
+
     def of(self, acl: Acl) -> Deciding:
-        return Deciding(acl, own=self.prefixes(), way=self.way, returns=self.return_traffic)
+        return Deciding(acl, own=self.prefixes(), way=self.way or Direction.INGRESS, returns=self.return_traffic)
 
 
 @taking
@@ -96,7 +102,7 @@ def replay(
     names = [acl] if against is None else [acl, against]
     if [*names, *captures].count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
-    asking.prefixes()
+    asking.check()
     lists = [whole(each, reading) for each in read_files(names, reading)]
     with at_work(f"making {' and '.join(str(len(each.rules)) for each in lists)} rules ready"):
         deciding, *others = [asking.of(each) for each in lists]

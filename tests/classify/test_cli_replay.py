@@ -145,6 +145,7 @@ def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:
         (3, "it cannot be read", (str(tmp_path / "none"), "--acl", listed)),
         (2, "is not UTF-8 text", (day, "--acl", day, "--format", "json")),
         (2, "--for: '10.0.0.0/33'", (day, "--acl", listed, "--for", "10.0.0.0/33")),
+        (2, "--way: --for tells", (day, "--acl", listed, "--for", "10.0.0.0/8", "--way", "egress")),
         (0, "is cut off: it ends at octet", (str(cut), "--acl", listed)),
     ):
         ended = aclflow("replay", *arguments)
