@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import acls, rules
 
@@ -17,7 +17,7 @@ from orchestrator.compile.openflow import encoder as openflow
 from orchestrator.compile.openflow import fewrules
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
-from orchestrator.policy.ports import PortRange
+from orchestrator.policy.ports import HIGHEST_PORT, PortRange, masks
 from orchestrator.policy.protocols import TCP
 from orchestrator.program.rules import COLUMNS, RuleTable
 
@@ -56,6 +56,15 @@ def test_few_rules_are_what_they_are_by_column(acl: Acl, tenant: int) -> None:
 @settings(max_examples=80)
 def test_so_is_one(rule: Rule, tenant: int) -> None:
     agree(Acl((rule,)), tenant)
+
+
+@given(st.lists(st.lists(st.integers(0, HIGHEST_PORT), min_size=2, max_size=2).map(sorted), max_size=40))
+@example([[0, HIGHEST_PORT], [0, 0], [HIGHEST_PORT, HIGHEST_PORT], [1, HIGHEST_PORT - 1], [0, 1 << 15]])
+def test_a_column_of_port_ranges_is_covered_as_each_is_alone(ends: list[list[int]]) -> None:
+    low, high = (np.array([each[side] for each in ends], np.int64) for side in (0, 1))
+    owner, pairs = openflow._port_masks(low, high)
+    wanted = [(place, pair) for place, each in enumerate(ends) for pair in masks(PortRange(*each))]
+    assert list(zip(owner.tolist(), map(tuple, pairs.tolist()), strict=True)) == wanted
 
 
 def spoilt_fragments(real: Callable[..., int]) -> Callable[..., int]:

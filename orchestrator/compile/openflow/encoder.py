@@ -4,8 +4,8 @@ Tens of thousands of matches are written at NumPy speed by grouping the atoms by
 and which of them carry a mask. Matches of one layout have their headers, values and masks at the same offsets, so a
 layout is one structured dtype, filled column by column. There are a few dozen layouts in a list, whatever its length.
 
-Port ranges become the fewest value/mask pairs that cover them (`masks`), so an atom may be several flow entries; these
-are disjoint, as the pairs are.
+Port ranges become the fewest value/mask pairs that cover them (as in `policy.ports.masks`, for a column at a time), so
+an atom may be several flow entries; these are disjoint, as the pairs are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from orchestrator.compile.openflow.fewrules import FEW, ICMP_FIELDS, PORT_FIELDS
 from orchestrator.compile.openflow.instructions import reporting
 from orchestrator.compile.openflow.oxm import Field
 from orchestrator.errors import TooLarge
-from orchestrator.policy.ports import PortRange, masks
 from orchestrator.program.flows import U16, U64, FlowTable
 from orchestrator.program.rules import FRAG_LATER, FRAG_NOT_LATER, PERMIT, RuleTable
 
@@ -36,6 +35,7 @@ _NO_MASK, _MASKED, _EXACT = 0, 1, 2
 """How a match looks at a field: not at all, at some bits, at all of them."""
 
 _ALL_16, _ALL_64 = 0xFFFF, 0xFFFFFFFFFFFFFFFF
+_PORTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,29 @@ class _Covers(NamedTuple):
     def of(cls, low: U16, high: U16) -> _Covers:
         ends = low.astype(np.uint32) << 16 | high
         ranges, which = np.unique(ends, return_inverse=True) if len(ends) != 1 else (ends, _THE_ONE)
-        covers = [masks(PortRange(each >> 16, each & _ALL_16)) for each in ranges.tolist()]
-        counts = np.array([len(each) for each in covers], np.intp)
-        pairs = np.array([pair for each in covers for pair in each], np.uint16).reshape(-1, 2)
+        owner, pairs = _port_masks((ranges >> 16).astype(np.int64), (ranges & _ALL_16).astype(np.int64))
+        counts = np.bincount(owner, minlength=len(ranges))
         return cls((np.cumsum(counts) - counts)[which], counts[which], pairs)
 
     def pair(self, atom: Rows, index: Rows) -> tuple[U16, U16]:
         found = self.pairs[self.first[atom] + index]
         return found[:, 0], found[:, 1]
+
+
+def _port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
+    """What `policy.ports.masks` finds for each of some ranges: of which range each pair is, in order, and the pairs."""
+    rounds = [np.empty((3, 0), np.int64)]
+    owner, at = np.arange(len(low)), low
+    while len(owner):
+        aligned = (at | _PORTS) & -(at | _PORTS)
+        fitting = np.int64(1) << np.frexp(high[owner] - at + 1)[1].astype(np.int64) - 1
+        size = np.minimum(aligned, fitting)
+        rounds.append(np.stack((owner, at, _PORTS - size)))
+        left = at + size <= high[owner]
+        owner, at = owner[left], (at + size)[left]
+    owner, *pairs = np.concatenate(rounds, axis=1)
+    order = np.argsort(owner, kind="stable")
+    return owner[order], np.stack(pairs, axis=1)[order].astype(np.uint16)
 
 
 def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, meter: int = 0) -> FlowTable:
