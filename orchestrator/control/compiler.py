@@ -19,7 +19,7 @@ from orchestrator.program.wire import written
 from orchestrator.store.records import PolicySnapshot
 
 _MANY_ROWS = 4096
-"""From so many rows on a change is written down, which is to compress it for the most part, while it is proven."""
+"""From so many rows on a change is a large one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,11 @@ class Compiled:
     program: Program
     change: Delta | None
     lifts: tuple[Lift, ...] = ()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so much changed that what making it took is worth giving back."""
+        return self.change is None or _is_large(self.change)
 
 
 class Compiler:
@@ -66,9 +71,14 @@ class Compiler:
 
 @contextmanager
 def _writing(change: Delta | None) -> Iterator[Callable[[], Delta | None]]:
-    """Have a large change written down beside the block; what is given tells it afterwards."""
-    if change is None or len(change.removed) + len(change.added) < _MANY_ROWS:
+    """Have a large change written down, which is to compress it for the most part, beside the block; what is given
+    tells it afterwards."""
+    if change is None or not _is_large(change):
         yield lambda: change
         return
     with ThreadPoolExecutor(1) as beside:
         yield beside.submit(written, change).result
+
+
+def _is_large(change: Delta) -> bool:
+    return len(change.removed) + len(change.added) >= _MANY_ROWS

@@ -24,6 +24,7 @@ from orchestrator.control.quota import Usage
 from orchestrator.control.staging import Staging, intersection_of
 from orchestrator.control.tiers import Programs, Tiers
 from orchestrator.errors import NotFound
+from orchestrator.memory import give_back
 from orchestrator.program.program import Program
 from orchestrator.store import Store
 from orchestrator.store.records import PolicySnapshot
@@ -119,6 +120,8 @@ class Maker:
                 flows=len(program.blocks),
                 seconds=round(time.perf_counter() - started, 4),
             )
+            if step.compiled.is_large:  # switches are busy with it, and nobody waits for us
+                give_back()
         return False
 
     def catch_up(self, domain: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -54,6 +54,59 @@ def test_answers_are_told_apart_by_their_numbers() -> None:
     peer.on_write = answers
     assert ask(peer.channel, first) == [Type.GET_CONFIG_REPLY, Type.ERROR, Type.BARRIER_REPLY]
     assert not peer.answer(Type.BARRIER_REPLY, first[1]), "nobody waits any more"
+
+
+def test_parts_are_written_as_they_are_made() -> None:
+    peer = Peer()
+    xids = peer.channel.reserve(2)
+    first, barrier = messages.get_config_request(xids[0]), messages.barrier_request(xids[1])
+
+    def parts() -> Iterator[bytes]:
+        yield first
+        assert peer.written == [first]
+        assert peer.answer(Type.GET_CONFIG_REPLY, xids[0])
+        peer.on_write = lambda _: peer.answer(Type.BARRIER_REPLY, xids[1]) and None
+        yield barrier
+
+    answers = peer.channel.exchange_parts(parts(), xids, timeout_s=5)
+    assert [raw[1] for raw in answers] == [Type.GET_CONFIG_REPLY, Type.BARRIER_REPLY]
+    assert peer.written == [first, barrier]
+
+
+def test_nobody_writes_between_the_parts_of_an_exchange() -> None:
+    peer = Peer()
+    xids, others = peer.channel.reserve(2), peer.channel.reserve(1)
+    first, barrier, other = (*map(messages.barrier_request, xids), messages.barrier_request(others[0]))
+    peer.on_write = lambda data: peer.answer(Type.BARRIER_REPLY, HEADER.unpack_from(data)[3]) and None
+    meanwhile = threading.Thread(target=peer.channel.exchange, args=(other, others), kwargs={"timeout_s": PATIENCE_S})
+
+    def parts() -> Iterator[bytes]:
+        yield first
+        meanwhile.start()
+        meanwhile.join(0.1)
+        yield barrier
+
+    peer.channel.exchange_parts(parts(), xids, timeout_s=PATIENCE_S)
+    meanwhile.join(PATIENCE_S)
+    assert peer.written == [first, barrier, other]
+
+
+def test_parts_that_cannot_be_made_end_the_exchange_and_nothing_else() -> None:
+    peer = Peer()
+    peer.on_write = lambda data: peer.answer(Type.BARRIER_REPLY, HEADER.unpack_from(data)[3]) and None
+    first, second = peer.channel.reserve(2), peer.channel.reserve(1)
+
+    def parts() -> Iterator[bytes]:
+        yield messages.barrier_request(first[0])
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        peer.channel.exchange_parts(parts(), first, timeout_s=5)
+    assert not peer.answer(Type.BARRIER_REPLY, first[1]), "nobody waits any more"
+    peer.channel.exchange(messages.barrier_request(second[0]), second, timeout_s=5)
+    peer.channel.close()
+    with pytest.raises(Unreachable, match="closed"):
+        peer.channel.exchange_parts(parts(), first, timeout_s=5)
 
 
 def test_only_a_barriers_answer_or_its_refusal_ends_an_exchange() -> None:

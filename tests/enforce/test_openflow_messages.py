@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -165,10 +166,16 @@ FLOWS = st.builds(
 )
 
 
-@given(st.lists(FLOWS, max_size=12), st.sampled_from([Command.ADD, Command.DELETE_STRICT]))
+@given(
+    st.lists(FLOWS, max_size=12), st.sampled_from([Command.ADD, Command.DELETE_STRICT]), st.sampled_from([1, 3, 2048])
+)
 @settings(max_examples=60, deadline=None)
-def test_every_row_becomes_one_message_and_is_found_again_by_its_number(flows: list[Flow], command: Command) -> None:
-    encoded = flowmods.bundled(command, FlowTable.of(flows), bundle=7, first_xid=100)
+def test_every_row_becomes_one_message_and_is_found_again_by_its_number(
+    flows: list[Flow], command: Command, at_a_time: int
+) -> None:
+    with patch.object(flowmods, "PIECE_ROWS", at_a_time):
+        encoded = flowmods.bundled(command, FlowTable.of(flows), bundle=7, first_xid=100)
+    assert all(1 <= len(split(part)) <= at_a_time for part in encoded.parts())
     wrappers = split(encoded.data)
     assert sorted(encoded.rows.tolist()) == list(range(len(flows)))
     assert [int.from_bytes(each[4:8], "big") for each in wrappers] == list(range(100, 100 + len(flows)))

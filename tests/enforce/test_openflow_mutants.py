@@ -62,7 +62,7 @@ def spoil_octets(find: bytes, put: bytes) -> Callable[..., Encoded]:
 
     def spoiled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
         encoded = bundled(command, flows, bundle=bundle, first_xid=first_xid)
-        return Encoded(encoded.data.replace(find, put), encoded.rows)
+        return Encoded(encoded.rows, lambda: iter([encoded.data.replace(find, put)]))
 
     return spoiled
 

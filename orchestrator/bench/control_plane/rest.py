@@ -45,7 +45,6 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
     """Whole lists at every size, and single changes of each."""
     plane = ControlPlane(lab)
     plane.start({TENANT: Acl()}, progress=progress)
-    medians: dict[int, float] = {}
     stages: dict[str, dict[str, list[float]]] = {}
     with plane.client() as client:
         bench = _Bench(lab, client.waiting(PATIENCE_S), results, sizes, folder, stages)
@@ -54,13 +53,11 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
             if rules == sizes.rules:
                 memory = resident_mib(lab.state.process(SERVICE).pid)
                 results.figures["service_rss_mib"] = Figure.of([memory], "MiB", _MEMORY_MIB)
-            medians[rules] = bench.changes(rules, progress)
+            bench.changes(rules, progress)
+        bench.growth(progress)
         bench.group(progress)
         bench.empty()
     results.stacks.append(_stacked(stages))
-    base, longest = medians[sizes.rules], medians[max(sizes.scales)]
-    growth = f"one_rule_{name_of(max(sizes.scales))}_vs_{name_of(sizes.rules)}"
-    results.figures[growth] = Figure.of([longest / base], "ratio", _GROWTH)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,32 +90,51 @@ class _Bench:
         target = _WHOLE_LIST if rules == self.sizes.rules else None
         record_ratio(self.results, name, ours, theirs, OFCTL, target)
 
-    def changes(self, rules: int, progress: Callable[[str], None]) -> float:
-        """One rule added, moved, edited and deleted, again and again, all over the list; the median of adding."""
-        progress(f"single changes among {rules} rules")
-        draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
-        taken: dict[str, list[float]] = {"added": [], "moved": [], "edited": [], "deleted": []}
-        for number, rule in enumerate(more_rules(rules, self.sizes.changes)):
-            place = draw.randrange(rules)
-            other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
-            seconds, stages = timed(self.client.insert_rule, TENANT, rule, position=place)
-            taken["added"].append(seconds)
-            elsewhere = draw.randrange(rules)
-            taken["moved"].append(timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
-            taken["edited"].append(timed(self.client.put_rule, TENANT, other)[0])
-            taken["deleted"].append(timed(self.client.delete_rule, TENANT, rule.id)[0])
-            for stage, part in stages.items():
-                self.stages.setdefault(f"one of {name_of(rules)}", {}).setdefault(stage, []).append(1000 * part)
+    def changes(self, rules: int, progress: Callable[[str], None]) -> None:
+        """One rule added, moved, edited and deleted, again and again, all over the list."""
+        taken, stages = self._changed(rules, progress)
         size = name_of(rules)
-        for what, found in taken.items():
-            milliseconds = [1000 * each for each in found]
+        self.stages[f"one of {size}"] = stages
+        for what, milliseconds in taken.items():
             name = f"one_rule_{size}_ms" if what == "added" else f"one_rule_{what}_{size}_ms"
             target = _ONE_RULE_MS if name == f"one_rule_{name_of(self.sizes.rules)}_ms" else None
             self.results.figures[name] = Figure.of(milliseconds, "ms", target)
             turns = tuple(float(turn) for turn in range(1, len(milliseconds) + 1))
             label = f"one rule among {size} milliseconds (ms)"
             self.results.series.append(Series(what, turns, tuple(milliseconds), "change", label))
-        return self.results.figures[f"one_rule_{size}_ms"].median
+
+    def growth(self, progress: Callable[[str], None]) -> None:
+        """What one rule takes in the longest list, which was measured last, as a ratio to what it takes in the usual
+        one just before and just after: a machine that is quicker or slower for minutes is so for both."""
+        usual, longest = self.sizes.rules, max(self.sizes.scales)
+        timed(self.client.put_acl, TENANT, synthetic(usual))
+        after, _ = self._changed(usual, progress)
+        before, among = (self.results.figures[f"one_rule_{name_of(rules)}_ms"].median for rules in (usual, longest))
+        ratio = among / statistics.mean((before, statistics.median(after["added"])))
+        self.results.figures[f"one_rule_{name_of(longest)}_vs_{name_of(usual)}"] = Figure.of([ratio], "ratio", _GROWTH)
+
+    def _changed(
+        self, rules: int, progress: Callable[[str], None]
+    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Milliseconds of every single change by kind, and the stages' of adding."""
+        progress(f"single changes among {rules} rules")
+        draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
+        taken: dict[str, list[float]] = {"added": [], "moved": [], "edited": [], "deleted": []}
+        parts: dict[str, list[float]] = {}
+        for number, rule in enumerate(more_rules(rules, self.sizes.changes)):
+            place = draw.randrange(rules)
+            other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
+            seconds, stages = timed(self.client.insert_rule, TENANT, rule, position=place)
+            taken["added"].append(1000 * seconds)
+            elsewhere = draw.randrange(rules)
+            taken["moved"].append(1000 * timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
+            taken["edited"].append(1000 * timed(self.client.put_rule, TENANT, other)[0])
+            taken["deleted"].append(1000 * timed(self.client.delete_rule, TENANT, rule.id)[0])
+            for stage, part in stages.items():  # one that a change did not have took no time
+                parts.setdefault(stage, [0.0] * number).append(1000 * part)
+            for found in parts.values():
+                found.extend([0.0] * (number + 1 - len(found)))
+        return taken, parts
 
     def group(self, progress: Callable[[str], None]) -> None:
         """One member more in a large address group that a few rules ask for, again and again."""

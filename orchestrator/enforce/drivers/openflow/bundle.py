@@ -15,7 +15,7 @@ own message, which is why the second exchange listens to all numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.enforce.drivers.openflow import flowmods, groupmods, messages
@@ -95,18 +95,16 @@ class Bundle:
         """The numbers of the first exchange, its barrier last."""
         return self.xids[:-2]
 
-    def fill(self) -> bytes:
+    def fill(self) -> Iterator[bytes]:
         """Open the bundle and put everything in; the barrier is the caller's."""
         old = self.replaced
         xid = self.xids[1 + len(self.removed)]
-        return b"".join(
-            (
-                messages.bundle_control(self.xids[0], self.number, BundleControl.OPEN),
-                *(part.encoded.data for part in self._deletes),
-                flowmods.bundled_delete(old.table, old.cookie, old.mask, bundle=self.number, xid=xid),
-                *(part.encoded.data for part in self._adds),
-            )
-        )
+        yield messages.bundle_control(self.xids[0], self.number, BundleControl.OPEN)
+        for part in self._deletes:
+            yield from part.encoded.parts()
+        yield flowmods.bundled_delete(old.table, old.cookie, old.mask, bundle=self.number, xid=xid)
+        for part in self._adds:
+            yield from part.encoded.parts()
 
     def close(self, what: BundleControl) -> bytes:
         """Commit or discard it."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
@@ -81,6 +81,10 @@ class Channel(Protocol):
         Raises Unreachable when the connection closes or the barrier is not answered in time; what the switch did by
         then is unknown.
         """
+        ...
+
+    def exchange_parts(self, parts: Iterable[bytes], xids: range, *, timeout_s: float) -> list[bytes]:
+        """The same for much: what `parts` gives, each some whole messages, is written as it comes."""
         ...
 
 
@@ -209,28 +213,42 @@ class StreamChannel:
     @contextmanager
     def begin(self, messages: bytes, xids: range, *, timeout_s: float) -> Iterator[Exchange]:
         # While much is written somebody else must read, or a switch that answers meanwhile stands still, and so do we.
-        with self._reading() if len(messages) <= AT_ONCE_BYTES else nullcontext() as pump:
-            exchange = Exchange(self._datapath_id, xids, timeout_s, pump)
-            with self._lock:
-                if self._closed:
-                    raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
-                self._waiting.append(exchange)
-            try:
-                self._write(messages)
-                yield exchange
-            finally:
-                with self._lock:
-                    self._waiting.remove(exchange)
+        with (
+            self._reading() if len(messages) <= AT_ONCE_BYTES else nullcontext() as pump,
+            self._begun(Exchange(self._datapath_id, xids, timeout_s, pump)) as exchange,
+        ):
+            self._write((messages,))
+            yield exchange
 
     def exchange(self, messages: bytes, xids: range, *, timeout_s: float) -> list[bytes]:
         with self.begin(messages, xids, timeout_s=timeout_s) as exchange:
             exchange.wait()
             return exchange.answers()
 
-    def _write(self, messages: bytes) -> None:
+    def exchange_parts(self, parts: Iterable[bytes], xids: range, *, timeout_s: float) -> list[bytes]:
+        with self._begun(Exchange(self._datapath_id, xids, timeout_s, None)) as exchange:
+            self._write(parts)
+            exchange.wait()
+            return exchange.answers()
+
+    @contextmanager
+    def _begun(self, exchange: Exchange) -> Iterator[Exchange]:
+        """Have what answers an exchange delivered to it. Raises Unreachable."""
+        with self._lock:
+            if self._closed:
+                raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
+            self._waiting.append(exchange)
+        try:
+            yield exchange
+        finally:
+            with self._lock:
+                self._waiting.remove(exchange)
+
+    def _write(self, parts: Iterable[bytes]) -> None:
         try:
             with self._writing:
-                self._send(messages)
+                for part in parts:
+                    self._send(part)
         except OSError as error:
             self.close()
             raise Unreachable(f"switch {self._datapath_id:016x} is gone: {error}") from error

@@ -148,7 +148,9 @@ class OpenFlowDriver:
             replaced=own.replaced,
             added=FlowTable.joined((added, FlowTable.of(own.added))),
         )
-        errors = messages.errors_in(self._exchange(change.filling, change.fill()))
+        parts = itertools.chain(change.fill(), (messages.barrier_request(change.filling[-1]),))
+        filled = self._channel.exchange_parts(parts, change.filling, timeout_s=self._timeout_s)
+        errors = messages.errors_in(filled)
         if errors:
             self._exchange(change.xids, change.close(BundleControl.DISCARD))
             raise change.refused(errors)
@@ -223,7 +225,7 @@ class OpenFlowDriver:
             replaced=self._own.stamps,
             added=FlowTable.of([kernelpath.TRIAL]),
         )
-        errors = messages.errors_in(self._exchange(trial.filling, trial.fill()))
+        errors = messages.errors_in(self._exchange(trial.filling, *trial.fill()))
         self._exchange(trial.xids, trial.close(BundleControl.DISCARD))
         return any(map(kernelpath.is_refusal, errors))
 

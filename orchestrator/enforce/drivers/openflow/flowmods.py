@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,12 +47,24 @@ RESET_COUNTS = 1 << 2
 """Flow flag: count from zero. Without it an ADD over the same key goes on from the old entry's counters."""
 
 
+PIECE_ROWS = 2048
+"""So many messages are made at a time at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Messages, and the row that each carries: the message numbered ``first_xid + i`` carries ``rows[i]``."""
+    """Messages, and the row that each carries: the message numbered ``first_xid + i`` carries ``rows[i]``.
 
-    data: bytes
+    `parts` makes them, some thousands at a time: the first may be on their way while the last are yet to be made.
+    """
+
     rows: npt.NDArray[np.intp]
+    parts: Callable[[], Iterator[bytes]]
+
+    @property
+    def data(self) -> bytes:
+        """All of them."""
+        return b"".join(self.parts())
 
 
 def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
@@ -60,17 +73,20 @@ def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) 
     sizes = np.array([len(each) if instructed else 0 for each in flows.instruction_set] or [0], np.uint32)
     layouts = flows.match_length.astype(np.uint32) << 16 | sizes[flows.instructions]
     order = np.argsort(layouts, kind="stable")
-    starts = np.flatnonzero(np.diff(layouts[order], prepend=-1))
-    parts = []
-    for rows in np.split(order, starts[1:]) if len(order) else ():
-        group = _message_array(flows, rows, instructions=_instruction_matrix(flows, rows) if instructed else None)
-        group["bundle"] = bundle
-        group["command"] = command
-        group["flags"] = RESET_COUNTS if instructed else 0
-        group["outer_xid"] = group["xid"] = np.arange(first_xid, first_xid + len(rows))
-        first_xid += len(rows)
-        parts.append(group.tobytes())
-    return Encoded(b"".join(parts), order)
+    begins = np.diff(layouts[order], prepend=-1) != 0
+    begins[::PIECE_ROWS] = True
+    starts = np.flatnonzero(begins)
+
+    def parts() -> Iterator[bytes]:
+        for start, rows in zip(starts.tolist(), np.split(order, starts[1:]), strict=False):
+            group = _message_array(flows, rows, instructions=_instruction_matrix(flows, rows) if instructed else None)
+            group["bundle"] = bundle
+            group["command"] = command
+            group["flags"] = RESET_COUNTS if instructed else 0
+            group["outer_xid"] = group["xid"] = np.arange(first_xid + start, first_xid + start + len(rows))
+            yield group.tobytes()
+
+    return Encoded(order, parts)
 
 
 def bundled_row(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:

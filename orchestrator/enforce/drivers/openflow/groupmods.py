@@ -50,7 +50,7 @@ _DESCRIPTION = struct.Struct("!HBxIH6x")
 def bundled(command: GroupCommand, rows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
     """A bundle-add message for every row, all of which are groups, in their order."""
     data = [_message(command, row, bundle, xid) for xid, row in enumerate(rows.rows(), first_xid)]
-    return Encoded(b"".join(data), np.arange(len(data)))
+    return Encoded(np.arange(len(data)), lambda: iter(data))
 
 
 def _message(command: GroupCommand, row: Flow, bundle: int, xid: int) -> bytes:

@@ -1,0 +1,78 @@
+"""Where the time of one rule goes is told of all changes alike, also of those that lacked a stage; and how it grows."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from orchestrator.bench.control_plane import rest
+from orchestrator.bench.control_plane.sizes import Sizes
+from orchestrator.bench.results import Results
+from orchestrator.client import Written
+from orchestrator.policy.model import Acl
+
+_CHANGES = 7
+_SIZES = Sizes(rounds=1, changes=_CHANGES, slow_rounds=1, rules=1_000, scales=(1_000, 2_000))
+
+
+class Service:
+    """Takes a second longer for each change of the next list that it gets. Every third insert is read back apart."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._turns = itertools.count()
+        self._takes_s = 1.0
+
+    def put_acl(self, _tenant: str, _acl: Acl) -> Written:
+        self._takes_s += 1
+        return Written(1, "", 1, changed=True, enforced=True)
+
+    def insert_rule(self, *_: object, position: int) -> Written:
+        assert position >= 0
+        apart = {"enforce.readback": 0.004} if next(self._turns) % 3 == 0 else {}
+        return self._changed({"compile": 0.001, "enforce": 0.005, **apart})
+
+    def move_rule(self, *_: object, position: int) -> Written:
+        assert position >= 0
+        return self._changed({})
+
+    def put_rule(self, *_: object) -> Written:
+        return self._changed({})
+
+    delete_rule = put_rule
+
+    def _changed(self, stages: dict[str, float]) -> Written:
+        self.now += self._takes_s
+        return Written(1, "", 1, changed=True, enforced=True, stages=stages)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> rest._Bench:
+    service = Service()
+    monkeypatch.setattr(rest.time, "perf_counter", lambda: service.now)
+    return rest._Bench(
+        cast("Any", SimpleNamespace()), cast("Any", service), Results("control-plane", {}), _SIZES, Path(), {}
+    )
+
+
+def test_a_stage_that_few_changes_have_takes_no_time_in_the_median(bench: rest._Bench) -> None:
+    bench.changes(1_000, lambda _: None)
+    assert {name: len(found) for name, found in bench.stages["one of 1k"].items()} == dict.fromkeys(
+        ("compile", "enforce", "enforce.readback"), _CHANGES
+    )
+    heights = {name: height for name, (height,) in rest._stacked(bench.stages).parts.items()}
+    assert heights == pytest.approx({"compile": 1, "enforce": 5, "enforce.readback": 0})
+
+
+def test_growth_is_told_of_what_was_measured_before_and_after(bench: rest._Bench) -> None:
+    bench.changes(1_000, lambda _: None)
+    bench.client.put_acl(rest.TENANT, Acl())
+    bench.changes(2_000, lambda _: None)
+    bench.growth(lambda _: None)
+    medians = (bench.results.figures[f"one_rule_{size}_ms"].median for size in ("1k", "2k"))
+    assert list(medians) == pytest.approx([1_000, 2_000])
+    assert bench.results.figures["one_rule_2k_vs_1k"].median == pytest.approx(2 / ((1 + 3) / 2))
