@@ -14,11 +14,12 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 import typer.main
 
+from orchestrator.cli import streams
 from orchestrator.cli.lazy import application
 from orchestrator.cli.terminal import complain
 from orchestrator.cli.tree import TREE
@@ -40,11 +41,19 @@ TRACEBACK = "ACLFLOW_TRACEBACK"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. `arguments` are those after the program's name, by default the process'."""
+    streams.stand_in()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = _run(arguments)
-    return code if _flushed(sys.stdout) or code else ANSWER_IS_NO
+    try:
+        streams.flush(sys.stdout)
+    except BrokenPipeError:  # whoever read our output is gone
+        return code or ANSWER_IS_NO
+    except OSError as error:
+        complain(f"the output cannot be written: {error.strerror}")
+        return NOT_THERE
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -62,9 +71,18 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        complain(f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)")
+        complain(_reason(error))
+        with contextlib.suppress(OSError):
+            streams.flush(sys.stdout)
         return NOT_THERE
     return DONE
+
+
+def _reason(error: Exception) -> str:
+    """Why a command ends that did not expect to."""
+    if isinstance(error, OSError) and streams.cannot_be_written(error):
+        return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+    return f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)"
 
 
 def _command() -> typer.core.TyperGroup:
@@ -96,14 +114,3 @@ def installed_version() -> str:
         return importlib.metadata.version(TREE.name)
     except importlib.metadata.PackageNotFoundError:
         return "(not installed)"
-
-
-def _flushed(stream: TextIO) -> bool:
-    """Write out what is left. Whoever read our output may be gone; then nothing more is said, at exit neither."""
-    try:
-        stream.flush()
-    except (BrokenPipeError, ValueError):
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        return False
-    return True

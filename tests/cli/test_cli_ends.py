@@ -241,8 +241,47 @@ def wait_until_it_reads(pid: int) -> None:
     pytest.skip("cannot see what the process waits for")
 
 
+RULES = ",".join(f'{{"id": "r{n}", "action": "permit", "protocol": "tcp"}}' for n in range(3000))
+
+
+def redirected(redirection: str, arguments: str = "acl check -", text: str = RULES) -> Ended:
+    """A command of a shell's, some of whose streams lead elsewhere or nowhere."""
+    ended = subprocess.run(
+        ("sh", "-c", f'"$0" -m orchestrator.cli {arguments} {redirection}', sys.executable),
+        input=f'{{"rules": [{text}]}}',
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.mark.parametrize("text", [RULES, ",".join(RULES.split(",")[:6])])
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
+def test_an_output_that_takes_nothing_is_said_once(text: str, redirection: str, reason: str) -> None:
+    ended = redirected(redirection, text=text)
+    assert ended == Ended(3, "", f"aclflow: the output cannot be written: {reason}\n")
+
+
+def test_an_input_that_is_closed_is_empty() -> None:
+    ended = redirected("<&-")
+    assert ended.code == 2
+    assert ended.err.startswith("aclflow: standard input: the format cannot be told")
+
+
+def test_where_complaints_go_nowhere_results_are_what_they_are() -> None:
+    usual, found = redirected(""), redirected("2>&-")
+    assert usual.err
+    assert found == Ended(usual.code, usual.out, "")
+    assert redirected("2>&- >&-") == Ended(3, "", "")
+    assert redirected("2>&-", "acl check /nowhere") == Ended(3, "", "")
+
+
 def test_a_reader_that_goes_away_is_no_fault() -> None:
-    rules = ",".join(f'{{"id": "r{n}", "action": "permit", "protocol": "tcp"}}' for n in range(3000))
     command = (*COMMAND, "acl", "check", "-")
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
@@ -251,7 +290,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        process.stdin.write(f'{{"rules": [{rules}]}}'.encode())
+        process.stdin.write(f'{{"rules": [{RULES}]}}'.encode())
         process.stdin.close()
         process.wait(timeout=60)
         assert process.stderr.read() == b""
