@@ -78,12 +78,13 @@ class Site:
         self.control._tiers.servers._domains["d1"].rates = UpdateRates(lambda: self.ahead_s)
 
     def hold_all(self) -> None:
-        """Every server says that it holds what it was sent, until that is the latest."""
+        """Every server says that it holds what it was sent, until that is the latest and tenants that moved were let go:
+        the manager's thread sends that of its own accord."""
 
         def held() -> bool:
             for server in SERVERS:
                 self.control.reported("d1", server, self.at(server))
-            return all(self.at(server) == self.generation for server in SERVERS)
+            return self.is_at_rest() and all(self.at(server) == self.generation for server in SERVERS)
 
         until(held)
         held()
@@ -113,7 +114,12 @@ class Site:
     def rest(self) -> None:
         """Wait until every tenant is served by one server alone."""
         self.settle()
-        until(lambda: sum(len(served_prefixes(self.program(server))) for server in SERVERS) == TENANTS)
+        until(self.is_at_rest)
+
+    def is_at_rest(self) -> bool:
+        """Whether every tenant is served by one server alone."""
+        tenants = self.control.read(lambda unit: unit.domains.policy("d1")).policy.tenants
+        return sum(len(served_prefixes(self.program(server))) for server in SERVERS) == len(tenants)
 
     def at(self, server: str) -> int:
         """The newest generation of which a server was sent the program, or is known to hold it."""
