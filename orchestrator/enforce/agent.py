@@ -15,7 +15,6 @@ When the agent stops, however it stops, the filter stays as it is.
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Protocol, runtime_checkable
 
 import structlog
@@ -34,6 +32,7 @@ from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.filters.nflog import PacketReports
+from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.gap import stamp_of
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
@@ -299,13 +298,7 @@ def run_agent(settings: AgentSettings) -> None:
 
     Raises what `admitted` and `Agent.start` raise, and Missing for a directory that cannot be used.
     """
-    stopping = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    stopping = AskedToEnd()
     membership = settings.membership
     state = StateDir(membership.state_dir)
     admission = admitted(membership, settings.kind, state, stopping)

@@ -11,12 +11,10 @@ stands by. When it stops, switches go on as they were last programmed.
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType
 from typing import Protocol
 
 import structlog
@@ -28,6 +26,7 @@ from orchestrator.enforce.countreport import CountReporter, CountSink
 from orchestrator.enforce.drivers.openflow.launcher import Launcher, Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
 from orchestrator.enforce.edging import EdgeService
+from orchestrator.enforce.ending import AskedToEnd
 from orchestrator.enforce.enrolment import Membership, admitted, kept_fresh
 from orchestrator.enforce.fleet import Fleet
 from orchestrator.enforce.keeping import KEEP_AFTER_S, KEEP_AGAIN_S, Keeper
@@ -209,13 +208,7 @@ def run_controller(settings: ControllerSettings) -> None:
 
     Raises what `admitted` and `Controller.start` raise, and Missing for a directory or an address that cannot be used.
     """
-    stopping = threading.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    stopping = AskedToEnd()
     membership = settings.membership
     state = StateDir(membership.state_dir)
     admission = admitted(membership, KIND, state, stopping)

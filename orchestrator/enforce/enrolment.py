@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import structlog
 from orchestrator.client import Client, Enrolment
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
+from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.identity import LOOK_EVERY_S, Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
@@ -72,7 +72,7 @@ Connect = Callable[[str, ssl.SSLContext | None], Office]
 
 
 def enrolled(
-    membership: Membership, kind: str, state: StateDir, connect: Connect, stopping: threading.Event
+    membership: Membership, kind: str, state: StateDir, connect: Connect, stopping: Stopping
 ) -> Credentials | None:
     """Who we are: from the disk, else by enrolling, for which the service is waited for. None when told to stop.
 
@@ -129,7 +129,7 @@ class Admission:
         return Chore("certificate", renewal.look, LOOK_EVERY_S)
 
 
-def admitted(membership: Membership, kind: str, state: StateDir, stopping: threading.Event) -> Admission | None:
+def admitted(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
     """Who we are, enrolling if need be, with a client of the service. None when told to stop. Raises as `enrolled`."""
 
     def connect(url: str, trust: ssl.SSLContext | None) -> Client:

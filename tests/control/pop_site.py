@@ -78,8 +78,8 @@ class Site:
         self.control._tiers.servers._domains["d1"].rates = UpdateRates(lambda: self.ahead_s)
 
     def hold_all(self) -> None:
-        """Every server says that it holds what it was sent, until that is the latest and tenants that moved were let go:
-        the manager's thread sends that of its own accord."""
+        """Every server says that it holds what it was sent, until that is the latest, and tenants that moved were let
+        go, which the manager's thread sends of its own accord."""
 
         def held() -> bool:
             for server in SERVERS:

@@ -1,0 +1,51 @@
+"""How a process of ours is asked to end: SIGTERM or SIGINT.
+
+The kernel may give a signal to any thread, and Python runs what handles it in the main thread alone: one that sleeps at
+a lock then goes on sleeping, and one that is about to sleep may hear nothing either. So the main thread waits for what
+Python writes into a socket the moment that a signal comes, whichever thread it came to.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+from typing import Protocol
+
+_WISHES = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopping(Protocol):
+    """Whether it is time to stop; `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is, at most so many seconds; whether it is."""
+        ...
+
+
+class AskedToEnd:
+    """Whether this process was asked to end since this was made. To be made and asked in the main thread, once in a
+    process: from now on these signals do nothing else."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+        self._heard, self._woken = socket.socketpair()
+        self._heard.setblocking(False)
+        self._woken.setblocking(False)
+        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        for number in _WISHES:
+            signal.signal(number, lambda *_: None)
+
+    def is_set(self) -> bool:
+        """Whether it was."""
+        return self.wait(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is, at most so many seconds; whether it is."""
+        while not self._is_asked and select.select([self._heard], [], [], timeout)[0]:
+            self._is_asked = any(number in _WISHES for number in self._heard.recv(4096))
+        return self._is_asked
