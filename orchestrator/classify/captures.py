@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,7 +114,7 @@ class Capture:
     def _unpacked(self, start: bytes) -> Iterator[bytes]:
         """What gzip packed, member by member. Raises BadInput."""
         inflater = zlib.decompressobj(_OF_GZIP)
-        packed = start
+        packed, any_found = start, False
         while packed or (packed := self._take(PIECE // 4)):
             if inflater.eof:
                 packed = packed.lstrip(b"\0")  # what tapes and some tools fill up with
@@ -121,11 +122,16 @@ class Capture:
                     continue
                 inflater = zlib.decompressobj(_OF_GZIP)
             try:
-                yield inflater.decompress(packed, PIECE)
+                found = inflater.decompress(packed, PIECE)
             except zlib.error:
                 raise BadInput(f"what gzip packed is damaged near octet {self._read}", place=self.name) from None
+            if found:
+                any_found = True
+                yield found
             packed = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
         if not inflater.eof:
+            if not any_found:
+                raise BadInput("it ends before there is anything to unpack", place=self.name)
             self.remarks.append(f"{self.name} is cut off: what gzip packed does not end")
 
     def _ends_early(self, offset: int) -> None:
@@ -160,15 +166,18 @@ _OF_GZIP = 31
 
 
 def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same octets, in pieces of which only the last may be shorter than a header."""
-    held = b""
+    """The same octets, in pieces of which only the last may be short: members of gzip may hold a packet each."""
+    held: list[bytes] = []
+    octets = 0
     for piece in pieces:
-        held += piece
-        if len(held) >= _LONGEST_HEADER:
-            yield held
-            held = b""
+        held.append(piece)
+        octets += len(piece)
+        if octets >= max(PIECE // 4, _LONGEST_HEADER):
+            yield b"".join(held)
+            held.clear()
+            octets = 0
     if held:
-        yield held
+        yield b"".join(held)
 
 
 class _Damaged(Exception):
@@ -251,6 +260,8 @@ def _walk_of(data: bytes, name: str) -> _Walk:
         return _PcapngWalk()
     if not data:
         raise BadInput("it is empty", place=name)
+    if magic[:2] == _GZIP:
+        raise BadInput("it is packed with gzip twice; unpack it first", place=name)
     if magic in _PCAP:
         raise BadInput("it ends inside its own header", place=name)
     raise BadInput(_OTHER.get(magic, "it is no capture: neither pcap nor pcapng begins so"), place=name)
@@ -311,6 +322,8 @@ class _PcapngWalk:
         self._order, self._packets = "", b""
         self._interfaces: list[tuple[int, int]] = []
         """The kind of link of each, and how many octets are captured of a packet at most; 0 for all."""
+        self._links = array("I")
+        """The kinds of link once more, for the extension."""
 
     def walk(self, data: bytes, found: _Found) -> int:
         place, size = 0, len(data)
@@ -335,15 +348,14 @@ class _PcapngWalk:
     def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes]:
         """Packet blocks in a row."""
         assert extension is not None
-        links = np.array([link for link, _ in self._interfaces], np.uint32)
-        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, links)  # type: ignore[no-any-return]
+        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._links)  # type: ignore[no-any-return]
 
     def _begin_section(self, data: bytes, place: int) -> None:
         """A section may have another byte order than the one before, and has interfaces of its own."""
         order = _ORDERS.get(data[place + 8 : place + 12])
         if order is None:
             raise _Damaged(place, "a section does not say its byte order: the capture is damaged here")
-        self._order, self._interfaces = order, []
+        self._order, self._interfaces, self._links = order, [], array("I")
         self._swapped, self._packets = _is_swapped(order), Struct(order + "I").pack(self.PACKET)
         self._head, self._length = Struct(order + "II"), Struct(order + "I")
         self._packet, self._old_packet = Struct(order + "IIIII"), Struct(order + "HHIIII")
@@ -364,6 +376,7 @@ class _PcapngWalk:
         elif kind == self.INTERFACE:
             link, _reserved, longest = self._fields(self._interface, data, start, end)
             self._interfaces.append((link, longest))
+            self._links.append(link)
         elif kind == self.SECTION:
             major, _minor = self._fields(Struct(self._order + "HH"), data, start + 4, end)
             if major != 1:

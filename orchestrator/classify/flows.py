@@ -78,6 +78,11 @@ class Flow:
     def has_ports(self) -> bool:
         return self.protocol in WITH_PORTS and not self.later_fragment
 
+    @property
+    def is_icmp(self) -> bool:
+        """Whether it has a type and a code."""
+        return self.protocol == OWN_ICMP[self.family] and not self.later_fragment
+
     def __str__(self) -> str:
         """As in `tcp 192.0.2.1 > 198.51.100.7:22`, and `tcp 198.51.100.7:22 > 192.0.2.1` what comes back."""
         source, destination = (format_address(self.family, end) for end in (self.source, self.destination))
@@ -89,7 +94,7 @@ class Flow:
             if self.answers:
                 return f"{protocol} {joint.format(source, self.port)} > {destination}"
             return f"{protocol} {source} > {joint.format(destination, self.port)}"
-        more = f" type {self.icmp_type} code {self.icmp_code}" if self.protocol == OWN_ICMP[self.family] else ""
+        more = f" type {self.icmp_type} code {self.icmp_code}" if self.is_icmp else ""
         return f"{protocol} {source} > {destination}{more}"
 
 

@@ -69,8 +69,8 @@ class Replay:
     against: Deciding | None
     of_list: Listed
     of_other: Listed | None
-    captures: int = 0
-    """How many were read."""
+    captures: list[str] = field(default_factory=list)
+    """Those that were read, by their names."""
     all: Count = field(default_factory=Count)
     nobodys: Count = field(default_factory=Count)
     """Neither from the tenant nor to it."""
@@ -92,7 +92,7 @@ def replay(
     workers = threads or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(workers, "replay") as pool:
         for capture in captures:
-            found.captures += 1
+            found.captures.append(capture.name)
             before = 0
             for part in _in_turn(pool, capture, lambda frames: _part(frames, lists), workers * _AHEAD):
                 _add(found, part, capture.name, before)

@@ -18,7 +18,7 @@ from orchestrator.classify.flows import Count, Flow, Flows
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.replay import replay as replayed
-from orchestrator.cli.files import read_files, whole
+from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import AsJson, Reading, prefix_of, taking
 from orchestrator.cli.terminal import at_work, counting, remark, say, say_json, say_table
 from orchestrator.errors import BadInput
@@ -74,6 +74,15 @@ class Asking:
         if self.prefixes() and self.way is not None:
             raise BadInput("--for tells which way each packet goes: give one of the two", place="--way")
 
+    def not_asked(self, read: Read) -> Iterator[str]:
+        """What there is to say of rules that no packet is put to."""
+        way = self.way or Direction.INGRESS
+        left = [] if self.own else [rule for rule in read.acl.rules if rule.direction is not way]
+        if left:
+            other = left[0].direction.value
+            rules = f"{_several(len(left), f'{other} rule')} {_are(len(left))} not asked"
+            yield f"{read.name}: {rules} without --for or --way {other}"
+
     def of(self, acl: Acl) -> Deciding:
         return Deciding(acl, own=self.prefixes(), way=self.way or Direction.INGRESS, returns=self.return_traffic)
 
@@ -103,14 +112,16 @@ def replay(
     if [*names, *captures].count(STDIN) > 1:
         raise BadInput("standard input can be read only once")
     asking.check()
-    lists = [whole(each, reading) for each in read_files(names, reading)]
-    with at_work(f"making {' and '.join(str(len(each.rules)) for each in lists)} rules ready"):
+    read = read_files(names, reading)
+    lists = [whole(each, reading) for each in read]
+    with at_work(f"making {' and '.join(_several(len(each.rules), 'rule') for each in lists)} ready"):
         deciding, *others = [asking.of(each) for each in lists]
     found = _replayed(captures, deciding, others[0] if others else None)
+    found.remarks[:0] = [text for each in read for text in asking.not_asked(each)]
     for each in found.remarks:
         remark(each)
     if as_json:
-        say_json(_json(captures, found, most))
+        say_json(_json(found, most))
     else:
         _say(found, most)
     if found.changed:
@@ -191,7 +202,8 @@ def _say_rules(deciding: Deciding, listed: Listed, most: int) -> None:
     if never:
         say("")
         names = ", ".join(_first(never, most)) + (", ..." if most and len(never) > most else "")
-        say(f"{len(never)} of {sum(map(_is_rule, deciding.deciders))} rules were never met: {names}")
+        rules = _several(sum(map(_is_rule, deciding.deciders)), "rule")
+        say(f"{len(never)} of {rules} {'was' if len(never) == 1 else 'were'} never met: {names}")
 
 
 def _never_met(deciding: Deciding, listed: Listed) -> list[Decider]:
@@ -225,7 +237,8 @@ def _say_changed(found: Replay, against: Deciding, most: int) -> None:
         return
     permitted, denied = changed.permitted.packets, changed.denied.packets
     say(
-        f"{_packets(permitted)} more {_are(permitted)} permitted, {_packets(denied)} more {_are(denied)} denied",
+        f"{_several(permitted, 'packet')} more {_are(permitted)} permitted, "
+        f"{_several(denied, 'packet')} more {_are(denied)} denied",
         bold=True,
     )
     for flows, fate, sign, colour in (
@@ -233,7 +246,7 @@ def _say_changed(found: Replay, against: Deciding, most: int) -> None:
         (changed.denied_flows, "denied", "-", "red"),
     ):
         for flow in _first(flows.largest(), most):
-            what = f"{flow}: {_packets(flow.count.packets)}, first {_place(flow, found)}"
+            what = f"{flow}: {_several(flow.count.packets, 'packet')}, first {_place(flow, found)}"
             by = f"({_by(against, flow.before)} before, {_by(found.deciding, flow.decider)} after)"
             say(f"{sign} {what}  {by}", colour=colour)
         _more(len(flows), most, f"flows would be {fate} now")
@@ -247,7 +260,8 @@ def _say_forgotten(flows: Flows) -> None:
 
 def _more(there: int, most: int, what: str) -> None:
     if most and there > most:
-        remark(f"{there:,} {what}; the first {most} are shown, --most 0 shows all")
+        first = "the first is" if most == 1 else f"the first {most:,} are"
+        remark(f"{there:,} {what}; {first} shown, --most 0 shows all")
 
 
 def _first(items: Iterable[T], most: int) -> Iterator[T]:
@@ -268,8 +282,8 @@ def _numbers(count: Count) -> tuple[str, str]:
     return f"{count.packets:,}", f"{count.octets:,}"
 
 
-def _packets(count: int) -> str:
-    return f"{count:,} packet{'' if count == 1 else 's'}"
+def _several(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _are(count: int) -> str:
@@ -279,12 +293,12 @@ def _are(count: int) -> str:
 def _place(flow: Flow, found: Replay) -> str:
     """Its first packet, and of which capture that is where there are several."""
     packet = f"packet {flow.first.packet}"
-    return packet if found.captures == 1 else f"{packet} of {flow.first.capture}"
+    return packet if len(found.captures) == 1 else f"{packet} of {flow.first.capture}"
 
 
-def _json(captures: Sequence[str], found: Replay, most: int) -> dict[str, object]:
+def _json(found: Replay, most: int) -> dict[str, object]:
     told: dict[str, object] = {
-        "captures": list(captures),
+        "captures": found.captures,
         "remarks": found.remarks,
         "all": asdict(found.all),
         **_listed_json(found.deciding, found.of_list),
@@ -331,8 +345,8 @@ def _flow_json(flow: Flow, deciding: Deciding, against: Deciding | None) -> dict
         "protocol": format_protocol(flow.protocol),
         "source_port": flow.port if flow.has_ports and flow.answers else None,
         "destination_port": flow.port if flow.has_ports and not flow.answers else None,
-        "icmp_type": flow.icmp_type,
-        "icmp_code": flow.icmp_code,
+        "icmp_type": flow.icmp_type if flow.is_icmp else None,
+        "icmp_code": flow.icmp_code if flow.is_icmp else None,
         "later_fragment": flow.later_fragment,
         **asdict(flow.count),
         "first": asdict(flow.first),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import struct
 from collections.abc import Sequence
@@ -116,6 +117,17 @@ def test_an_end_inside_what_gzip_packed() -> None:
     assert remarks[0] == "day.pcap is cut off: what gzip packed does not end"
 
 
+def test_many_small_members_of_gzip_make_few_pieces() -> None:
+    members = [gzip.compress(record(frame)) for frame in FRAMES * 100]
+    capture = Capture("", io.BytesIO(gzip.compress(pcap_header()) + b"".join(members)))
+    assert [len(frames) for frames in capture.frames()] == [900]
+
+
+def test_many_interfaces_among_packets() -> None:
+    blocks = b"".join(interface() + packet_block(b"", number=number) for number in range(20_000))
+    assert len(held(section() + blocks)[0]) == 20_000
+
+
 def test_an_empty_capture_is_one() -> None:
     assert held(pcap([])) == ([], [])
     assert held(section()) == ([], [])
@@ -123,6 +135,9 @@ def test_an_empty_capture_is_one() -> None:
 
 DAMAGE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "it is empty"),
+    "empty, packed": (gzip.compress(b""), "it is empty"),
+    "packed, cut off at once": (packed(pcap(FRAMES))[:12], "it ends before there is anything to unpack"),
+    "packed twice": (packed(packed(pcap(FRAMES))), "it is packed with gzip twice; unpack it first"),
     "text": (b"access-list 101 permit ip any any", "it is no capture: neither pcap nor pcapng begins so"),
     "half a header": (pcap([])[:23], "it ends inside its own header"),
     "version": (pcap_header(major=3), "it is pcap of version 3; 2 is read"),

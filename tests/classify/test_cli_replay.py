@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from classify.recorded import V4, ethernet, ipv4, packed, pcap, tcp, web
+from classify.recorded import V4, V6, ethernet, icmp, ipv4, ipv6, packed, pcap, tcp, web
 from command_line import aclflow
 
 DATA = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "pcap"
@@ -91,7 +91,7 @@ def test_json_has_all_of_it(tmp_path: Path, day: str, listed: str) -> None:
     assert told["changed"]["denied_flows"]["largest"] == [
         {
             "source": "192.0.2.1", "destination": "198.51.100.7", "protocol": "tcp", "source_port": None,
-            "destination_port": 22, "icmp_type": 0, "icmp_code": 0, "later_fragment": False,
+            "destination_port": 22, "icmp_type": None, "icmp_code": None, "later_fragment": False,
             "packets": 4, "octets": 4 * len(web()), "first": {"capture": day, "packet": 2},
             "decided_by": {"direction": "ingress", "rule": None, "action": "deny"},
             "before": {"direction": "ingress", "rule": "ssh", "action": "permit"},
@@ -120,6 +120,9 @@ def test_the_tenants_prefixes_tell_the_direction(tmp_path: Path, listed: str) ->
 def test_reads_standard_input(listed: str) -> None:
     ended = aclflow("replay", "-", "--acl", listed, stdin=packed(pcap(FRAMES)))
     assert (ended.code, ended.out.splitlines()[1]) == (0, f"permitted\t1\t{len(web())}")
+    told = aclflow("replay", "-", "--acl", listed, "--json", stdin=pcap(FRAMES)).json()
+    assert told["captures"] == ["standard input"]
+    assert told["denied_flows"]["largest"][0]["first"]["capture"] == "standard input"
     assert "standard input can be read only once" in aclflow("replay", "-", "--acl", "-").err
 
 
@@ -132,9 +135,47 @@ def test_rules_that_were_never_met_are_named(tmp_path: Path, day: str) -> None:
     assert "2 flows were denied" not in ended.err
 
 
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (["99"], "1 of 2 rules was never met: r0"),
+        (["99", "98"], "2 of 3 rules were never met: r0, r1"),
+        ([], "1 of 1 rule was never met: web"),
+    ],
+)
+def test_one_rule_and_several(tmp_path: Path, day: str, others: list[str], words: str) -> None:
+    rules = [{**SSH, "id": f"r{n}", "destination_ports": [port]} for n, port in enumerate(others)]
+    web = WEB if others else {**WEB, "destination_ports": ["99"]}
+    assert words in aclflow("replay", day, "--acl", _list(tmp_path, "list.json", web, *rules)).out.splitlines()
+
+
+def test_rules_of_the_way_that_is_not_asked_are_told(tmp_path: Path, day: str) -> None:
+    away = {**SSH, "direction": "egress"}
+    one, two = _list(tmp_path, "one.json", WEB, away), _list(tmp_path, "two.json", away, {**away, "id": "more"})
+    ended = aclflow("replay", day, "--acl", one, "--against", two, "--json")
+    remarks = [
+        f"{one}: 1 egress rule is not asked without --for or --way egress",
+        f"{two}: 2 egress rules are not asked without --for or --way egress",
+    ]
+    assert ended.err.splitlines() == remarks == ended.json()["remarks"]
+    assert "1 ingress rule is not asked" in aclflow("replay", day, "--acl", one, "--way", "egress").err
+    assert not aclflow("replay", day, "--acl", one, "--for", "198.51.100.0/24").err
+
+
+def test_json_says_of_a_flow_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "few.pcap"
+    fragment = ethernet(V4, ipv4(1, icmp(), fragment=1))
+    path.write_bytes(pcap([ethernet(V4, ipv4(1, icmp(3, 4))), fragment, ethernet(V6, ipv6(58, icmp(128))), web()]))
+    told = aclflow("replay", str(path), "--acl", _list(tmp_path, "nothing.json"), "--json").json()
+    assert [
+        [flow["protocol"], flow["icmp_type"], flow["icmp_code"], flow["destination_port"]]
+        for flow in told["denied_flows"]["largest"]
+    ] == [["icmp", 3, 4, None], ["icmp", None, None, None], ["icmpv6", 128, 0, None], ["tcp", None, None, 80]]
+
+
 def test_says_what_it_leaves_out(day: str, listed: str) -> None:
     ended = aclflow("replay", day, "--acl", listed, "--most", "1")
-    assert "2 flows were denied; the first 1 are shown, --most 0 shows all" in ended.err
+    assert "2 flows were denied; the first is shown, --most 0 shows all" in ended.err
 
 
 def test_wrong_calls(tmp_path: Path, day: str, listed: str) -> None:

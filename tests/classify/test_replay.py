@@ -145,7 +145,7 @@ def test_pieces_add_up_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -
 def test_captures_are_told_apart() -> None:
     captures = [capture(FRAMES[:4], "one"), Capture("two", io.BytesIO(pcapng(FRAMES[4:])[:-1]))]
     found = replay(captures, Deciding(ACL, own=OWN))
-    assert found.captures == 2
+    assert found.captures == ["one", "two"]
     assert found.all.packets == len(FRAMES) - 1
     assert [flow.first for flow in found.denied_flows.largest()][:2] == [Place("one", 4), Place("two", 1)]
     assert [remark.split(":")[0] for remark in found.remarks] == ["two is cut off"]
