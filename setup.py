@@ -62,7 +62,7 @@ setup(
                 depends=["orchestrator/classify/_native/packet.h"],
                 extra_compile_args=["-O3"],
             )
-            for name in ("captures", "frames", "search")
+            for name in ("records", "frames", "search")
         ),
         Extension(
             "orchestrator.enforce._flowstats",

@@ -3,7 +3,8 @@
     capture ──▶ frames ──▶ packets, as columns ──▶ kinds, each once ──▶ first rule that matches ──▶ tallies
     captures.py            frames.py               grouping.py          space.py, search.py         replay.py, flows.py
 
-captures.py   pcap and pcapng, packed or not, a piece at a time: a capture may be larger than memory
+captures.py   files, packed or not, a piece at a time: a capture may be larger than memory
+records.py    what stands in them: pcap and pcapng, in plain Python and long runs of it in C
 packets.py    the columns, and why a frame may be none of a policy's business
 frames.py     one frame in plain Python, which says what is read and what is not; many at once in C
 grouping.py   packets that no rule can tell apart, as one

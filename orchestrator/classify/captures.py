@@ -2,62 +2,27 @@
 
     file ──▶ pieces of octets ──▶ unpacked ──▶ what is whole of it as `Frames`, the rest before the next piece
 
-Both byte orders, micro- and nanoseconds; of pcapng all sections and interfaces, each with its own kind of link, and
-every kind of packet block. Times are not looked at. A capture that ends inside a packet, as one does whose writer was
-stopped, is read up to there, which is told; whatever else is wrong is refused with its place.
-
-What stands in a capture is said here, record by record; `_native/captures.c`, where it was built, goes through the long
-runs of plain packets and leaves to this module whatever else there is.
+A capture that ends inside a packet, as one does whose writer was stopped, is read up to there, which is told; whatever
+else is wrong is refused with its place.
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
-from types import MappingProxyType
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO
 
-import numpy as np
-import numpy.typing as npt
-
-from orchestrator.classify.frames import Frames, Link
+from orchestrator.classify.frames import Frames
+from orchestrator.classify.records import GZIP, LONGEST_HEADER, Damaged, Found, walk_of
 from orchestrator.errors import AclflowError, BadInput, Missing
 
 PIECE = 4 << 20
 """Octets of a capture that are read at once."""
 
-MOST_OF_FRAME, MOST_OF_BLOCK = 1 << 20, 64 << 20
-"""No frame, and no block of pcapng, is longer: a length beyond it is damage."""
-
 STDIN = "-"
-
-
-def _load() -> Any:
-    try:
-        from orchestrator.classify import _captures  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _captures
-
-
-extension = _load()
-
-_GZIP = b"\x1f\x8b"
-_OTHER = {
-    b"\x28\xb5\x2f\xfd": "it is packed with zstd; unpack it first",
-    b"\xfd7zX": "it is packed with xz; unpack it first",
-    b"BZh9": "it is packed with bzip2; unpack it first",
-    b"\x04\x22\x4d\x18": "it is packed with lz4; unpack it first",
-    b"PK\x03\x04": "it is a zip archive; unpack it first",
-    b"snoo": "it is a snoop capture; make pcap of it first",
-    b"\x34\xcd\xb2\xa1": "it is of an old Linux' own kind; make pcap of it first",
-    b"\xa1\xb2\xcd\x34": "it is of an old Linux' own kind; make pcap of it first",
-}
 
 
 class Capture:
@@ -75,14 +40,14 @@ class Capture:
     def frames(self) -> Iterator[Frames]:
         """The frames of a piece after the other; no piece is empty. Raises BadInput with the packet and its offset."""
         start = self._take(4)
-        pieces = _together(self._unpacked(start) if start[:2] == _GZIP else self._pieces(start))
+        pieces = _together(self._unpacked(start) if start[:2] == GZIP else self._pieces(start))
         data, offset = next(pieces, b""), 0
-        walk = _walk_of(data, self.name)
+        walk = walk_of(data, self.name)
         while True:
-            found = _Found()
+            found = Found()
             try:
                 used = walk.walk(data, found)
-            except _Damaged as damage:
+            except Damaged as damage:
                 raise self._damaged(self._frames + len(found), offset + damage.place, damage.reason) from None
             if len(found):
                 yield found.frames(data)
@@ -172,224 +137,9 @@ def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         held.append(piece)
         octets += len(piece)
-        if octets >= max(PIECE // 4, _LONGEST_HEADER):
+        if octets >= max(PIECE // 4, LONGEST_HEADER):
             yield b"".join(held)
             held.clear()
             octets = 0
     if held:
         yield b"".join(held)
-
-
-class _Damaged(Exception):
-    """Becomes a BadInput where the file's name is known."""
-
-    def __init__(self, place: int, reason: str) -> None:
-        super().__init__(reason)
-        self.place = place
-        self.reason = reason
-
-
-_Run = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
-"""Frames in a row: the first four fields of `Frames` behind the data."""
-
-
-class _Found:
-    """Frames of a piece, as they are found: one by one, or many in a row."""
-
-    def __init__(self) -> None:
-        self._runs: list[_Run] = []
-        self._single: list[tuple[int, int, int, int]] = []
-        self._frames = 0
-
-    def __len__(self) -> int:
-        return self._frames
-
-    def add(self, start: int, captured: int, wire: int, link: int) -> None:
-        self._single.append((start, captured, wire, link))
-        self._frames += 1
-
-    def add_run(self, told: tuple[int, bytes, bytes, bytes, bytes]) -> int:
-        """Frames as the extension tells of them; how far they reach."""
-        self._settle()
-        place, starts, *rest = told
-        captured, wire, links = (np.frombuffer(each, np.uint32) for each in rest)
-        self._runs.append((np.frombuffer(starts, np.int64), captured, wire, links))
-        self._frames += len(captured)
-        return place
-
-    def frames(self, data: bytes) -> Frames:
-        self._settle()
-        starts, captured, wire, links = (np.concatenate(each) for each in zip(*self._runs, strict=True))
-        return Frames(data, starts, captured, wire, links)
-
-    def _settle(self) -> None:
-        """What was added one by one is a run, too."""
-        if self._single:
-            starts, captured, wire, links = np.array(self._single, np.int64).T
-            self._runs.append((starts, captured.astype(np.uint32), wire.astype(np.uint32), links.astype(np.uint32)))
-            self._single.clear()
-
-
-class _Walk(Protocol):
-    """What goes through octets record by record."""
-
-    def walk(self, data: bytes, found: _Found) -> int:
-        """Add the frames that are there whole; how many octets were gone through. Raises _Damaged."""
-
-
-_LONGEST_HEADER = 28
-"""Octets that tell what a capture is: the header of a pcap file is 24 long, the shortest one of pcapng 28."""
-
-_PCAP = {
-    b"\xd4\xc3\xb2\xa1": "<",
-    b"\x4d\x3c\xb2\xa1": "<",
-    b"\xa1\xb2\xc3\xd4": ">",
-    b"\xa1\xb2\x3c\x4d": ">",
-}
-"""How pcap files begin, in micro- and nanoseconds, and the byte order that this tells."""
-
-_PCAPNG = b"\x0a\x0d\x0d\x0a"
-
-
-def _walk_of(data: bytes, name: str) -> _Walk:
-    """Whatever goes through a capture that begins so. Raises BadInput."""
-    magic = data[:4]
-    if magic in _PCAP and len(data) >= _PcapWalk.HEADER:
-        return _PcapWalk(data, _PCAP[magic], name)
-    if magic == _PCAPNG:
-        return _PcapngWalk()
-    if not data:
-        raise BadInput("it is empty", place=name)
-    if magic[:2] == _GZIP:
-        raise BadInput("it is packed with gzip twice; unpack it first", place=name)
-    if magic in _PCAP:
-        raise BadInput("it ends inside its own header", place=name)
-    raise BadInput(_OTHER.get(magic, "it is no capture: neither pcap nor pcapng begins so"), place=name)
-
-
-def _is_swapped(order: str) -> bool:
-    """Whether numbers of a byte order are not as this machine has them."""
-    return (order == "<") != (sys.byteorder == "little")
-
-
-class _PcapWalk:
-    """pcap: a header of 24 octets, then packets, each behind 16 octets: time, octets captured, octets there were."""
-
-    HEADER = 24
-
-    def __init__(self, data: bytes, order: str, name: str) -> None:
-        major, _minor, _zone, _accuracy, _longest, network = Struct(order + "HHiIII").unpack_from(data, 4)
-        if major != 2:
-            raise BadInput(f"it is pcap of version {major}; 2 is read", place=name)
-        self._link = network & _LINK_BITS
-        if self._link not in frozenset(Link):
-            known = ", ".join(f"{each.value} ({each.name.lower()})" for each in Link)
-            raise BadInput(f"frames of link type {self._link} are not read, only {known}", place=name)
-        self._skip = self.HEADER
-        self._swapped = _is_swapped(order)
-        self._record = Struct(order + "II")
-
-    def walk(self, data: bytes, found: _Found) -> int:
-        place, size = self._skip, len(data)
-        if extension is not None:
-            place = found.add_run(extension.records(data, place, self._swapped, MOST_OF_FRAME, self._link))
-        while place + 16 <= size:
-            captured, wire = self._record.unpack_from(data, place + 8)
-            if captured > MOST_OF_FRAME:
-                raise _Damaged(place, f"no packet is {captured} octets long: the capture is damaged here")
-            if place + 16 + captured > size:
-                break
-            found.add(place + 16, captured, wire, self._link)
-            place += 16 + captured
-        self._skip = 0
-        return place
-
-
-_LINK_BITS = 0x03FFFFFF
-"""Of a pcap header's last word; above it stands whether frames end with a check sequence."""
-
-
-_ORDERS: Mapping[bytes, str] = MappingProxyType({b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"})
-"""How a section of pcapng says its byte order."""
-
-
-class _PcapngWalk:
-    """pcapng: blocks, each with its type, its length, what it says, and its length again."""
-
-    SECTION, INTERFACE, OLD_PACKET, SIMPLE_PACKET, PACKET = 0x0A0D0D0A, 1, 2, 3, 6
-
-    def __init__(self) -> None:
-        self._order, self._packets = "", b""
-        self._interfaces: list[tuple[int, int]] = []
-        """The kind of link of each, and how many octets are captured of a packet at most; 0 for all."""
-        self._links = array("I")
-        """The kinds of link once more, for the extension."""
-
-    def walk(self, data: bytes, found: _Found) -> int:
-        place, size = 0, len(data)
-        while place + 12 <= size:
-            if extension is not None and data[place : place + 4] == self._packets:
-                place = found.add_run(self._run(data, place))
-                if place + 12 > size:
-                    break
-            if data[place : place + 4] == _PCAPNG:
-                self._begin_section(data, place)
-            kind, length = self._head.unpack_from(data, place)
-            if length < 12 or length % 4 or length > MOST_OF_BLOCK:
-                raise _Damaged(place, f"no block is {length} octets long: the capture is damaged here")
-            if place + length > size:
-                break
-            if self._length.unpack_from(data, place + length - 4)[0] != length:
-                raise _Damaged(place, "a block says two lengths: the capture is damaged here")
-            self._take(kind, data, place + 8, place + length - 4, found)
-            place += length
-        return place
-
-    def _run(self, data: bytes, place: int) -> tuple[int, bytes, bytes, bytes, bytes]:
-        """Packet blocks in a row."""
-        assert extension is not None
-        return extension.blocks(data, place, self._swapped, MOST_OF_BLOCK, self._links)  # type: ignore[no-any-return]
-
-    def _begin_section(self, data: bytes, place: int) -> None:
-        """A section may have another byte order than the one before, and has interfaces of its own."""
-        order = _ORDERS.get(data[place + 8 : place + 12])
-        if order is None:
-            raise _Damaged(place, "a section does not say its byte order: the capture is damaged here")
-        self._order, self._interfaces, self._links = order, [], array("I")
-        self._swapped, self._packets = _is_swapped(order), Struct(order + "I").pack(self.PACKET)
-        self._head, self._length = Struct(order + "II"), Struct(order + "I")
-        self._packet, self._old_packet = Struct(order + "IIIII"), Struct(order + "HHIIII")
-        self._interface = Struct(order + "HHI")
-
-    def _take(self, kind: int, data: bytes, start: int, end: int, found: _Found) -> None:
-        """One block: what it says lies from `start` to `end`."""
-        if kind == self.PACKET:
-            interface, _high, _low, captured, wire = self._fields(self._packet, data, start, end)
-            self._add(interface, start + self._packet.size, end, captured, wire, found)
-        elif kind == self.OLD_PACKET:
-            interface, _drops, _high, _low, captured, wire = self._fields(self._old_packet, data, start, end)
-            self._add(interface, start + self._old_packet.size, end, captured, wire, found)
-        elif kind == self.SIMPLE_PACKET:
-            (wire,) = self._fields(self._length, data, start, end)
-            longest = self._interfaces[0][1] if self._interfaces else 0
-            self._add(0, start + 4, end, min(wire, longest) if longest else wire, wire, found)
-        elif kind == self.INTERFACE:
-            link, _reserved, longest = self._fields(self._interface, data, start, end)
-            self._interfaces.append((link, longest))
-            self._links.append(link)
-        elif kind == self.SECTION:
-            major, _minor = self._fields(Struct(self._order + "HH"), data, start + 4, end)
-            if major != 1:
-                raise _Damaged(start - 8, f"a section is pcapng of version {major}; 1 is read")
-
-    def _fields(self, fields: Struct, data: bytes, start: int, end: int) -> tuple[int, ...]:
-        if start + fields.size > end:
-            raise _Damaged(start - 8, "a block is shorter than what it must say: the capture is damaged here")
-        return fields.unpack_from(data, start)
-
-    def _add(self, interface: int, start: int, end: int, captured: int, wire: int, found: _Found) -> None:
-        if interface >= len(self._interfaces):
-            raise _Damaged(start, f"nothing is said of interface {interface}, which a packet is of")
-        if captured > end - start:
-            raise _Damaged(start, f"a packet of {captured} octets does not fit into its block")
-        found.add(start, captured, wire, self._interfaces[interface][0])

@@ -25,6 +25,7 @@ from classify.recorded import (
 )
 
 from orchestrator.classify import captures as reading
+from orchestrator.classify import records
 from orchestrator.classify.captures import Capture, opened
 from orchestrator.errors import BadInput, Missing
 
@@ -65,8 +66,8 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """The extension, then what stands in for it."""
     name: str = request.param
     if name == "python":
-        monkeypatch.setattr(reading, "extension", None)
-    elif reading.extension is None:
+        monkeypatch.setattr(records, "extension", None)
+    elif records.extension is None:
         pytest.skip("the extension was not built")
     return name
 
@@ -213,18 +214,18 @@ def test_any_octet_may_be_wrong(data: bytes, monkeypatch: pytest.MonkeyPatch) ->
     outcomes = [*map(_came_of, all_damaged)]
     for damaged, outcome in zip(all_damaged, outcomes, strict=True):
         assert isinstance(outcome, str) or all(frame in damaged for frame in outcome[0])
-    monkeypatch.setattr(reading, "extension", None)
+    monkeypatch.setattr(records, "extension", None)
     assert [*map(_came_of, all_damaged)] == outcomes
 
 
-@pytest.mark.skipif(reading.extension is None, reason="the extension was not built")
+@pytest.mark.skipif(records.extension is None, reason="the extension was not built")
 def test_a_run_outside_of_the_data_is_refused() -> None:
-    assert reading.extension is not None
+    assert records.extension is not None
     for place in (-1, 5):
         with pytest.raises(ValueError, match="inside the data"):
-            reading.extension.records(b"four", place, False, 100, 1)
+            records.extension.records(b"four", place, False, 100, 1)
     with pytest.raises(ValueError, match="inside the data"):
-        reading.extension.blocks(b"four", 0, False, 100, b"odd")
+        records.extension.blocks(b"four", 0, False, 100, b"odd")
 
 
 def test_the_file_is_told_of_as_it_is_read() -> None:

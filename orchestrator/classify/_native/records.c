@@ -1,5 +1,5 @@
-/* Where packets lie in a capture: the long runs of them that `captures.py` would otherwise go through one by one. A run ends
- * at whatever is no whole and plain packet; what that is, and whether it is damage, is for `captures.py` to say.
+/* Where packets lie in a capture: the long runs of them that `records.py` would otherwise go through one by one. A run ends
+ * at whatever is no whole and plain packet; what that is, and whether it is damage, is for `records.py` to say.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -145,9 +145,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_captures", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_records", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__captures(void)
+PyMODINIT_FUNC PyInit__records(void)
 {
     return PyModule_Create(&module);
 }
