@@ -111,7 +111,7 @@ class Vnf:
     def end_agent(self, number: signal.Signals) -> None:
         if self.agent is not None:
             self.agent.send_signal(number)
-            self.agent.wait(timeout=30)
+            self.agent.wait(timeout=PATIENCE_S)
             self.agent = None
 
     def reboot(self) -> None:
