@@ -40,7 +40,7 @@ def rules(draw) -> dict[str, object]:
         ports = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=2)) if draw(st.booleans()) else ["*"]
         for key, several, found in (("AddressPrefix", "AddressPrefixes", prefixes), ("PortRange", "PortRanges", ports)):
             rule |= {side + key: found[0]} if len(found) == 1 else {side + several: found}
-    if rule["protocol"] == "*" and rule["access"] == "Deny":
+    if rule["protocol"] in ("Icmp", "Esp") or (rule["protocol"], rule["access"]) == ("*", "Deny"):
         rule |= {
             "sourcePortRange": "*",
             "destinationPortRange": "*",

@@ -62,6 +62,10 @@ def test_what_cannot_be_seen_is_a_loss(line: str, reason: str) -> None:
     ("text", "message"),
     [
         (SET + "garbage\n", "line 6: 'garbage' is no rule"),
+        (
+            SET.replace("0x06/0xFF", "tcp"),
+            "line 1: '@192.0.2.0/24 198.51.100.7/32 0 : 65535 80 : 90 tcp 0x1000/0x1200'",
+        ),
         (SET.replace("80 : 90", "90 : 80"), "line 1: 90 : 80 is not a range"),
         (SET.replace("192.0.2.0/24", "192.0.2.0/40"), "line 1: '192.0.2.0/40' is not a prefix"),
     ],

@@ -113,6 +113,36 @@ def test_faults_name_the_place(path: list[str | int], value: object, message: st
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(("key", "other"), [("IpPermissions", "egress"), ("IpPermissionsEgress", "ingress")])
+def test_a_group_that_does_not_tell_its_permissions_is_not_read_as_if_it_had_none(key: str, other: str) -> None:
+    document = json.loads(GROUP)
+    (group,) = document["SecurityGroups"]
+    del group[key]
+    with pytest.raises(BadInput, match=rf"SecurityGroups\[0\]: {key} is missing"):
+        read(json.dumps(document))
+    found = read(json.dumps(document), options=Options(lists=(f"{group['GroupId']}={other}",)))
+    assert {rule.direction.value for rule in found.acl.rules} == {other}
+
+
+def icmp_groups(protocol: str, **ends: int) -> str:
+    """A group that permits ICMP messages from everywhere."""
+    ranges = {"IpRanges": [{"CidrIp": "0.0.0.0/0"}], "Ipv6Ranges": [{"CidrIpv6": "::/0"}]}
+    permission = {"IpProtocol": protocol, **ends, **ranges}
+    return json.dumps({"GroupId": "sg-1", "IpPermissions": [permission], "IpPermissionsEgress": []})
+
+
+def test_only_icmpv6_does_without_a_type_and_a_code() -> None:
+    (every,) = read(icmp_groups("icmpv6")).acl.rules
+    assert (every.protocol, every.icmp_type) == (58, None)
+    message = r"IpPermissions\[0\]: its ICMP type or code is missing"
+    for text in (icmp_groups("icmp"), icmp_groups("icmp", FromPort=8), icmp_groups("58", FromPort=128)):
+        with pytest.raises(BadInput, match=message):
+            read(text)
+    for changes in (["IcmpTypeCode"], ["IcmpTypeCode", "Code"]):
+        with pytest.raises(BadInput, match=r"Entries\[5\]: its ICMP type or code is missing"):
+            read(changed(NACL, ["NetworkAcls", 0, "Entries", 5, *changes], None))
+
+
 def test_a_security_group_only_permits() -> None:
     deny = Rule(RuleId("no"), Action.DENY, source=Addresses((Prefix.parse("10.0.0.0/9"),)))
     permit = Rule(RuleId("yes"), Action.PERMIT, protocol=6, source=Addresses((Prefix.parse("10.0.0.0/8"),)))
@@ -181,9 +211,73 @@ def test_a_deny_with_ports_of_any_protocol_may_take_all_of_it() -> None:
     assert (loss.effect, loss.text) == (Effect.WIDER, "properties.securityRules[0]")
 
 
+@pytest.mark.parametrize("protocol", ["Icmp", "Esp", "Ah"])
+@pytest.mark.parametrize(("access", "effect"), [("Allow", Effect.NARROWER), ("Deny", Effect.WIDER)])
+def test_ports_of_a_protocol_without_ports_are_a_loss(protocol: str, access: str, effect: Effect) -> None:
+    """Azure is known to compare those of ICMP with its type, and does not say so."""
+    everything = {f"{side}{what}": "*" for side in ("source", "destination") for what in ("AddressPrefix", "PortRange")}
+    rule = {"name": "one", "priority": 10, "direction": "Inbound", **everything, "protocol": protocol, "access": access}
+    rest = {**rule, "name": "rest", "priority": 20, "protocol": "*", "access": "Allow"}
+    narrowed = json.dumps({"securityRules": [{**rule, "destinationPortRange": "8"}, rest]})
+    found = read(narrowed, options=LOAD_BALANCER)
+    assert [(loss.effect, loss.text) for loss in found.losses] == [(effect, "securityRules[0]")]
+    assert any(rule.id == "one" for rule in found.acl.rules) is (access == "Deny")
+    for every in ("*", "0-65535"):
+        whole = json.dumps({"securityRules": [{**rule, "destinationPortRange": every}, rest]})
+        assert read(whole, options=LOAD_BALANCER).exact
+
+
+def test_a_doubtful_rule_is_told_where_another_one_has_its_id() -> None:
+    first, second = json.loads(NSG)["properties"]["securityRules"][:2]
+    body = {**first["properties"], "description": "[no] abuse", "destinationPortRange": "22"}
+    group = {"name": "a", "properties": {"securityRules": [
+        {"name": "tcp", "properties": {**body, "priority": 10, "protocol": "Tcp"}},
+        {"name": "any", "properties": {**body, "priority": 20, "protocol": "*"}},
+        {**second, "properties": {**second["properties"], "priority": 30}},
+    ]}}  # fmt: skip
+    losses = read(json.dumps(group), options=LOAD_BALANCER).losses
+    assert [(loss.effect, loss.text) for loss in losses] == [(Effect.WIDER, "properties.securityRules[1]")]
+
+
+def test_groups_of_one_name_are_told_apart_by_their_ids() -> None:
+    first, second = ({**json.loads(NSG), "id": f"/subscriptions/x/resourceGroups/{one}/nsg"} for one in "ab")
+    found = read_all(json.dumps([first, second]), options=LOAD_BALANCER)
+    assert list(found) == [first["name"], second["id"]]
+    with pytest.raises(BadInput, match=r"\[1\]: the group '.*' stands in the text twice"):
+        read(json.dumps([json.loads(NSG)] * 2), "azure-nsg")
+
+
+@pytest.mark.parametrize("wrapped", [lambda rule: rule, lambda rule: [rule], lambda rule: {"value": [rule]}])
+def test_rules_without_their_group_are_not_read_as_a_group_without_rules(wrapped: Any) -> None:
+    rule = json.loads(NSG)["properties"]["securityRules"][0]
+    with pytest.raises(BadInput, match="securityRules is missing"):
+        read(json.dumps(wrapped(rule)), "azure-nsg")
+    empty = {"resources": [{"type": "Microsoft.Network/networkSecurityGroups", "name": "a"}]}
+    assert [rule.action for rule in read(json.dumps(empty), "azure-nsg", options=LOAD_BALANCER).acl.rules]
+
+
 def test_templates_hold_groups_among_other_resources() -> None:
     template = {"resources": [{"type": "Microsoft.Network/virtualNetworks", "name": "net"}, json.loads(NSG)]}
     assert read(json.dumps(template), options=LOAD_BALANCER).acl == read(NSG, options=LOAD_BALANCER).acl
+
+
+def test_templates_hold_groups_in_the_templates_that_they_deploy() -> None:
+    inner = {"template": {"resources": [json.loads(NSG)]}}
+    deployment = {"type": "Microsoft.Resources/deployments", "name": "net", "properties": inner}
+    linked = {"type": "Microsoft.Resources/deployments", "name": "far", "properties": {"templateLink": {"uri": "x"}}}
+    template = json.dumps({"resources": [linked, deployment]})
+    assert read(template, options=LOAD_BALANCER).acl == read(NSG, options=LOAD_BALANCER).acl
+    inner["template"]["resources"].append({"type": "Microsoft.Network/networkSecurityGroups/securityRules"})
+    with pytest.raises(BadInput, match=r"resources\[0\].properties.template.resources\[1\]: a rule stands apart"):
+        read(json.dumps({"resources": [deployment]}), options=LOAD_BALANCER)
+
+
+def test_what_else_hangs_on_a_group_of_a_template_is_no_rule() -> None:
+    group = json.loads(NSG)
+    group["resources"] = [{"type": "providers/diagnosticSettings", "name": "Microsoft.Insights/flows"}]
+    lock = {"type": f"{group['type']}/providers/locks", "name": "nsg/Microsoft.Authorization/keep"}
+    template = json.dumps({"resources": [group, lock]})
+    assert read(template, options=LOAD_BALANCER).acl == read(NSG, options=LOAD_BALANCER).acl
 
 
 def test_rules_of_a_template_that_stand_elsewhere_are_refused() -> None:

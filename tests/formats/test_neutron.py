@@ -64,6 +64,17 @@ def test_a_group_as_the_command_line_tool_shows_it() -> None:
     assert [rule.protocol for rule in read(text).acl.rules] == [6]
 
 
+@pytest.mark.parametrize("key", ["stateful", "is_stateful"])
+def test_a_group_that_is_stateless_is_told(key: str) -> None:
+    stateless = {**group("a", RULE), key: False}
+    assert "a is stateless: Neutron lets replies pass by rules of their own only" in read(json.dumps(stateless)).notes
+    assert not any("tracks connections" in note for note in read(json.dumps(stateless)).notes)
+    both = read(json.dumps([stateless, group("b", RULE)]), options=Options(lists=("a", "b")))
+    assert any("tracks connections" in note for note in both.notes)
+    with pytest.raises(BadInput, match="stateful: 'no' is not true or false"):
+        read(json.dumps({**stateless, key: "no"}))
+
+
 def test_ports_of_other_protocols_are_a_loss() -> None:
     imported = read(json.dumps([group("a", {**RULE, "protocol": "dccp"}, RULE)]))
     assert [(loss.effect, loss.line) for loss in imported.losses] == [(Effect.NARROWER, 1)]
@@ -95,6 +106,8 @@ def test_of_several_groups_those_named_are_read() -> None:
         ({"ethertype": "IPX"}, "its ethertype is neither IPv4 nor IPv6"),
         ({"remote_ip_prefix": "2001:db8::/32"}, "a prefix of the other IP version"),
         ({"remote_ip_prefix": "10.0.0.0/33"}, "'10.0.0.0/33' is not a prefix"),
+        ({"remote_ip_prefix": "10.0.0.300/8"}, "'10.0.0.300/8' is not a prefix"),
+        ({"direction": True}, "true is not a string"),
         ({"port_range_max": None}, "its range of ports has one end only"),
         ({"port_range_min": 80}, "or ends before it begins"),
         ({"port_range_min": "x"}, "'x' is not a whole number"),
@@ -155,6 +168,26 @@ def test_a_protocol_that_no_packet_has_is_not_written() -> None:
                 and rule["direction"] == "ingress"]  # fmt: skip
 
 
+def test_protocol_0_is_not_taken_for_one_protocol() -> None:
+    """To Neutron's interface and to iptables 0 is every protocol, to Open vSwitch it is 0."""
+    imported = read(json.dumps([group("a", {**RULE, "protocol": "0", "port_range_min": None, "port_range_max": None})]))
+    assert [loss.effect for loss in imported.losses] == [Effect.NARROWER]
+    assert not imported.acl.rules
+    document = {"action": "deny", "ip_version": 4, "protocol": 0, "source_ip_address": "10.0.0.0/8"}
+    refused = read(json.dumps([document, {"action": "allow", "ip_version": 4}]), "openstack-fwaas")
+    assert [loss.effect for loss in refused.losses] == [Effect.WIDER]
+    assert refused.acl.rules[0].protocol is None
+
+
+def test_what_is_left_of_every_protocol_is_not_written_as_every_protocol() -> None:
+    native = {"rules": [{"id": "no-tcp", "action": "deny", "protocol": "tcp"}, {"id": "rest", "action": "permit"}],
+              "egress_default": "deny"}  # fmt: skip
+    exported = write(read(json.dumps(native), "native").acl, "openstack-sg")
+    rules = json.loads(exported.text)["security_groups"][0]["security_group_rules"]
+    assert not {rule["protocol"] for rule in rules} & {None, "0", "tcp", "6"}
+    assert [(loss.text, loss.effect) for loss in exported.losses] == [("rest", Effect.NARROWER)]
+
+
 def test_a_firewall_group_names_its_policies() -> None:
     found = read(FIREWALL)
     assert "ingress is the policy in" in found.notes
@@ -207,6 +240,34 @@ def test_rules_by_themselves_must_stand_in_order() -> None:
     for document in ({"firewall_rules": [second, first]}, [second, first]):
         with pytest.raises(BadInput, match=r"\[1\].position: rules without their policy must stand in the order"):
             read(json.dumps(document), "openstack-fwaas")
+
+
+def test_rules_as_openstacksdk_gives_them() -> None:
+    more = {"summary": "TCP, source: any, destination: any, allow", "location": {"cloud": "x"}, "is_shared": False}
+    rules = [{**rule, **more} for rule in FIREWALL_RULES]
+    assert (
+        read(json.dumps(rules), "openstack-fwaas").losses == read(json.dumps(FIREWALL_RULES), "openstack-fwaas").losses
+    )
+
+
+@pytest.mark.parametrize("document", [{"firewall_rule": FIREWALL_RULES[0]}, {"firewall_policy": {"name": "in"}}, {}])
+def test_a_text_without_policies_is_not_read_as_a_list_without_rules(document: Any) -> None:
+    with pytest.raises(BadInput, match="there is no firewall policy in it, and no list of firewall_rules"):
+        read(json.dumps(document), "openstack-fwaas")
+
+
+def test_a_policy_or_a_rule_that_is_not_in_the_text_is_named() -> None:
+    document = json.loads(FIREWALL)
+    del document["firewall_policies"][1]
+    groups = {"firewall_groups": document["firewall_groups"]}
+    for text, policy in ((document, "egress_firewall_policy_id: the policy 'p2'"), (groups, "the policy 'p1'")):
+        with pytest.raises(BadInput, match=rf"firewall_groups\[0\]..*{policy} is not in the text"):
+            read(json.dumps(text), "openstack-fwaas")
+    del document["firewall_policies"][0]["firewall_rules"]
+    with pytest.raises(BadInput, match=r"firewall_policies\[0\]: firewall_rules is missing"):
+        read(json.dumps({**document, "firewall_groups": []}))
+    with pytest.raises(BadInput, match=r"firewall_rules\[0\]: the rule 'r1' is not in the text"):
+        read(json.dumps({"id": "p1", "name": "in", "firewall_rules": ["r1"]}), "openstack-fwaas")
 
 
 def test_a_group_that_is_down_is_not_read_as_if_it_were_up() -> None:
@@ -267,6 +328,13 @@ def test_json_and_lists_of_policies_are_read() -> None:
     assert "Pod is no network policy and is left out" in found.notes
 
 
+@pytest.mark.parametrize("kind", ["AdminNetworkPolicy", "ClusterNetworkPolicy", "CiliumNetworkPolicy"])
+def test_policies_of_other_kinds_are_not_passed_over(kind: str) -> None:
+    other = f"---\napiVersion: policy.networking.k8s.io/v1alpha1\nkind: {kind}\nmetadata: {{name: no}}\n"
+    with pytest.raises(BadInput, match=f"a {kind} may decide before network policies do, and is not read"):
+        read(f"{POLICIES}\n{other}", "kubernetes", name="f")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -283,6 +351,7 @@ def test_json_and_lists_of_policies_are_read() -> None:
             "labels: {app: x}",
             "f, line 23, spec.ingress[1].from[0].podSelector: 'labels' is",
         ),
+        ("operator: In", "operator: In, value: x", "f, line 26, spec.ingress[1].from[1].namespaceSelector.matchExp"),
         ("operator: In", "operator: Is", "f, line 26, spec.ingress[1].from[1].namespaceSelector.matchExp"),
     ],
 )

@@ -221,7 +221,8 @@ def with_marker(rule: Rule) -> str:
 
 def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
     """A line as a report quotes it."""
-    clean = "".join(character if character.isprintable() else "?" for character in text.strip()[: longest + 1])
+    short = text.strip()[: longest + 1].replace("\t", " ")
+    clean = "".join(character if character.isprintable() else "?" for character in short)
     return clean if len(clean) <= longest else clean[: longest - 3] + "..."
 
 

@@ -6,6 +6,7 @@ rules[0].needed("FromPort").number()      BadInput: SecurityGroups[0].FromPort: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
@@ -90,6 +91,8 @@ class Node:
 
     def shown(self) -> str:
         """The value as an error quotes it."""
+        if self.value is None or isinstance(self.value, bool):
+            return json.dumps(self.value)
         return (
             repr(shown(self.value, _SHOWN)) if isinstance(self.value, str) else shown(str(self.value)[:_SHOWN], _SHOWN)
         )

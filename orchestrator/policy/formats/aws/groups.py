@@ -82,7 +82,7 @@ def _read(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Import
 
 
 def _clauses(group: Chosen[Node], direction: Direction, options: Options) -> Iterator[Clause]:
-    for number, permission in enumerate(group.found.members(PERMISSIONS[direction]), 1):
+    for number, permission in enumerate(group.found.needed(PERMISSIONS[direction]).items(), 1):
         services, reasons = _services(permission)
         for peer in _peers(permission, options):
             doubts = tuple(Doubt(number, peer.text, reason) for reason in (*reasons, *peer.reasons))

@@ -43,7 +43,8 @@ def protocol(node: Node) -> int | None:
 def axes_of(number: int | None, low: Node | None, high: Node | None) -> Axes:
     """What a line narrows: `low` and `high` are ports, or an ICMP type and code; other protocols have neither.
 
-    Raises BadInput, without a place, where they are missing or make no sense.
+    Only ICMPv6 may do without them, and means all. Raises BadInput, without a place, where they are missing or make no
+    sense.
     """
     if number is None:
         return {}
@@ -54,6 +55,8 @@ def axes_of(number: int | None, low: Node | None, high: Node | None) -> Axes:
             raise BadInput("its ports are missing or out of order")
         return axes if (first, last) == _EVERY_PORT else axes | {_PORTS: (Span(first, last),), "fragments": WHOLE}
     if number in (ICMP, ICMPV6):
+        if (low is None or high is None) and not (number == ICMPV6 and low is high is None):
+            raise BadInput("its ICMP type or code is missing; -1 is all of them")
         kind, code = _value(low, 255), _value(high, 255)
         if kind is None and code is not None:
             raise BadInput("an ICMP code means nothing without its type")

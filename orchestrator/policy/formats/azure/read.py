@@ -40,6 +40,8 @@ PROTOCOLS: Mapping[str, int | None] = {"*": None, "tcp": TCP, "udp": UDP, "icmp"
 
 HIGHEST_PRIORITY = 65500
 _TYPE = "microsoft.network/networksecuritygroups"
+_RULES = "securityrules"
+_DEPLOYMENT = "microsoft.resources/deployments"
 _A_GROUP = "a network security group"
 _SIDES = ("source", "destination")
 _KNOWN = frozenset(
@@ -54,6 +56,7 @@ _KNOWN = frozenset(
         *(f"{side}ApplicationSecurityGroups" for side in _SIDES),
     }
 )
+_PORTS_UNSEEN = "what Azure looks at for a port of a protocol without ports is not said"
 _ANY_PORT = "whether a rule with ports and any protocol also takes protocols without ports is not said"
 
 
@@ -73,38 +76,62 @@ def read_all_azure(text: str, name: str, options: Options) -> Mapping[str, Impor
 def _groups(text: str) -> dict[str, Node]:
     """The groups of a group, a list of some, what the REST interface lists, or a template."""
     document = Node(load_json(text))
-    if isinstance(document.value, list):
-        found = document.items()
-    elif document.member("resources"):
+    if isinstance(document.value, dict) and document.member("resources"):
         found = _groups_among(document.members("resources"))
-    elif document.member("value"):
-        found = document.members("value")
     else:
-        found = [document]
+        found = _groups_alone(document)
     groups: dict[str, Node] = {}
     for node in found:
-        named = node.member("name")
-        key = "nsg" if named is None else named.text()
-        if groups.setdefault(key, node) is not node:
-            raise node.fault(f"the group {key[:80]!r} stands in the text twice")
+        names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None] or ["nsg"]
+        key = next((name for name in names if name not in groups), None)
+        if key is None:
+            raise node.fault(f"the group {names[0][:80]!r} stands in the text twice")
+        groups[key] = node
     return groups
 
 
+def _groups_alone(document: Node) -> list[Node]:
+    """The groups of a text that is no template. Raises BadInput for one that does not tell its rules."""
+    if isinstance(document.value, list):
+        found = document.items()
+    else:
+        found = document.members("value") if document.member("value") else [document]
+    for node in found:
+        (node.member("properties") or node).needed("securityRules")
+    return found
+
+
 def _groups_among(resources: Sequence[Node]) -> list[Node]:
-    """The groups of a template. Raises BadInput for rules that stand apart from their group, or come of a loop."""
+    """The groups of a template, and of those that it deploys from within.
+
+    Raises BadInput for rules that stand apart from their group, or come of a loop.
+    """
     found = []
     for node in resources:
         kind = node.member("type")
         word = "" if kind is None else kind.text().lower()
-        if word.startswith(f"{_TYPE}/"):
+        if word == _DEPLOYMENT:
+            found += _groups_among(_deployed(node))
+        if word == f"{_TYPE}/{_RULES}":
             raise node.fault("a rule stands apart from its group: write it into the group's securityRules")
         if word == _TYPE:
-            if node.members("resources"):
+            if any(_is_rule(inner) for inner in node.members("resources")):
                 raise node.fault("rules stand in resources of the group: write them into its securityRules")
             if (node.member("properties") or node).member("copy") is not None:
                 raise node.fault("its rules come of a loop (copy): write them out")
             found.append(node)
     return found
+
+
+def _is_rule(resource: Node) -> bool:
+    """Whether a resource within a group is one of its rules; the rest are locks and settings of diagnostics."""
+    return resource.needed("type").text().lower().rpartition("/")[2] == _RULES
+
+
+def _deployed(deployment: Node) -> list[Node]:
+    """The resources of a template that stands within another one; none of one that stands elsewhere."""
+    template = (deployment.member("properties") or deployment).member("template")
+    return template.members("resources") if template is not None and isinstance(template.value, dict) else []
 
 
 def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
@@ -181,9 +208,8 @@ def _ordered(rules: Sequence[_Rule], direction: Direction) -> list[_Rule]:
 def _clauses(rule: _Rule, options: Options) -> list[Clause]:
     node = rule.node
     action = _word(node.needed("access"), ACTIONS)
-    services, reasons = _services(node)
-    doubts = [Doubt(rule.number, node.place, reason) for reason in node.unknown(_KNOWN)]
-    doubts += [Doubt(rule.number, node.place, reason, only=Action.DENY) for reason in reasons]
+    services, reasons = _services(node, action)
+    doubts = [Doubt(rule.number, node.place, reason) for reason in (*node.unknown(_KNOWN), *reasons)]
     sides = []
     for side in _SIDES:
         found, unknown = _side(node, side, options)
@@ -194,30 +220,32 @@ def _clauses(rule: _Rule, options: Options) -> list[Clause]:
         action=action,
         sure=(),
         maybe=(),
-        doubts=tuple(doubt for doubt in doubts if doubt.only in (None, action)),
+        doubts=tuple(doubts),
         line=rule.number,
         text=node.place,
         label=rule.name,
         marker=marker,
         description=description,
     )
-    return by_version(line, services[action], *sides)
+    return by_version(line, services, *sides)
 
 
-def _services(node: Node) -> tuple[Mapping[Action, Sequence[Axes]], list[str]]:
-    """What a permit and what a deny narrows besides addresses, and why the two differ."""
+def _services(node: Node, action: Action) -> tuple[Sequence[Axes], list[str]]:
+    """What a rule narrows besides addresses, and why it may be less for a permit, or more for a deny."""
     number = _word(node.needed("protocol"), PROTOCOLS)
     ports = {side: _ports(node, f"{side}PortRange") for side in _SIDES}
     narrowed: Axes = {f"{side}_ports": spans for side, spans in ports.items() if spans != ALL_PORTS}
     if narrowed:
         narrowed["fragments"] = WHOLE
     if number is not None:
-        axes: Axes = {"protocols": 1 << number, **(narrowed if number in WITH_PORTS else {})}
-        return {Action.PERMIT: [axes], Action.DENY: [axes]}, []
+        if number in WITH_PORTS:
+            return [{"protocols": 1 << number, **narrowed}], []
+        return [{"protocols": 1 << number}], [_PORTS_UNSEEN] if narrowed else []
     if not narrowed:
-        return {Action.PERMIT: [{}], Action.DENY: [{}]}, []
-    sure: list[Axes] = [{"protocols": 1 << ported, **narrowed} for ported in (TCP, UDP)]
-    return {Action.PERMIT: sure, Action.DENY: [{}]}, [_ANY_PORT]
+        return [{}], []
+    if action is Action.DENY:
+        return [{}], [_ANY_PORT]
+    return [{"protocols": 1 << ported, **narrowed} for ported in (TCP, UDP)], []
 
 
 def _ports(node: Node, key: str) -> Spans:

@@ -156,6 +156,8 @@ def _add_policies(found: dict[str, _Policy], document: _Document, root: Node, no
 def _add_policy(found: dict[str, _Policy], document: _Document, node: Node, notes: Notes) -> None:
     kind = node.needed("kind").text()
     if kind != KIND:
+        if kind.endswith(KIND):
+            raise node.fault(f"a {kind[:40]} may decide before network policies do, and is not read: leave it out")
         notes.add(f"{kind[:40]} is no network policy and is left out")
         return
     version = node.needed("apiVersion")
@@ -311,6 +313,9 @@ def _labels(selector: Node) -> str:
 
 
 def _expression(node: Node) -> str:
+    unknown = node.unknown({"key", "operator", "values"})
+    if unknown:
+        raise node.fault(unknown[0])
     key, operator = node.needed("key").text(), node.needed("operator")
     values = ",".join(sorted(value.text() for value in node.members("values")))
     words = {

@@ -22,7 +22,7 @@ from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.names import prefix_spans
-from orchestrator.policy.formats.openstack.groups import protocol_of
+from orchestrator.policy.formats.openstack.groups import EVERY_OR_ZERO, protocol_of
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import Sides, by_version, sides_of
 from orchestrator.policy.model import Acl, Action, Direction
@@ -38,7 +38,7 @@ _HIGHEST_PLACE = (1 << 31) - 1
 _SAYS_NOTHING = frozenset(
     {
         "id", "name", "description", "shared", "is_shared", "audited", "tenant_id", "project_id", "firewall_policy_id",
-        "firewall_policy_ids", "position", "location", "revision_number", "created_at", "updated_at",
+        "firewall_policy_ids", "position", "location", "revision_number", "created_at", "updated_at", "summary",
     }
 )  # fmt: skip
 _READ = frozenset(
@@ -83,18 +83,21 @@ def _of_one_group(document: Node, policies: Mapping[str, _Policy]) -> bool:
 def _policies(document: Node) -> dict[str, _Policy]:
     if isinstance(document.value, list):
         return {"-": _Policy(_in_order(document.items()), frozenset())}
-    rules = {rule.needed("id").text(): rule for rule in document.members("firewall_rules")}
     nodes = document.members("firewall_policies")
+    used = _directions(document, nodes)
     if not nodes:
-        return {"-": _Policy(_in_order(document.members("firewall_rules")), frozenset())}
-    used = _directions(document)
+        if document.member("firewall_rules") is None:
+            raise document.fault("there is no firewall policy in it, and no list of firewall_rules")
+        alone = [_rule_of(item, {}) for item in document.members("firewall_rules")]
+        return {"-": _Policy(_in_order(alone), frozenset())}
+    rules = {rule.needed("id").text(): rule for rule in document.members("firewall_rules")}
     found: dict[str, _Policy] = {}
     for node in nodes:
         names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None]
         key = next((name for name in names if name not in found), None)
         if key is None:
             raise node.fault("this policy has no name, or stands in the text twice")
-        own = [_rule_of(item, rules) for item in node.members("firewall_rules")]
+        own = [_rule_of(item, rules) for item in node.needed("firewall_rules").items()]
         identity = node.member("id")
         found[key] = _Policy(own, used.get("" if identity is None else identity.text(), frozenset()))
     return found
@@ -122,7 +125,9 @@ def _rule_of(item: Node, rules: Mapping[str, Node]) -> Node:
     return rule
 
 
-def _directions(document: Node) -> Mapping[str, frozenset[Direction]]:
+def _directions(document: Node, policies: Sequence[Node]) -> Mapping[str, frozenset[Direction]]:
+    """The directions in which groups use each policy, by its id. Raises BadInput for one that is not in the text."""
+    there = {identity.text() for node in policies if (identity := node.member("id")) is not None}
     found: dict[str, frozenset[Direction]] = {}
     for group in document.members("firewall_groups"):
         up = group.member("admin_state_up", "is_admin_state_up")
@@ -131,6 +136,8 @@ def _directions(document: Node) -> Mapping[str, frozenset[Direction]]:
         for direction in Direction:
             policy = group.member(f"{direction.value}_firewall_policy_id")
             if policy is not None:
+                if policy.text() not in there:
+                    raise policy.fault(f"the policy {policy.shown()} is not in the text")
                 found[policy.text()] = found.get(policy.text(), frozenset()) | {direction}
     return found
 
@@ -181,6 +188,9 @@ def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
         named = rule.member(key)
         if named is not None:
             reasons.append(f"the addresses of the firewall group {named.shown()} are not in the text")
+    service = rule.within(lambda: _service(rule, family))
+    if protocol_of(rule.member("protocol"), family) == 0:
+        reasons.append(EVERY_OR_ZERO)
     described = rule.member("description")
     marker, description = marker_in(plain(described.text()) if described is not None else "")
     named = rule.member("name")
@@ -197,7 +207,6 @@ def _clause(rule: Node, number: int, policy: str) -> Sequence[Clause]:
         marker=marker,
         description=description,
     )
-    service = rule.within(lambda: _service(rule, family))
     return by_version(line, [service], _side(rule, "source", family), _side(rule, "destination", family))
 
 
@@ -210,7 +219,7 @@ def _side(rule: Node, side: str, family: Family) -> Sides:
 
 def _service(rule: Node, family: Family) -> Axes:
     number = protocol_of(rule.member("protocol"), family)
-    axes: Axes = {} if number is None else {"protocols": 1 << number}
+    axes: Axes = {"protocols": 1 << number} if number else {}
     for side in ("source", "destination"):
         node = rule.member(f"{side}_port")
         if node is None:

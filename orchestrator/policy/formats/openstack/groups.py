@@ -13,6 +13,7 @@ may stand in the text themselves (`address_groups`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from orchestrator.errors import BadInput
@@ -40,6 +41,8 @@ _ONLY_PORTS = "only tcp, udp and sctp have ports that can be looked at here"
 _PORTS_UNSEEN = frozenset({NUMBERS["dccp"], UDPLITE})
 """Protocols whose ports Neutron looks at, and no data plane of ours does."""
 
+EVERY_OR_ZERO = "protocol 0 is every protocol to Neutron's interface and iptables, and hop-by-hop options elsewhere"
+
 _SAYS_NOTHING = frozenset(
     {
         "id", "name", "description", "tenant_id", "project_id", "revision_number", "created_at", "updated_at", "tags",
@@ -53,6 +56,14 @@ _READ = frozenset({"direction", "ethertype", "ether_type", "protocol", "port_ran
 Rules = Sequence[Node]
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group's rules, and whether Neutron lets the replies to what they permit pass."""
+
+    rules: Rules
+    stateful: bool = True
+
+
 def read_security_groups(text: str, name: str, options: Options) -> Imported:
     """Read the groups that the options name together, or the only one. Raises BadInput with a path as the place."""
     document = Node(load_json(text))
@@ -63,11 +74,11 @@ def read_all_security_groups(text: str, name: str, options: Options) -> Mapping[
     """Read every group by itself, by its name."""
     document = Node(load_json(text))
     known = _known_addresses(document, options)
-    return {key: _read([Chosen(key, rules, None)], known, name, options) for key, rules in _groups(document).items()}
+    return {key: _read([Chosen(key, found, None)], known, name, options) for key, found in _groups(document).items()}
 
 
-def _groups(document: Node) -> dict[str, Rules]:
-    """The rules of each group, by the group's name, or by its id where names repeat."""
+def _groups(document: Node) -> dict[str, _Group]:
+    """The groups, by the group's name, or by its id where names repeat."""
     if isinstance(document.value, list):
         nodes = document.items()
     else:
@@ -79,16 +90,16 @@ def _groups(document: Node) -> dict[str, Rules]:
         return _by_group(nodes)
     if len(nodes) == 1 and nodes[0].member("name", "id", "security_group_rules") is None:
         raise document.fault("there is no security group in it")
-    found: dict[str, Rules] = {}
+    found: dict[str, _Group] = {}
     for node in nodes:
-        rules = _rules_of(node)
+        rules, stateful = _rules_of(node), node.member("stateful", "is_stateful")
         if node is document and node.member("name", "id") is None:
             return _by_group(rules)
         names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None] or ["-"]
         key = next((name for name in names if name not in found), None)
         if key is None:
             raise node.fault("this group stands in the text twice")
-        found[key] = rules
+        found[key] = _Group(rules, stateful is None or stateful.truth())
     return found
 
 
@@ -100,13 +111,13 @@ def _rules_of(node: Node) -> Rules:
     return rules.items()
 
 
-def _by_group(rules: Rules) -> dict[str, Rules]:
+def _by_group(rules: Rules) -> dict[str, _Group]:
     """Rules without their groups, by the group that each names."""
     found: dict[str, list[Node]] = {}
     for rule in rules:
         owner = rule.member("security_group_id")
         found.setdefault("-" if owner is None else owner.text(), []).append(rule)
-    return {key: tuple(held) for key, held in found.items()}
+    return {key: _Group(tuple(held)) for key, held in found.items()}
 
 
 def _known_addresses(document: Node, options: Options) -> Mapping[str, Sides]:
@@ -130,7 +141,7 @@ def _block(node: Node) -> Prefix:
     return Prefix(family, span.low, family.bits - size.bit_length() + 1)
 
 
-def _read(chosen: Sequence[Chosen[Rules]], known: Mapping[str, Sides], file: str, options: Options) -> Imported:
+def _read(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: str, options: Options) -> Imported:
     notes = Notes()
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:
@@ -140,13 +151,17 @@ def _read(chosen: Sequence[Chosen[Rules]], known: Mapping[str, Sides], file: str
                 clauses += _clauses(one, direction, known)
         assembler.add(clauses, direction)
     notes.add(f"read is what these groups permit together: {', '.join(one.name for one in chosen)}")
-    notes.add("Neutron tracks connections: replies need the domain's return traffic or rules of their own")
+    if any(one.found.stateful for one in chosen):
+        notes.add("Neutron tracks connections: replies need the domain's return traffic or rules of their own")
+    for one in chosen:
+        if not one.found.stateful:
+            notes.add(f"{one.name} is stateless: Neutron lets replies pass by rules of their own only")
     acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
     return Imported(acl, assembler.losses(), notes.taken())
 
 
-def _clauses(group: Chosen[Rules], direction: Direction, known: Mapping[str, Sides]) -> Iterator[Clause]:
-    for number, rule in enumerate(group.found, 1):
+def _clauses(group: Chosen[_Group], direction: Direction, known: Mapping[str, Sides]) -> Iterator[Clause]:
+    for number, rule in enumerate(group.found.rules, 1):
         says = rule.needed("direction").text()
         if says not in ("ingress", "egress"):
             raise rule.needed("direction").fault("a direction is ingress or egress")
@@ -182,7 +197,7 @@ def _far(rule: Node, family: Family, known: Mapping[str, Sides]) -> tuple[Sides,
     prefix = rule.member("remote_ip_prefix")
     if prefix is not None:
         text = prefix.text()
-        if parse_address(text.partition("/")[0], whole=text)[0] is not family:
+        if prefix.within(lambda: parse_address(text.partition("/")[0], whole=text))[0] is not family:
             raise prefix.fault("a prefix of the other IP version")
         return sides_of((family, span) for span in prefix.within(lambda: prefix_spans(text, family))), []
     named = rule.member("remote_group_id", "remote_address_group_id")
@@ -206,6 +221,8 @@ def _service(rule: Node, family: Family) -> tuple[Axes, list[str]]:
         if low is not None or high is not None:
             raise BadInput("ports without a protocol")
         return {}, []
+    if number == 0:
+        return {}, [EVERY_OR_ZERO]
     axes: Axes = {"protocols": 1 << number}
     if number in (ICMP, ICMPV6):
         return axes | _icmp(low, high), []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.policy.addresses import Family
@@ -64,7 +64,7 @@ def write_security_group(acl: Acl) -> Exported:
 
 def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: Draft) -> Iterator[Json]:
     for box in sorted(boxes):
-        services = draft.from_port_one(rule, services_of(box, WITH_PORTS))
+        services = _without_zero(rule, draft.from_port_one(rule, services_of(box, WITH_PORTS)), draft)
         for prefix, service in itertools.product(far_prefixes(box, direction), services):
             yield {
                 "direction": direction.value,
@@ -76,6 +76,15 @@ def _group_rules(rule: Rule, boxes: Sequence[Box], direction: Direction, draft: 
                 "remote_group_id": None,
                 "description": _description(rule),
             }
+
+
+def _without_zero(rule: Rule, services: Iterable[Service], draft: Draft) -> Iterator[Service]:
+    """The services of a permit but for protocol 0, which Neutron takes for every protocol."""
+    for service in services:
+        if service.protocol == 0:
+            draft.narrower(rule, "protocol 0 is every protocol in Neutron")
+        else:
+            yield service
 
 
 def _word(service: Service) -> str | None:
