@@ -12,13 +12,14 @@ A text may hold several lists: a router's access lists, a project's security gro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.formats.assemble import shown
+from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.results import Options
 from orchestrator.policy.model import Direction
 
@@ -55,6 +56,13 @@ def name_and_direction(text: str) -> tuple[str, Direction | None]:
         if text.endswith(f"={direction.value}"):
             return text.removesuffix(f"={direction.value}"), direction
     return text, None
+
+
+def free_name(node: Node, taken: Container[str], *nameless: str) -> str | None:
+    """What to call a list of a JSON text: its name, its id where another list has that name, `nameless` where it has
+    neither; None where all of that is taken."""
+    names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None]
+    return next((name for name in names or nameless if name not in taken), None)
 
 
 def refuse_two_for_one(lists: Iterable[tuple[str, Direction, Collection[Family]]]) -> None:

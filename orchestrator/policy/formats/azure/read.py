@@ -22,7 +22,7 @@ from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marke
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lists import Chosen, choose
+from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
@@ -43,6 +43,7 @@ _TYPE = "microsoft.network/networksecuritygroups"
 _RULES = "securityrules"
 _DEPLOYMENT = "microsoft.resources/deployments"
 _A_GROUP = "a network security group"
+_NAMELESS = "nsg"
 _SIDES = ("source", "destination")
 _KNOWN = frozenset(
     {
@@ -82,10 +83,11 @@ def _groups(text: str) -> dict[str, Node]:
         found = _groups_alone(document)
     groups: dict[str, Node] = {}
     for node in found:
-        names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None] or ["nsg"]
-        key = next((name for name in names if name not in groups), None)
+        key = free_name(node, groups, _NAMELESS)
         if key is None:
-            raise node.fault(f"the group {names[0][:80]!r} stands in the text twice")
+            named = node.member("name", "id")
+            word = _NAMELESS if named is None else named.text()
+            raise node.fault(f"the group {word[:80]!r} stands in the text twice")
         groups[key] = node
     return groups
 
@@ -97,7 +99,7 @@ def _groups_alone(document: Node) -> list[Node]:
     else:
         found = document.members("value") if document.member("value") else [document]
     for node in found:
-        (node.member("properties") or node).needed("securityRules")
+        _body(node).needed("securityRules")
     return found
 
 
@@ -117,10 +119,15 @@ def _groups_among(resources: Sequence[Node]) -> list[Node]:
         if word == _TYPE:
             if any(_is_rule(inner) for inner in node.members("resources")):
                 raise node.fault("rules stand in resources of the group: write them into its securityRules")
-            if (node.member("properties") or node).member("copy") is not None:
+            if _body(node).member("copy") is not None:
                 raise node.fault("its rules come of a loop (copy): write them out")
             found.append(node)
     return found
+
+
+def _body(resource: Node) -> Node:
+    """Where a resource says what it is: in its properties, or in itself where it is told flat."""
+    return resource.member("properties") or resource
 
 
 def _is_rule(resource: Node) -> bool:
@@ -130,7 +137,7 @@ def _is_rule(resource: Node) -> bool:
 
 def _deployed(deployment: Node) -> list[Node]:
     """The resources of a template that stands within another one; none of one that stands elsewhere."""
-    template = (deployment.member("properties") or deployment).member("template")
+    template = _body(deployment).member("template")
     return template.members("resources") if template is not None and isinstance(template.value, dict) else []
 
 
@@ -167,7 +174,7 @@ class _Rule:
 
 
 def _rules(group: Node) -> list[_Rule]:
-    body = group.member("properties") or group
+    body = _body(group)
     found = body.members("securityRules")
     defaults = body.members("defaultSecurityRules") or [
         Node(rule, f"default rules.{rule['name']}") for rule in _DEFAULTS

@@ -20,7 +20,7 @@ from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marke
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lists import Chosen, choose
+from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.openstack.groups import EVERY_OR_ZERO, protocol_of
 from orchestrator.policy.formats.results import Imported, Notes, Options
@@ -93,8 +93,7 @@ def _policies(document: Node) -> dict[str, _Policy]:
     rules = {rule.needed("id").text(): rule for rule in document.members("firewall_rules")}
     found: dict[str, _Policy] = {}
     for node in nodes:
-        names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None]
-        key = next((name for name in names if name not in found), None)
+        key = free_name(node, found)
         if key is None:
             raise node.fault("this policy has no name, or stands in the text twice")
         own = [_rule_of(item, rules) for item in node.needed("firewall_rules").items()]

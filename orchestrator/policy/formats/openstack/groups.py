@@ -22,7 +22,7 @@ from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, marke
 from orchestrator.policy.formats.axes import Axes
 from orchestrator.policy.formats.json_node import Node
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.lists import Chosen, choose
+from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import Sides, by_version, sides_of, sides_of_prefixes
@@ -95,8 +95,7 @@ def _groups(document: Node) -> dict[str, _Group]:
         rules, stateful = _rules_of(node), node.member("stateful", "is_stateful")
         if node is document and node.member("name", "id") is None:
             return _by_group(rules)
-        names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None] or ["-"]
-        key = next((name for name in names if name not in found), None)
+        key = free_name(node, found, "-")
         if key is None:
             raise node.fault("this group stands in the text twice")
         found[key] = _Group(rules, stateful is None or stateful.truth())
