@@ -2,14 +2,14 @@
 
 The kernel may give a signal to any thread, and Python runs what handles it in the main thread alone: one that sleeps at
 a lock then goes on sleeping, and one that is about to sleep may hear nothing either. So the main thread waits for what
-Python writes into a socket the moment that a signal comes, whichever thread it came to.
+Python writes into a pipe the moment that a signal comes, whichever thread it came to.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import signal
-import socket
 from typing import Protocol
 
 _WISHES = (signal.SIGTERM, signal.SIGINT)
@@ -33,10 +33,8 @@ class AskedToEnd:
 
     def __init__(self) -> None:
         self._is_asked = False
-        self._heard, self._woken = socket.socketpair()
-        self._heard.setblocking(False)
-        self._woken.setblocking(False)
-        signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
+        self._heard, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         for number in _WISHES:
             signal.signal(number, lambda *_: None)
 
@@ -47,5 +45,5 @@ class AskedToEnd:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is, at most so many seconds; whether it is."""
         while not self._is_asked and select.select([self._heard], [], [], timeout)[0]:
-            self._is_asked = any(number in _WISHES for number in self._heard.recv(4096))
+            self._is_asked = any(number in _WISHES for number in os.read(self._heard, 4096))
         return self._is_asked

@@ -6,6 +6,7 @@ The clock starts with the call and stops when both switches were read back and r
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 import statistics
@@ -120,7 +121,7 @@ class _Bench:
         progress(f"single changes among {rules} rules")
         draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
         taken: dict[str, list[float]] = {"added": [], "moved": [], "edited": [], "deleted": []}
-        parts: dict[str, list[float]] = {}
+        added: list[Mapping[str, float]] = []
         for number, rule in enumerate(more_rules(rules, self.sizes.changes)):
             place = draw.randrange(rules)
             other = dataclasses.replace(rule, destination_ports=(PortRange(number + 1, number + 1),))
@@ -130,11 +131,9 @@ class _Bench:
             taken["moved"].append(1000 * timed(self.client.move_rule, TENANT, rule.id, position=elsewhere)[0])
             taken["edited"].append(1000 * timed(self.client.put_rule, TENANT, other)[0])
             taken["deleted"].append(1000 * timed(self.client.delete_rule, TENANT, rule.id)[0])
-            for stage, part in stages.items():  # one that a change did not have took no time
-                parts.setdefault(stage, [0.0] * number).append(1000 * part)
-            for found in parts.values():
-                found.extend([0.0] * (number + 1 - len(found)))
-        return taken, parts
+            added.append(stages)
+        names = dict.fromkeys(itertools.chain.from_iterable(added))  # a stage that a change did not have took no time
+        return taken, {name: [1000 * stages.get(name, 0.0) for stages in added] for name in names}
 
     def group(self, progress: Callable[[str], None]) -> None:
         """One member more in a large address group that a few rules ask for, again and again."""
