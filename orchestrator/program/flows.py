@@ -90,10 +90,14 @@ class FlowTable:
     def of(cls, flows: Iterable[Flow]) -> FlowTable:
         """Columns from single flows."""
         rows = tuple(flows)
-        known: dict[bytes, int] = {}
-        indices = [known.setdefault(row.instructions, len(known)) for row in rows]
-        width = max((len(row.match) for row in rows), default=0)
-        padded = b"".join(row.match.ljust(width, b"\0") for row in rows)
+        return cls.with_set(rows, tuple(dict.fromkeys([row.instructions for row in rows])))
+
+    @classmethod
+    def with_set(cls, rows: Sequence[Flow], instruction_set: tuple[bytes, ...]) -> FlowTable:
+        """Columns from single flows whose instructions are all in a set."""
+        place = {each: index for index, each in enumerate(instruction_set)}
+        width = max([len(row.match) for row in rows], default=0)
+        padded = b"".join([row.match.ljust(width, b"\0") for row in rows])
         return cls(
             table=np.array([row.table for row in rows], np.uint8),
             priority=np.array([row.priority for row in rows], np.uint16),
@@ -101,8 +105,8 @@ class FlowTable:
             tenant=np.array([row.tenant for row in rows], np.uint32),
             match_length=np.array([len(row.match) for row in rows], np.uint8),
             match=np.frombuffer(padded, np.uint8).reshape(len(rows), width),
-            instructions=np.array(indices, np.uint32),
-            instruction_set=tuple(known),
+            instructions=np.array([place[row.instructions] for row in rows], np.uint32),
+            instruction_set=instruction_set,
         )
 
     @classmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import acls, rules
 
+from orchestrator.compile.conjunctions.conjunctive import Hull
 from orchestrator.compile.lists import atoms as by_column
+from orchestrator.compile.lists import lists
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import INGRESS_STAGE, OPERATOR_STAGE
+from orchestrator.compile.lists.pieces import NO_LEVEL
+from orchestrator.compile.lists.steps import Labelled
 from orchestrator.compile.openflow import encoder as openflow
 from orchestrator.compile.openflow import fewrules
 from orchestrator.errors import TooLarge
@@ -28,12 +33,34 @@ def agree(acl: Acl, tenant: int) -> None:
     """Both ways lead to the same atoms and the same flow entries, wherever there is a short one."""
     numbers = np.arange(1, len(acl.rules) + 1, dtype=np.uint64)
     wanted = by_column._by_column(acl.rules, acl.groups, tenant, numbers)
-    found = fewrules.few_atoms(acl.rules, acl.groups, tenant, numbers.tolist())
-    if found is not None:
+    few = fewrules.few_atoms(acl.rules, acl.groups, tenant, numbers.tolist())
+    if few is not None:
+        found = fewrules.table_of(few)
         for name, kind in COLUMNS.items():
             assert getattr(found, name).dtype == kind
             assert getattr(found, name).tolist() == getattr(wanted, name).tolist(), name
+        agree_on_pieces(acl.rules, tenant, found, few)
     agree_on_flows(wanted.take(np.arange(min(len(wanted), fewrules.FEW))))
+
+
+def agree_on_pieces(rules: Sequence[Rule], tenant: int, table: RuleTable, few: Sequence[fewrules.Atom]) -> None:
+    """Every other rule is a hull, whose atoms have no rows."""
+    listed = [Labelled(label, rule if label % 2 else hull_like(rule)) for label, rule in enumerate(rules, 7)]
+    label, level = lists._labels(listed)[table.order], np.full(len(table), NO_LEVEL, np.int32)
+    wanted = lists._piece(table, label, level, [each.rule for each in listed])
+    found = lists._few_piece(few, listed, tenant)
+    assert wanted.flows.rows() == found.flows.rows()
+    assert wanted.flows.instruction_set in ((), found.flows.instruction_set)
+    for name in ("label", "atoms", "level", "count"):
+        mine, theirs = getattr(found, name), getattr(wanted, name)
+        assert (mine.dtype, mine.tolist()) == (theirs.dtype, theirs.tolist()), name
+    for name, column in wanted.flows.columns().items():
+        if name != "instruction_set":
+            assert (getattr(found.flows, name).dtype, getattr(found.flows, name).shape) == (column.dtype, column.shape)
+
+
+def hull_like(rule: Rule) -> Hull:
+    return Hull(**{each.name: getattr(rule, each.name) for each in fields(Rule)})
 
 
 def agree_on_flows(table: RuleTable) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -209,8 +209,16 @@ def forgotten_removals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def misplaced_atoms(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = exchange.places
-    monkeypatch.setattr(exchange, "places", lambda among, wanted, behind: real(among, wanted, behind=True))
+    """What comes stands behind its neighbour."""
+    real = exchange.merged
+
+    def merged(whole: pieces.Run, gone: pieces.Run, come: pieces.Run) -> pieces.Places:
+        order = real(whole, gone, come)
+        for place in np.flatnonzero(order[:-1] >= len(whole)).tolist():
+            order[[place, place + 1]] = order[[place + 1, place]]
+        return order
+
+    monkeypatch.setattr(exchange, "merged", merged)
 
 
 def stale_covers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,9 +334,14 @@ def test_one_member_more_costs_its_atoms() -> None:
     of_group = [replace(anyone, id=RuleId(f"r{port}"), destination_ports=(PortRange(port, port),)) for port in (22, 80)]
     acl = Acl(tuple(of_group), {"far": group})
     before = CompiledList.of(tenant(acl), ReturnTraffic.EXPLICIT)
-    real, looked_at = lists.atoms, []
+    looked_at: list[Sized] = []
+
+    def noting(real: Callable[..., Sized]) -> Callable[..., Sized]:
+        return lambda *a, **n: looked_at.append(real(*a, **n)) or looked_at[-1]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "atoms", lambda *a, **n: looked_at.append(real(*a, **n)) or looked_at[-1])
+        for way in ("atoms", "atoms_one_by_one"):
+            patch.setattr(lists, way, noting(getattr(lists, way)))
         for change in (
             (*far, Prefix(Family.IPV4, 0x0A000001, 32)),  # with its neighbour it makes a /31
             tuple(far[:1500] + far[1501:]),
@@ -432,3 +445,17 @@ def test_the_extension_refuses_changes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="not in the index"):
         after.followed(b"", (), (), five, ATOM, b"", b"", gone, 9)
     assert index.followed(b"", (), (), five, ATOM, b"", b"", gone, 9) is not None, "the first index is as it was"
+
+
+@pytest.mark.parametrize(
+    ("gone", "come", "room"),
+    [((6,), (), 0), ((6,), (), 1), ((), (), 0), ((), (), 2), ((), (6,), 1), ((5, 5), (), 0), ((5,), (6,), 2)],
+)
+def test_the_extension_refuses_an_exchange_that_is_not_one(gone: tuple[int], come: tuple[int], room: int) -> None:
+    """What goes is not there, or what is left does not fill the column: nothing is written behind it."""
+    assert native.extension is not None
+    runs = [(np.array(labels, np.uint64), np.repeat(ATOM, len(labels), axis=0)) for labels in ((5,), gone, come)]
+    column = np.full(room + 2, 77, np.int64)
+    with pytest.raises(ValueError, match="do not fit"):
+        native.extension.merged(*runs[0], *runs[1], *runs[2], column[:room])
+    assert column[room:].tolist() == [77, 77]

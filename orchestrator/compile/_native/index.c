@@ -259,17 +259,16 @@ static PyObject *native_places(PyObject *module, PyObject *args)
 {
     Py_buffer label, atoms, wanted_label, wanted, found;
     PyObject *result = NULL;
-    int behind;
     run all, some;
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*pw*", &label, &atoms, &wanted_label, &wanted, &behind, &found))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*", &label, &atoms, &wanted_label, &wanted, &found))
         return NULL;
     if (!reads_as_run(&label, &atoms, &all) || !reads_as_run(&wanted_label, &wanted, &some) ||
         (size_t)found.len != 8 * some.count)
         misfit();
     else {
         for (size_t i = 0; i < some.count; i++)
-            ((int64_t *)found.buf)[i] = (int64_t)run_place(&all, some.label[i], &some.atoms[i], behind);
+            ((int64_t *)found.buf)[i] = (int64_t)run_place(&all, some.label[i], &some.atoms[i], 1);
         result = Py_NewRef(Py_None);
     }
     PyBuffer_Release(&label);
@@ -277,6 +276,56 @@ static PyObject *native_places(PyObject *module, PyObject *args)
     PyBuffer_Release(&wanted_label);
     PyBuffer_Release(&wanted);
     PyBuffer_Release(&found);
+    return result;
+}
+
+/* ---- exchanges ---- */
+
+/* Fills `order`, of `room` places, with the rows of `all` that are not in `gone` and, as n + i, those of `come`, each
+   ahead of the first that is not before it. Whether that is as many. */
+static int merge(const run *all, const run *gone, const run *come, int64_t *order, size_t room)
+{
+    size_t done = 0, row = 0, left = 0, n = all->count;
+    size_t leaves = gone->count ? run_place(all, gone->label[0], &gone->atoms[0], 0) : n;
+    for (size_t in = 0; in <= come->count; in++) {
+        size_t to = in < come->count ? run_place(all, come->label[in], &come->atoms[in], 0) : n;
+        for (; row < to; row++)
+            if (row == leaves) {
+                left++;
+                leaves = left < gone->count ? run_place(all, gone->label[left], &gone->atoms[left], 0) : n;
+            } else if (done < room)
+                order[done++] = (int64_t)row;
+            else
+                return 0;
+        if (in < come->count && done < room)
+            order[done++] = (int64_t)(n + in);
+        else if (in < come->count)
+            return 0;
+    }
+    return done == room && left == gone->count;
+}
+
+static PyObject *native_merged(PyObject *module, PyObject *args)
+{
+    Py_buffer label, atoms, gone_label, gone, come_label, come, order;
+    PyObject *result = NULL;
+    run all, out, in;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*", &label, &atoms, &gone_label, &gone, &come_label, &come, &order))
+        return NULL;
+    if (!reads_as_run(&label, &atoms, &all) || !reads_as_run(&gone_label, &gone, &out) ||
+        !reads_as_run(&come_label, &come, &in) || order.len % 8 ||
+        !merge(&all, &out, &in, order.buf, (size_t)order.len / 8))
+        misfit();
+    else
+        result = Py_NewRef(Py_None);
+    PyBuffer_Release(&label);
+    PyBuffer_Release(&atoms);
+    PyBuffer_Release(&gone_label);
+    PyBuffer_Release(&gone);
+    PyBuffer_Release(&come_label);
+    PyBuffer_Release(&come);
+    PyBuffer_Release(&order);
     return result;
 }
 
@@ -337,8 +386,11 @@ static PyMethodDef methods[] = {
      "build(label, atoms, level) -> Index: over n packed atoms in list order with the labels of their rules (uint64[n])\n"
      "and levels (int32[n])."},
     {"places", native_places, METH_VARARGS,
-     "places(label, atoms, wanted_label, wanted, behind, found): where in a run of atoms in list order each wanted one\n"
-     "belongs (int64): before what is equal to it, or behind."},
+     "places(label, atoms, wanted_label, wanted, found): where in a run of atoms in list order each wanted one belongs\n"
+     "(int64), behind what is equal to it."},
+    {"merged", native_merged, METH_VARARGS,
+     "merged(label, atoms, gone_label, gone, come_label, come, order): a run of n atoms in list order without some that it\n"
+     "has and with others. order (int64): the row of each, n + i for the i-th that comes."},
     {"alike", native_alike, METH_VARARGS,
      "alike(old, i, new, j, step, most) -> int: in how many places, at most `most`, from old[i] and new[j] on by `step` (1\n"
      "or -1), two tuples have equal elements."},

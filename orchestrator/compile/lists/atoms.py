@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
 from orchestrator.compile.lists.columns import Indices, Words, distinct, prefix_words, range_words
-from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, few_atoms
+from orchestrator.compile.openflow.fewrules import ACTIONS, DIRECTIONS, FEW, Atom, few_atoms, table_of
 from orchestrator.errors import BadPolicy, TooLarge
 from orchestrator.policy.addresses import Addresses, Family, Prefix, aggregate
 from orchestrator.policy.model import AddressGroup, Rule, resolve
@@ -56,8 +56,17 @@ def atoms(
     cookie, TooLarge if the rules expand to more than `MOST_ATOMS` rows.
     """
     number = _numbers(rules, numbers)
-    few = few_atoms(rules, groups, tenant, number.tolist()) if len(rules) <= FEW else None
-    return few if few is not None and len(few) <= MOST_ATOMS else _by_column(rules, groups, tenant, number)
+    few = few_atoms(rules, groups, tenant, number)
+    if few is not None and len(few) <= MOST_ATOMS:
+        return table_of(few)
+    return _by_column(rules, groups, tenant, np.array(number, np.uint64))
+
+
+def atoms_one_by_one(
+    rules: Sequence[Rule], groups: Mapping[str, AddressGroup], *, tenant: int, numbers: Mapping[str, int]
+) -> list[Atom] | None:
+    """The same as values, where these are few; None where they are not. Raises BadPolicy as `atoms` does."""
+    return few_atoms(rules, groups, tenant, _numbers(rules, numbers)) if len(rules) <= FEW else None
 
 
 def _by_column(
@@ -83,9 +92,9 @@ def _by_column(
     return _expanded(listed, pools, tenant, number)
 
 
-def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.NDArray[np.uint64]:
+def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[int]:
     if numbers is None:
-        return np.zeros(len(rules), np.uint64)
+        return [0] * len(rules)
     if isinstance(numbers, RuleNumbers) and len(rules) > _FEW_NUMBERS:
         numbers = numbers.as_dict()
     known = list(map(numbers.get, map(attrgetter("id"), rules), repeat(0)))
@@ -93,7 +102,7 @@ def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> npt.ND
         position = next(position for position, number in enumerate(known) if not 1 <= number <= HIGHEST_NUMBER)
         reason = f"rule '{rules[position].id}' has no number, or not one in 1..{HIGHEST_NUMBER}"
         raise BadPolicy(reason, place=f"rules[{position}].id")
-    return np.array(known, np.uint64)
+    return known
 
 
 def _both(rules: Sequence[Rule], one: str, other: str) -> tuple[list[Any], Indices, Indices]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from orchestrator.compile.lists.labels import LabelColumn
 from orchestrator.compile.lists.levels import Levels
-from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, places
+from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, merged
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
 
@@ -50,7 +50,7 @@ def exchanged(pieces: Pieces, index: Any, gone: Run, come: Piece, highest: int, 
         return None
     drafts = _drafts(pieces, gone, come)
     now = _Now.of(pieces, drafts)
-    touched = _touched(pieces, np.unique(np.concatenate((gone.label, come.label))))
+    touched = _touched(pieces, np.array(sorted({*gone.label.tolist(), *come.label.tolist()}), np.uint64))
     limit = max(_MOVES_AT_LEAST, sum(map(len, now.label)) // _MOVES_SHARE)
     followed = index.followed(
         now.first, now.label, now.atoms, gone.label, gone.atoms, come.label, come.atoms, touched, limit
@@ -87,7 +87,9 @@ def _row_change(written: Mapping[int, _Written]) -> RowChange:
 def together(tables: Iterable[FlowTable]) -> FlowTable:
     """The rows of several tables, one after the other; shared where only one has any."""
     some = [table for table in tables if len(table)]
-    return some[0] if len(some) == 1 else FlowTable.joined(some)
+    if len(some) <= 1:
+        return some[0] if some else NO_ROWS
+    return FlowTable.joined(some)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,16 +126,9 @@ class _Draft:
     @classmethod
     def of(cls, old: Piece, gone: Run, come: Piece) -> _Draft:
         """`gone` are atoms of the piece."""
-        stays = np.ones(len(old), np.bool_)
-        stays[places(old.run, gone, behind=False)] = False
-        ahead = np.append(_ZERO, np.cumsum(stays, dtype=np.int64))[places(old.run, come.run, behind=False)]
-        is_new = np.zeros(int(stays.sum()) + len(come), np.bool_)
-        is_new[np.arange(len(come)) + ahead] = True
-        order = np.empty(len(is_new), np.int64)
-        order[is_new] = len(old) + np.arange(len(come))
-        order[~is_new] = np.flatnonzero(stays)
-        both = Run.joined((old.run, come.run))
-        return cls(old, come, order, Run(both.label[order], both.atoms[order]))
+        order = merged(old.run, gone, come.run)
+        label, atoms = np.concatenate((old.label, come.label)), np.concatenate((old.atoms, come.atoms))
+        return cls(old, come, order, Run(label[order], atoms[order]))
 
     def written(self, moves: _Moves, highest: int) -> _Written:
         """The piece with the levels that its rules have now."""
@@ -146,9 +141,6 @@ class _Draft:
         flows = together((old.flows, come.flows)).take(_rows(count, self.order))
         piece = Piece(self.now.label, self.now.atoms, level, count[self.order], flows).prioritised(highest)
         return _Written(piece.cut(), old.rows_of(~stays[: len(old)]), piece.rows_of(~stays[self.order]))
-
-
-_ZERO: Places = np.zeros(1, np.int64)
 
 
 def _moved(old: Piece, moves: _Moves, highest: int) -> _Written:
@@ -171,6 +163,8 @@ class _Written(NamedTuple):
 
 def _rows(count: Places, order: Places) -> Places:
     """The rows of atoms in the order `order`; all rows lie one after the other, `count[i]` of atom i."""
+    if (count == 1).all():
+        return order
     start, repeats = np.cumsum(count) - count, count[order]
     within = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     found: Places = np.repeat(start[order], repeats) + within
@@ -183,7 +177,7 @@ def _drafts(pieces: Pieces, gone: Run, come: Piece) -> dict[int, _Draft]:
         return {0: _Draft.of(come.part(0, 0), gone, come)}
     leaving, coming = pieces.places_of(gone), pieces.places_of(come.run)
     drafts = {}
-    for place in np.unique(np.concatenate((leaving, coming))).tolist():
+    for place in sorted({*leaving.tolist(), *coming.tolist()}):
         out, into = (np.searchsorted(each, (place, place + 1)).tolist() for each in (leaving, coming))
         drafts[place] = _Draft.of(pieces.items[place], gone.part(*out), come.part(*into))
     return drafts

@@ -50,12 +50,15 @@ After a change
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile.openflow.fewrules import Atom
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, RuleTable
 
 Levels = npt.NDArray[np.int32]
@@ -117,6 +120,9 @@ _ATOM = np.dtype(
 )
 """`struct atom` of the extension (`_native/atom.h`)."""
 
+_ATOM_OCTETS = struct.Struct("=4Q4H2BBB2B2B2B6x")
+"""The same for one atom."""
+
 ATOM_WORDS = _ATOM.itemsize // 8
 
 
@@ -135,6 +141,23 @@ def packed(table: RuleTable) -> Atoms:
     rows["fragments"][:, _LOW], rows["fragments"][:, _HIGH] = _fragments(table)
     rows["flags"][:, 0], rows["flags"][:, 1] = table.flags_value, table.flags_mask
     return rows.view(np.uint64).reshape(len(table), ATOM_WORDS)
+
+
+def few_packed(atoms: Iterable[Atom]) -> Atoms:
+    """The same for a few, which come as values."""
+    return np.frombuffer(b"".join([_octets(each) for each in atoms]), np.uint64).reshape(-1, ATOM_WORDS)
+
+
+def _octets(atom: Atom) -> bytes:
+    kind, code = atom.icmp_type, atom.icmp_code
+    return _ATOM_OCTETS.pack(
+        atom.src_hi, atom.src_lo, atom.dst_hi, atom.dst_lo,
+        *((atom.sp_lo, atom.sp_hi) if kind < 0 else (kind, kind)),
+        *((atom.dp_lo, atom.dp_hi) if code < 0 else (code, code)),
+        atom.src_len, atom.dst_len, atom.family, atom.direction,
+        *((0, 255) if atom.protocol < 0 else (atom.protocol, atom.protocol)),
+        atom.frag == FRAG_LATER, atom.frag != FRAG_NOT_LATER, atom.flags_value, atom.flags_mask,
+    )  # fmt: skip
 
 
 def turns(boxes: Boxes, flags: npt.NDArray[np.uint8], order: Integers, kinds: Integers, classes: int) -> Levels:

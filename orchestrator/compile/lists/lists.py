@@ -19,14 +19,15 @@ from orchestrator.compile.conjunctions.conjunctive import Hull
 from orchestrator.compile.conjunctions.members import Members
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Cookie, Kind
-from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms
+from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
 from orchestrator.compile.lists.exchange import RowChange, exchanged
 from orchestrator.compile.lists.labels import LabelColumn, Labels
-from orchestrator.compile.lists.levels import Levels, levels, packed
+from orchestrator.compile.lists.levels import Levels, few_packed, levels, packed
 from orchestrator.compile.lists.native import extension
 from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.lists.steps import Difference, Labelled, Step
 from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
+from orchestrator.compile.openflow.fewrules import Atom, matches_of
 from orchestrator.compile.openflow.instructions import DROP, instructions, set_field
 from orchestrator.compile.pipelines.host import (
     DESTINATION_TENANT,
@@ -40,9 +41,9 @@ from orchestrator.compile.pipelines.host import (
 from orchestrator.errors import AclflowError, TooLarge
 from orchestrator.policy.model import Direction, Policy, ReturnTraffic, Rule, Tenant
 from orchestrator.policy.oracle import RETURN_RULES
-from orchestrator.program.flows import U16, FlowTable
+from orchestrator.program.flows import U16, Flow, FlowTable
 from orchestrator.program.program import Tier
-from orchestrator.program.rules import EGRESS, INGRESS, RuleTable
+from orchestrator.program.rules import EGRESS, INGRESS, PERMIT, RuleTable
 
 INGRESS_STAGE = RuleStage(Table.INGRESS, DESTINATION_TENANT.field, instructions(goto=Table.OUTPUT), DROP)
 EGRESS_STAGE = RuleStage(Table.EGRESS, SOURCE_TENANT.field, instructions(goto=Table.LOCAL), DROP)
@@ -161,6 +162,8 @@ class CompiledList:
 
     def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
         """The priorities of the rules at some positions of the list; None for a rule that never matches."""
+        if not positions:
+            return []
         level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
         return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
 
@@ -185,6 +188,8 @@ class CompiledList:
 
     def _gone(self, step: Step) -> Run:
         runs = [self.pieces.between(low, high) for low, high in step.gone]
+        if not step.lost and len(runs) <= 1:
+            return runs[0] if runs else Run.joined(())
         if step.lost:
             table = atoms([each.rule for each in step.lost], self.tenant.acl.groups, tenant=self.tenant.number)
             runs.append(Run(_labels(step.lost)[table.order], packed(table)))
@@ -197,9 +202,12 @@ def _come(rules: Sequence[Labelled], tenant: Tenant) -> Piece:
     """The atoms that come, without levels. Raises as `atoms` and `rule_flows` do."""
     if not rules:
         return _NO_PIECE
-    table = atoms([each.rule for each in rules], tenant.acl.groups, tenant=tenant.number, numbers=tenant.rule_numbers)
-    level = np.full(len(table), NO_LEVEL, np.int32)
-    return _piece(table, _labels(rules)[table.order], level, [each.rule for each in rules])
+    plain, groups = [each.rule for each in rules], tenant.acl.groups
+    few = atoms_one_by_one(plain, groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+    if few is not None:
+        return _few_piece(few, rules, tenant.number)
+    table = atoms(plain, groups, tenant=tenant.number, numbers=tenant.rule_numbers)
+    return _piece(table, _labels(rules)[table.order], np.full(len(table), NO_LEVEL, np.int32), plain)
 
 
 def _labels(rules: Sequence[Labelled]) -> LabelColumn:
@@ -216,6 +224,25 @@ def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[
         return Piece(label, packed(table), level, count, parts[0])
     order = np.argsort(np.concatenate([np.repeat(rows, count[rows]) for _, rows in mine]), kind="stable")
     return Piece(label, packed(table), level, count, FlowTable.joined(parts).take(order))
+
+
+def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) -> Piece:
+    """The same for a few atoms of `rules`, which come as values."""
+    count: list[int] = []
+    rows: list[Flow] = []
+    meter = meter_of(tenant)
+    for atom in atoms:
+        stage = ROW_STAGES[Direction.EGRESS if atom.direction == EGRESS else Direction.INGRESS]
+        does = doings(stage, meter)[(atom.action != PERMIT) + 2 * atom.log]
+        is_hull = type(rules[atom.order].rule) is Hull
+        matches = [] if is_hull else matches_of(atom, stage.register)
+        cookie = atom.number | int(_RULE_COOKIE)
+        rows += [Flow(stage.table, 0, match, does, cookie, tenant) for match in matches]
+        count.append(len(matches))
+    label = np.array([rules[atom.order].label for atom in atoms], np.uint64)
+    level = np.full(len(atoms), NO_LEVEL, np.int32)
+    flows = FlowTable.with_set(rows, _all_doings(meter))
+    return Piece(label, few_packed(atoms), level, np.array(count, np.int64), flows)
 
 
 def _flows(table: RuleTable, stage: RuleStage) -> FlowTable:

@@ -158,7 +158,7 @@ class Pieces:
         """The levels of some rules; NO_LEVEL where one has no atoms."""
         found = np.full(len(label), NO_LEVEL, np.int32)
         within = np.searchsorted(self.first.label, label, "right") - 1
-        for place in np.unique(within[within >= 0]).tolist():
+        for place in sorted({*within.tolist()} - {-1}):
             piece, mine = self.items[place], np.flatnonzero(within == place)
             row = np.minimum(np.searchsorted(piece.label, label[mine]), len(piece) - 1)
             found[mine] = np.where(piece.label[row] == label[mine], piece.level[row], NO_LEVEL)
@@ -173,17 +173,19 @@ class Pieces:
 
     def places_of(self, run: Run) -> Places:
         """The piece that each atom is in, or belongs to."""
-        return np.maximum(places(self.first, run, behind=True) - 1, 0)
+        behind = np.empty(len(run), np.int64)
+        extension.places(self.first.label, self.first.atoms, run.label, run.atoms, behind)
+        return np.maximum(behind - 1, 0)
 
 
 _NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
 
 
-def places(among: Run, wanted: Run, *, behind: bool) -> Places:
-    """Where in a run of atoms others belong: before what is equal to them, or behind."""
-    found = np.empty(len(wanted), np.int64)
-    extension.places(among.label, among.atoms, wanted.label, wanted.atoms, behind, found)
-    return found
+def merged(whole: Run, gone: Run, come: Run) -> Places:
+    """A run without some of its atoms and with others: the row of each. What comes is counted behind the run's own."""
+    order = np.empty(len(whole) - len(gone) + len(come), np.int64)
+    extension.merged(whole.label, whole.atoms, gone.label, gone.atoms, come.label, come.atoms, order)
+    return order
 
 
 def _bounds(column: LabelColumn, low: int, high: int) -> tuple[int, int]:

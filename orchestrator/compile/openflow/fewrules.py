@@ -6,10 +6,10 @@ A column of one value costs NumPy as much as one of a thousand, so for the rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,28 +49,62 @@ _EVERYTHING = {family: (everything(family),) for family in Family}
 _NO_FLAGS = ((0, 0),)
 
 
+class Atom(NamedTuple):
+    """A row of a `RuleTable` as a value."""
+
+    order: int
+    number: int
+    tenant: int
+    direction: int
+    action: int
+    family: int
+    protocol: int
+    src_hi: int
+    src_lo: int
+    src_len: int
+    dst_hi: int
+    dst_lo: int
+    dst_len: int
+    sp_lo: int
+    sp_hi: int
+    dp_lo: int
+    dp_hi: int
+    icmp_type: int
+    icmp_code: int
+    flags_value: int
+    flags_mask: int
+    frag: int
+    log: int
+
+
 def few_atoms(
     rules: Sequence[Rule], groups: Mapping[str, AddressGroup], tenant: int, numbers: Sequence[int]
-) -> RuleTable | None:
+) -> list[Atom] | None:
     """The atoms of some rules with these numbers, in the order in which `atoms` lays them down; None: too many."""
     if len(rules) > FEW:
         return None
-    rows: list[tuple[int, ...]] = []
+    rows: list[Atom] = []
     for order, (rule, number) in enumerate(zip(rules, numbers, strict=True)):
         if rule.source.groups or rule.destination.groups:
             return None
         head = order, number, tenant, DIRECTIONS[rule.direction], ACTIONS[rule.action]
         for family in Family:
             if only_family(rule.protocol) in (None, family):
-                rows += [(*head, *each) for each in _of_family(rule, family, groups)]
-        if len(rows) > FEW:
-            return None
+                found = _of_family(rule, family, groups)
+                if len(rows) + len(found) > FEW:
+                    return None
+                rows += [Atom(*head, *each) for each in found]
+    return rows
+
+
+def table_of(rows: Sequence[Atom]) -> RuleTable:
+    """Some atoms as columns."""
     columns = zip(*rows, strict=True) if rows else [()] * len(COLUMNS)
     return RuleTable(*[np.array(column, kind) for column, kind in zip(columns, COLUMNS.values(), strict=True)])
 
 
 def _of_family(rule: Rule, family: Family, groups: Mapping[str, AddressGroup]) -> list[tuple[int, ...]]:
-    """A rule's atoms in one IP version: the columns from `family` on. More than are few are cut off, too."""
+    """A rule's atoms in one IP version: the columns from `family` on. Of too many there is one more than are few."""
     sides = _words(rule.source, family, groups), _words(rule.destination, family, groups)
     ports = rule.source_ports, rule.destination_ports
     flags = [(each.value, each.mask) for each in rule.flag_matches] or _NO_FLAGS
@@ -108,34 +142,11 @@ def _words(side: Addresses, family: Family, groups: Mapping[str, AddressGroup]) 
 # ------------------------------------------------------------------------------------------------------------ matches
 
 
-class _Atom(NamedTuple):
-    """What an atom matches, as numbers."""
-
-    family: int
-    protocol: int
-    source: tuple[int, int, int]
-    destination: tuple[int, int, int]
-    source_ports: tuple[int, int]
-    destination_ports: tuple[int, int]
-    icmp: tuple[int, int]
-    flags: tuple[int, int]
-    frag: int
-    tenant: int
-
-
 def few_matches(rules: RuleTable, register: Field | None) -> tuple[list[int], list[bytes]]:
     """The matches of some atoms' flow entries in the order of `rule_flows`, and the row of the atom of each."""
-    rows: list[int] = []
-    matches: list[bytes] = []
-    for row, atom in enumerate(_atoms_of(rules)):
-        head, tail = _around_ports(atom, register)
-        fields = PORT_FIELDS.get(atom.protocol)
-        for source in _covers(*atom.source_ports):
-            for destination in _covers(*atom.destination_ports):
-                ports = b"" if fields is None else _masked(fields[0], *source) + _masked(fields[1], *destination)
-                rows.append(row)
-                matches.append(head + ports + tail)
-    return rows, matches
+    of_each = [matches_of(Atom(*row), register) for row in _rows(rules)]
+    rows = [row for row, matches in enumerate(of_each) for _ in matches]
+    return rows, [match for matches in of_each for match in matches]
 
 
 def few_counts(rules: RuleTable) -> list[int]:
@@ -147,33 +158,37 @@ def few_counts(rules: RuleTable) -> list[int]:
     ]
 
 
+def matches_of(atom: Atom, register: Field | None) -> list[bytes]:
+    """The matches of an atom's flow entries, in order."""
+    head, tail = _around_ports(atom, register)
+    sources, destinations = _covers(atom.sp_lo, atom.sp_hi), _covers(atom.dp_lo, atom.dp_hi)
+    fields = PORT_FIELDS.get(atom.protocol)
+    if fields is None:
+        return [head + tail] * (len(sources) * len(destinations))
+    from_port, to_port = fields
+    return [
+        head + _masked(from_port, *source) + _masked(to_port, *destination) + tail
+        for source in sources
+        for destination in destinations
+    ]
+
+
+def _rows(rules: RuleTable) -> Iterable[tuple[int, ...]]:
+    return zip(*[getattr(rules, name).tolist() for name in COLUMNS], strict=True)
+
+
 @lru_cache(maxsize=1024)
 def _covers(low: int, high: int) -> tuple[tuple[int, int], ...]:
     return masks(PortRange(low, high))
 
 
-def _atoms_of(rules: RuleTable) -> list[_Atom]:
-    def column(name: str) -> list[Any]:
-        found: list[Any] = getattr(rules, name).tolist()
-        return found
-
-    def several(*names: str) -> list[Any]:
-        return list(zip(*map(column, names), strict=True))
-
-    columns = (
-        column("family"), column("protocol"), several("src_hi", "src_lo", "src_len"),
-        several("dst_hi", "dst_lo", "dst_len"), several("sp_lo", "sp_hi"), several("dp_lo", "dp_hi"),
-        several("icmp_type", "icmp_code"), several("flags_value", "flags_mask"), column("frag"), column("tenant"),
-    )  # fmt: skip
-    return [_Atom(*each) for each in zip(*columns, strict=True)]
-
-
-def _around_ports(atom: _Atom, register: Field | None) -> tuple[bytes, bytes]:
+def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
     """A match's fields before and behind the ports, in canonical order."""
     six = atom.family == Family.IPV6
     head = [_exact(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
     fields = (oxm.IPV6_SRC, oxm.IPV6_DST) if six else (oxm.IPV4_SRC, oxm.IPV4_DST)
-    for field, (upper, lower, length) in zip(fields, (atom.source, atom.destination), strict=True):
+    sides = (atom.src_hi, atom.src_lo, atom.src_len), (atom.dst_hi, atom.dst_lo, atom.dst_len)
+    for field, (upper, lower, length) in zip(fields, sides, strict=True):
         bits = 8 * field.size
         value = (upper << 64 | lower) >> (128 - bits)
         head.append(_masked(field, value, (1 << bits) - (1 << bits - length)))
@@ -183,8 +198,8 @@ def _around_ports(atom: _Atom, register: Field | None) -> tuple[bytes, bytes]:
         head.append(_exact(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if atom.protocol >= 0:
         head.append(_exact(oxm.IP_PROTO, atom.protocol))
-    tail = [_masked(oxm.TCP_FLAGS, *atom.flags)] if atom.protocol in PORT_FIELDS else []
-    icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), atom.icmp, strict=False)
+    tail = [_masked(oxm.TCP_FLAGS, atom.flags_value, atom.flags_mask)] if atom.protocol in PORT_FIELDS else []
+    icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), (atom.icmp_type, atom.icmp_code), strict=False)
     tail += [_exact(field, value) for field, value in icmp if value >= 0]
     if register is not None:
         pair, lower = divmod(register.number, 2)

@@ -248,5 +248,7 @@ def stamp_match(digest: bytes) -> bytes:
     """The match of the stamp flow: the 16-byte digest in reg0 to reg3. Raises BadInput for one of another length."""
     if len(digest) != 16:
         raise BadInput(f"a digest has 16 bytes, not {len(digest)}")
-    words = struct.unpack(">4I", digest)
-    return pack(Term(REGISTERS[number], word) for number, word in enumerate(words))
+    return _STAMP_HEADERS[0] + digest[:8] + _STAMP_HEADERS[1] + digest[8:]
+
+
+_STAMP_HEADERS = [register.header.to_bytes(4, "big") for register in PACKET_REGISTERS[:2]]

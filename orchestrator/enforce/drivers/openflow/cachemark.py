@@ -16,6 +16,8 @@ row.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.instructions import DROP
 from orchestrator.compile.openflow.oxm import Term
@@ -28,10 +30,11 @@ TURNS = 1 << 16
 """So many rows there are."""
 
 
+@lru_cache(maxsize=1024)
 def row(turn: int, cookie: int) -> Flow:
     """The row of a turn; `cookie` is that of the driver's own rows, number 0."""
     bits = sum(1 << 2 * place + (turn >> place & 1) for place in range(16))
-    return Flow(TABLE, PRIORITY, oxm.pack([Term(oxm.PKT_MARK, bits, bits)]), DROP, cookie + turn)
+    return Flow(TABLE, PRIORITY, Term(oxm.PKT_MARK, bits, bits).pack(), DROP, cookie + turn)
 
 
 def turn_of(found: Flow, cookie: int) -> int | None:

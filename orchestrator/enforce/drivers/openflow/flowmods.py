@@ -91,27 +91,27 @@ def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) 
 
 def bundled_row(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:
     """The bundle-add message for one row: adding it as it is, or deleting what has its key."""
-    instructed = command is Command.ADD
-    match = flow.match + bytes(-(4 + len(flow.match)) % 8)
-    instructions = flow.instructions if instructed else b""
-    size = _ROW.size + len(match) + len(instructions)
-    head = _ROW.pack(
-        *(VERSION, Type.BUNDLE_ADD, size, xid, bundle, 0, ATOMIC_ORDERED),
-        *(VERSION, Type.FLOW_MOD, size - _FLOW_MOD_AT, xid),
-        *(flow.cookie if instructed else 0, 0, flow.table, command, 0, 0, flow.priority),
-        *(NO_BUFFER, ANY_PORT, ANY_GROUP, RESET_COUNTS if instructed else 0, 0),
-        *(1, 4 + len(flow.match)),
-    )
-    return head + match + instructions
+    if command is Command.ADD:
+        return _message(command, flow, bundle, xid, flags=RESET_COUNTS)
+    return _message(command, Flow(flow.table, flow.priority, flow.match, b"", 0), bundle, xid)
 
 
 def bundled_delete(table: int, cookie: int, cookie_mask: int, *, bundle: int, xid: int) -> bytes:
     """A bundle-add message that deletes every entry of a table whose cookie matches under a mask."""
-    one = np.zeros(1, _layout(0, 0))
-    _fill_constants(one, match_length=0)
-    one["table"], one["cookie"], one["cookie_mask"] = table, cookie, cookie_mask
-    one["bundle"], one["command"], one["outer_xid"], one["xid"] = bundle, Command.DELETE, xid, xid
-    return one.tobytes()
+    return _message(Command.DELETE, Flow(table, 0, b"", b"", cookie), bundle, xid, cookie_mask)
+
+
+def _message(command: Command, flow: Flow, bundle: int, xid: int, cookie_mask: int = 0, flags: int = 0) -> bytes:
+    match = flow.match + bytes(-(4 + len(flow.match)) % 8)
+    size = _ROW.size + len(match) + len(flow.instructions)
+    head = _ROW.pack(
+        *(VERSION, Type.BUNDLE_ADD, size, xid, bundle, 0, ATOMIC_ORDERED),
+        *(VERSION, Type.FLOW_MOD, size - _FLOW_MOD_AT, xid),
+        *(flow.cookie, cookie_mask, flow.table, command, 0, 0, flow.priority),
+        *(NO_BUFFER, ANY_PORT, ANY_GROUP, flags, 0),
+        *(1, 4 + len(flow.match)),
+    )
+    return head + match + flow.instructions
 
 
 def _message_array(flows: FlowTable, rows: npt.NDArray[np.intp], instructions: U8 | None) -> npt.NDArray[np.void]:
