@@ -140,11 +140,16 @@ class Blocks:
         """The blocks that the other set does not have in the same place, in the order of names."""
         for name in sorted(self._shelves):
             mine, theirs = self._shelves[name], other._shelves.get(name)
-            if theirs is None or theirs.digest != mine.digest:
-                found = {} if theirs is None else theirs.by_name
-                for place in sorted(mine.by_name):
-                    if place not in found or found[place].digest != mine.by_name[place].digest:
-                        yield mine.by_name[place]
+            if theirs is mine:
+                continue
+            found = {} if theirs is None else theirs.by_name
+            apart = [
+                place
+                for place, block in mine.by_name.items()
+                if (there := found.get(place)) is not block and (there is None or there.digest != block.digest)
+            ]
+            for place in sorted(apart):
+                yield mine.by_name[place]
 
     def _of_bucket(self, bucket: Bucket) -> Parts:
         tenant, upper = bucket
