@@ -104,8 +104,7 @@ class Listed(Sequence[T]):
     def _stretch(self, other: Listed[T], head: int, end: int, other_end: int) -> Stretch[T]:
         """From piece `head` of both up to, not including, a piece of each."""
         start, place = (each._ends[head - 1] if head else 0 for each in (self, other))
-        gone, come = self._pieces[head:end], other._pieces[head:other_end]
-        return Stretch(start, tuple(chain.from_iterable(gone)), place, tuple(chain.from_iterable(come)))
+        return Stretch(start, _joined(self._pieces[head:end]), place, _joined(other._pieces[head:other_end]))
 
     def _part(self, index: slice) -> tuple[T, ...]:
         start, stop, step = index.indices(len(self))
@@ -115,10 +114,15 @@ class Listed(Sequence[T]):
             return ()
         first, within = self._found(start)
         last, _ = self._found(stop - 1)
-        found = tuple(chain.from_iterable(self._pieces[first : last + 1]))
+        found = _joined(self._pieces[first : last + 1])
         return found[within : within + stop - start]
 
     def _found(self, place: int) -> tuple[int, int]:
         """The piece that an item is in, and its place there."""
         which = bisect.bisect_right(self._ends, place)
         return which, place - (self._ends[which - 1] if which else 0)
+
+
+def _joined(pieces: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
+    """The items of pieces; of one piece, itself: a copy would touch every item."""
+    return pieces[0] if len(pieces) == 1 else tuple(chain.from_iterable(pieces))

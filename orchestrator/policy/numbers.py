@@ -33,6 +33,12 @@ class RuleNumbers(Mapping[str, int]):
             raise KeyError(rule_id)
         return number
 
+    def __contains__(self, rule_id: object) -> bool:
+        return isinstance(rule_id, str) and self._number(rule_id) != _GONE
+
+    def _number(self, rule_id: str) -> int:
+        return self._overlay.get(rule_id, self._base.get(rule_id, _GONE))
+
     def __iter__(self) -> Iterator[str]:
         yield from (rule_id for rule_id in self._base if rule_id not in self._overlay)
         yield from (rule_id for rule_id, number in self._overlay.items() if number != _GONE)
@@ -67,4 +73,4 @@ class RuleNumbers(Mapping[str, int]):
         if self._base is not other._base:
             return None
         ids = {rule_id for rule_id, _ in self._overlay.items() ^ other._overlay.items()}
-        return frozenset(rule_id for rule_id in ids if self.get(rule_id) != other.get(rule_id))
+        return frozenset(rule_id for rule_id in ids if self._number(rule_id) != other._number(rule_id))

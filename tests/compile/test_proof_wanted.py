@@ -51,8 +51,10 @@ def test_rules_one_by_one_ask_for_what_they_do_by_column(acl: Acl) -> None:
     ("owner", "name", "spoil"),
     [
         (proof, "_aligned", lambda real: lambda span, shift: real(Span(span.low, span.high + 1), shift)),
-        (proof, "_halves", lambda _real: lambda value: (value & 0xFFFF, value >> 64)),
-        (proof._Ports, "number", lambda real: lambda self, ports: real(self, ports[:1])),
+        (proof, "_octets", lambda real: lambda span: real(Span(span.low & ~0xFFFF, span.high))),
+        (proof, "_port_set", lambda real: lambda ports, exact: real(ports[:1], exact)),
+        (proof, "_flag_set", lambda real: lambda flags: real(flags[:1])),
+        (proof, "_protocols", lambda real: lambda rule: (0, real(rule)[1])),
     ],
 )
 def test_the_law_notices(

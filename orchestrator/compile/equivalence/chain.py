@@ -127,7 +127,7 @@ class Chain:
             numbers=tenant.rule_numbers,
             groups=tenant.acl.groups,
             returns=RETURN_RULES if returns is ReturnTraffic.ESTABLISHED else (),
-            defaults=tuple([_default(tenant.acl.default(each), tenant.number, each) for each in Direction]),
+            defaults=_defaults(tenant.acl.ingress_default, tenant.acl.egress_default, tenant.number),
             highest=STATIC_PRIORITY - 1,
             lowest=DEFAULT_PRIORITY + 1,
         )
@@ -166,8 +166,12 @@ class Chain:
 
 
 @lru_cache(maxsize=1024)
+def _defaults(ingress: Action, egress: Action, tenant: int) -> tuple[tuple[int, Ends], ...]:
+    """The cookies and the rows that end both directions of a list, in the order of `Direction`."""
+    return _default(ingress, tenant, Direction.INGRESS), _default(egress, tenant, Direction.EGRESS)
+
+
 def _default(action: Action, tenant: int, direction: Direction) -> tuple[int, Ends]:
-    """The cookie and the row that end one direction of a list."""
     stage = STAGES[TABLE_OF[direction]]
     assert stage.register is not None
     doing = stage.does(action, tenant)

@@ -9,7 +9,7 @@ from orchestrator.compile.equivalence.cover import COVERED, OUTSIDE, cover
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.known import NO_ITEMS, Known, joined
 from orchestrator.compile.equivalence.order import Pair
-from orchestrator.compile.equivalence.rows import check_verdicts, verdicts
+from orchestrator.compile.equivalence.rows import check_verdict
 from orchestrator.compile.equivalence.wanted import wanted
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Rule
@@ -18,10 +18,11 @@ from orchestrator.program.flows import FlowTable
 
 def check_actions(chain: Chain, added: FlowTable, changed: Mapping[int, Known], partly: Mapping[int, Known]) -> None:
     """Hold rows that were added to what their rules do. Raises NotEquivalent."""
-    rules = [(changed.get(cookie) or partly[cookie]).rule for cookie in added.cookie.tolist()]
-    if any(rule is None for rule in rules):
-        raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
-    check_verdicts(added, verdicts(rule for rule in rules if rule is not None), chain)
+    for row, cookie in enumerate(added.cookie.tolist()):
+        rule = (changed.get(cookie) or partly[cookie]).rule
+        if rule is None:
+            raise NotEquivalent("flow entries were added for a rule that is no more", place=chain.place)
+        check_verdict(added, row, rule, chain)
 
 
 def check_changed(chain: Chain, changed: Mapping[int, Known]) -> None:

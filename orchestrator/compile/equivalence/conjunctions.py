@@ -25,7 +25,7 @@ from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
 from orchestrator.compile.equivalence.cover import COVERED, cover
 from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.order import index_of
-from orchestrator.compile.equivalence.rows import checked_rows, kinds
+from orchestrator.compile.equivalence.rows import checked_rows, kind_of, kinds
 from orchestrator.compile.equivalence.wanted import wanted
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.lists import ROW_STAGES
@@ -92,6 +92,11 @@ def is_conjunctive(flows: FlowTable) -> npt.NDArray[np.bool_]:
         return names_clauses(flows)
     asking = (flows.match[:, : len(_CONJ_ID)] == np.frombuffer(_CONJ_ID, np.uint8)).all(axis=1)
     return np.asarray(names_clauses(flows) | asking)
+
+
+def may_be_conjunctive(flows: FlowTable) -> bool:
+    """Whether some of few rows may be parts of conjunctions; a no is certain."""
+    return _CONJ_ID in flows.match.tobytes() or Kind.CLAUSE in map(kind_of, flows.cookie.tolist())
 
 
 def names_clauses(flows: FlowTable) -> npt.NDArray[np.bool_]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +29,7 @@ from orchestrator.compile.equivalence.conjunctions import (
     check_hull,
     decider,
     is_conjunctive,
+    may_be_conjunctive,
     named_clauses,
     names_clauses,
     plain_factor,
@@ -74,9 +74,10 @@ class Step(NamedTuple):
 
 def followed(known: Conjunctions, change: Change) -> Step | None:
     """Show what became of conjunctions. None: they are to be shown from scratch. Raises NotEquivalent."""
+    if not known.units and not may_be_conjunctive(change.removed) and not may_be_conjunctive(change.added):
+        same = known.sides.groups is change.new.groups
+        return Step(known if same else Conjunctions.none(change.new), change.removed, change.added)
     gone, come = is_conjunctive(change.removed), is_conjunctive(change.added)
-    if not known.units and not gone.any() and not come.any():
-        return Step(replace(known, sides=Sides(change.new.groups)), change.removed, change.added)
     sides = known.sides.followed(change.new.groups)
     steps = edits_of(change.old.rules, change.new.rules, _MOST_STEPS)
     if sides.is_large or steps is None:

@@ -27,8 +27,7 @@ def cover(items: Items, wanted: Wanted) -> tuple[int, int]:
     """
     if NATIVE is None:
         return reference_cover(items, wanted)
-    pools = (column for pool in wanted[1:] for column in pool)
-    found: tuple[int, int] = NATIVE.cover(items, wanted.wants, *map(np.ascontiguousarray, pools))
+    found: tuple[int, int] = NATIVE.cover(items, wanted.wants, *wanted.addresses, *wanted.ports, *wanted.flags)
     return found
 
 

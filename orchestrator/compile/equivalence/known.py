@@ -17,7 +17,6 @@ from orchestrator.policy.model import Rule
 from orchestrator.program.flows import U64
 
 NO_ITEMS: Items = np.zeros(0, ITEM)
-_WHOLE = np.dtype((np.void, ITEM.itemsize))
 
 
 class Place(NamedTuple):
@@ -37,22 +36,24 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Base:
-    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`."""
+    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`.
+
+    `ordered` are the cookies in ascending order, `order` their links.
+    """
 
     links: tuple[Rule, ...]
     keys: npt.NDArray[np.int64]
     cookies: U64
     order: npt.NDArray[np.intp]
+    ordered: U64
     items: Items
     first: npt.NDArray[np.intp]
     index: Index
 
     def place(self, cookie: int) -> int | None:
         """Which link bears a cookie."""
-        at = int(np.searchsorted(self.cookies, np.uint64(cookie), sorter=self.order))
-        if at == len(self.order) or int(self.cookies[self.order[at]]) != cookie:
-            return None
-        return int(self.order[at])
+        at = int(self.ordered.searchsorted(np.uint64(cookie)))
+        return int(self.order[at]) if at < len(self.order) and int(self.ordered[at]) == cookie else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +66,7 @@ class Users:
     def of(cls, rules: Iterable[tuple[int, Rule]]) -> Users:
         found: defaultdict[str, set[int]] = defaultdict(set)
         for cookie, rule in rules:
-            if rule.source.groups or rule.destination.groups:
+            if _names_groups(rule):
                 for name in (*rule.source.groups, *rule.destination.groups):
                     found[name].add(cookie)
         return cls({name: frozenset(cookies) for name, cookies in found.items()})
@@ -74,22 +75,25 @@ class Users:
         """Those of the rules that name one of some groups."""
         return {cookie for name in names for cookie in self.by_group.get(name, ())}
 
-    def after(self, rules: Iterable[tuple[int, Rule | None]]) -> Users:
-        """With other rules for some cookies; None: with none."""
-        changed = dict(rules)
-        fresh = Users.of((cookie, rule) for cookie, rule in changed.items() if rule is not None).by_group
-        gone = changed.keys()
-        if not fresh and all(cookies.isdisjoint(gone) for cookies in self.by_group.values()):
+    def after(self, rules: Mapping[int, Known]) -> Users:
+        """With other rules for some cookies, or with none."""
+        gone = rules.keys()
+        naming = [(cookie, rule) for cookie, (rule, _, _) in rules.items() if rule is not None and _names_groups(rule)]
+        if not naming and all(cookies.isdisjoint(gone) for cookies in self.by_group.values()):
             return self
+        fresh = Users.of(naming).by_group
         names = self.by_group.keys() | fresh.keys()
         none: frozenset[int] = frozenset()
         return Users({name: self.by_group.get(name, none) - gone | fresh.get(name, none) for name in names})
 
 
+def _names_groups(rule: Rule) -> bool:
+    return bool(rule.source.groups or rule.destination.groups)
+
+
 def joined(parts: Sequence[Items]) -> Items:
-    """Items one after the other. As octets: NumPy finds out anew what fields two arrays have in common, each time."""
-    whole: Items = np.concatenate([each.view(_WHOLE) for each in parts]).view(ITEM)
-    return whole
+    """Items one after the other; a copy. As octets: NumPy finds out anew each time which fields two arrays share."""
+    return np.frombuffer(bytearray().join(parts), ITEM)  # type: ignore[arg-type]  # arrays are buffers
 
 
 def replaced(items: Items, going: Items, coming: Items, place: str) -> Items:

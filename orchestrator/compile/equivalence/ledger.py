@@ -1,7 +1,7 @@
 """What was proven of a list, by cookie, as it is now: what a proof from scratch left, and what came and went since.
 
     base ──── the items of the whole list when it was last proven from scratch, indexed; which of them are `gone` since
-    since ─── the rules that were looked at as a whole since then, and all items that came
+    since ─── the rules that were looked at since then, as a whole or in part, and all items that came
 
 The base is never copied: whatever changes is as large as what came and went, and an octet for each item of the base.
 """
@@ -48,7 +48,7 @@ class Ledger:
     def items(self, cookie: int) -> Items:
         """What is proven of the rule with a cookie; a copy."""
         place = self.base.place(cookie)
-        since: Items = self.since_items[self.since_cookies == np.uint64(cookie)]
+        since = self.since_items[self.since_cookies == np.uint64(cookie)] if cookie in self.since else NO_ITEMS
         if place is None:
             return since
         mine = slice(self.base.first[place], self.base.first[place + 1])
@@ -77,21 +77,15 @@ class Ledger:
 
         Raises NotEquivalent if what is new does not stand right against all others; `place` says which list it is.
         """
-        gone, since = self.gone.copy(), dict(self.since)
-        for cookie, each in changed.items():
-            link = self.base.place(cookie)
-            if link is not None:
-                gone[self.base.first[link] : self.base.first[link + 1]] = True
-            elif each.rule is None:  # came and went again: nobody can ask for it, and of such there is no end
-                since.pop(cookie, None)
-                continue
-            since[cookie] = Place(each.rule, each.key)
-        stays = _not_among(self.since_cookies, changed)
-        for cookie, items in going.items():
-            self._take_out(cookie, items, gone, stays, place)
-        others = self.since_items[stays]
         fresh = {**changed, **partly}
-        items = joined([NO_ITEMS, *(each.items for each in fresh.values())])
+        since = dict(self.since)
+        for cookie, each in fresh.items():
+            if each.rule is None and self.base.place(cookie) is None:
+                since.pop(cookie, None)  # came and went again: nobody can ask for it, and of such there is no end
+            else:
+                since[cookie] = Place(each.rule, each.key)
+        gone, others_cookies, others = self._without(changed, going, place)
+        items = joined([NO_ITEMS, *[each.items for each in fresh.values()]])
         check_order(clash_among(items), items, items, place)
         check_order(clash(items, others), items, others, place)
         check_order(self.base.index.conflict_of(items, gone), items, self.base.items, place)
@@ -100,9 +94,24 @@ class Ledger:
             self.base,
             gone,
             since,
-            np.concatenate((self.since_cookies[stays], np.array(cookies, np.uint64))),
+            np.concatenate((others_cookies, np.array(cookies, np.uint64))),
             joined((others, items)),
         )
+
+    def _without(
+        self, changed: Collection[int], going: Mapping[int, Items], place: str
+    ) -> tuple[npt.NDArray[np.bool_], U64, Items]:
+        """What is gone of the base, and the cookies and items that stay of those that came since, without the rules
+        `changed` and what is `going` of others."""
+        links = [link for cookie in changed if (link := self.base.place(cookie)) is not None]
+        if not links and not going and self.since.keys().isdisjoint(changed):
+            return self.gone, self.since_cookies, self.since_items
+        gone, stays = self.gone.copy(), _not_among(self.since_cookies, changed)
+        for link in links:
+            gone[self.base.first[link] : self.base.first[link + 1]] = True
+        for cookie, items in going.items():
+            self._take_out(cookie, items, gone, stays, place)
+        return gone, self.since_cookies[stays], self.since_items[stays]
 
     def _take_out(
         self, cookie: int, items: Items, gone: npt.NDArray[np.bool_], stays: npt.NDArray[np.bool_], place: str

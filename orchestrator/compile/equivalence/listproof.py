@@ -30,11 +30,12 @@ from orchestrator.compile.equivalence.memberproof import check_members
 from orchestrator.compile.equivalence.membersets import Regrouped, sides_of
 from orchestrator.compile.equivalence.order import index_of
 from orchestrator.compile.equivalence.rows import (
-    by_cookie,
     check_ends,
     check_verdicts,
     checked_rows,
+    is_a_rules,
     is_of_rules,
+    items_by_cookie,
     places_of,
     verdicts,
 )
@@ -83,7 +84,8 @@ class ListProof:
                 check_cover(chain, links, items)
                 check_order(conflict.result(), items, items, chain.place)
         first = np.searchsorted(items["rule"], np.arange(len(links) + 1))
-        base = Base(links, keys, cookies, np.argsort(cookies, kind="stable"), items, first, index)
+        order = np.argsort(cookies, kind="stable")
+        base = Base(links, keys, cookies, order, cookies[order], items, first, index)
         users = Users.of(zip(cookies.tolist(), chain.rules))  # noqa: B905 -- return traffic's come behind and name none
         return cls(chain, Ledger.of(base), users)
 
@@ -92,7 +94,8 @@ class ListProof:
 
         `groups` says what became of the members of groups. Raises NotEquivalent.
         """
-        if chain.differs_besides_rules(self.chain) or not (is_of_rules(removed).all() and is_of_rules(added).all()):
+        cookies = {*removed.cookie.tolist(), *added.cookie.tolist()}
+        if chain.differs_besides_rules(self.chain) or not all(map(is_a_rules, cookies)):
             return None
         most, since = max(_FEW_ROWS, len(self.ledger.base.items) // _SHARE), len(self.ledger.since_items)
         if max(len(removed), since + len(added)) > most:
@@ -100,8 +103,7 @@ class ListProof:
         placed = self._placed(chain)
         if placed is None:
             return None
-        going = by_cookie(removed, checked_rows(removed, self.chain))
-        coming = by_cookie(added, checked_rows(added, chain))
+        going, coming = items_by_cookie(removed, self.chain), items_by_cookie(added, chain)
         partly = self._partly(chain, groups, placed, going, coming)
         changed = self._changed(chain, placed, groups, _without(going, partly), _without(coming, partly))
         check_actions(chain, added, changed, partly)
@@ -109,7 +111,7 @@ class ListProof:
         if since + rows > most:
             return None
         check_changed(chain, changed)
-        users = self.users.after((cookie, each.rule) for cookie, each in placed.items())
+        users = self.users.after(placed)
         went = {cookie: going.get(cookie, NO_ITEMS) for cookie in partly}
         return ListProof(chain, self.ledger.after(changed, partly, went, chain.place), users)
 
@@ -130,7 +132,7 @@ class ListProof:
             keys = self._between(new, start, end, placed)
             if keys is None:
                 return None
-            rules = new.rules[start:end]
+            rules = [new.rules[place] for place in range(start, end)]
             for rule, cookie, key in zip(rules, new.cookies(rules), keys, strict=True):
                 placed[cookie] = Known(rule, key, self.ledger.items(cookie))
         return placed
@@ -139,13 +141,17 @@ class ListProof:
         """Keys for the rules `start` up to `end`, between those of their neighbours, which stayed."""
         keys: list[int | None] = []
         came_lately = []
-        for rules in (chain.rules[max(start - 1, 0) : start], chain.rules[end : end + 1]):
-            cookies = chain.cookies(rules)
-            known = self.ledger.place(cookies[0]) if cookies else None
-            if cookies and (known is None or cookies[0] in placed):
+        for place in (start - 1, end):
+            if not 0 <= place < len(chain.rules):
+                keys.append(None)
+                came_lately.append(False)
+                continue
+            (cookie,) = chain.cookies([chain.rules[place]])
+            known = self.ledger.place(cookie)
+            if known is None or cookie in placed:
                 raise NotEquivalent("a neighbour of a changed rule was never proven", place=chain.place)
-            keys.append(known.key if known is not None else None)
-            came_lately.append(bool(cookies) and cookies[0] in self.ledger.since)
+            keys.append(known.key)
+            came_lately.append(cookie in self.ledger.since)
         return keys_between(keys[0], keys[1], end - start, came_lately)
 
     def _partly(
@@ -185,23 +191,27 @@ class ListProof:
         }
         found: dict[int, Known] = {}
         for cookie in placed.keys() | going.keys() | coming.keys() | both_sides:
-            before = self.ledger.place(cookie)
-            now = placed.get(cookie)
-            if now is None:
-                if before is None:
-                    raise NotEquivalent(
-                        f"flow entries bear the cookie {cookie:#x}, which is no rule's", place=chain.place
-                    )
-                now = Known(before.rule, before.key, self.ledger.items(cookie))
-            items = replaced(now.items, going.get(cookie, NO_ITEMS), coming.get(cookie, NO_ITEMS), chain.place)
-            stayed = len(now.items) - len(going.get(cookie, NO_ITEMS))
-            if stayed and now.rule and before and before.rule and _does(now.rule) != _does(before.rule):
-                raise NotEquivalent(
-                    f"flow entries of rule '{now.rule.id}' still do what it said before", place=chain.place
-                )
+            now = placed.get(cookie) or self._as_before(cookie, chain)
+            gone = going.get(cookie, NO_ITEMS)
+            items = replaced(now.items, gone, coming.get(cookie, NO_ITEMS), chain.place)
+            if len(now.items) > len(gone):
+                self._check_still_does(cookie, now.rule, chain)
             items["key"] = now.key
             found[cookie] = Known(now.rule, now.key, items)
         return found
+
+    def _as_before(self, cookie: int, chain: Chain) -> Known:
+        """A rule that neither came nor went. Raises NotEquivalent if there is none."""
+        place = self.ledger.place(cookie)
+        if place is None:
+            raise NotEquivalent(f"flow entries bear the cookie {cookie:#x}, which is no rule's", place=chain.place)
+        return Known(place.rule, place.key, self.ledger.items(cookie))
+
+    def _check_still_does(self, cookie: int, rule: Rule | None, chain: Chain) -> None:
+        """Hold rows that stayed to what their rule says now. Raises NotEquivalent."""
+        before = self.ledger.place(cookie)
+        if rule and before and before.rule and _does(rule) != _does(before.rule):
+            raise NotEquivalent(f"flow entries of rule '{rule.id}' still do what it said before", place=chain.place)
 
 
 def _does(rule: Rule) -> tuple[Action, bool]:

@@ -15,7 +15,7 @@ from orchestrator.compile.equivalence.items import Items
 from orchestrator.compile.equivalence.lifted import LiftedProof, Met
 from orchestrator.compile.equivalence.listproof import ListProof
 from orchestrator.compile.equivalence.membersets import MemberSets
-from orchestrator.compile.equivalence.rows import check_ends, deciding, is_of_rules, lifted, standing
+from orchestrator.compile.equivalence.rows import NO_ROWS, check_ends, deciding, is_of_rules, standing
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Policy, Rule
 from orchestrator.program.flows import FlowTable
@@ -77,13 +77,14 @@ class Proof:
         `flows` gives all rows of the next program; it is called when a list must be proven from scratch. Raises
         NotEquivalent.
         """
-        gone, come = _by_owner(deciding(removed)), _by_owner(deciding(added))
+        was, now = deciding(removed), deciding(added)
+        gone, come = _by_owner(was.lists), _by_owner(now.lists)
         chains = self._chains(policy)
         strange = (gone.keys() | come.keys()) - {chain.tenant for chain in chains.values()}
         scratch: list[str] = []
         lists: dict[str, Proven] = {}
         for name, chain in chains.items():
-            rows = gone.get(chain.tenant, _NO_ROWS), come.get(chain.tenant, _NO_ROWS)
+            rows = gone.get(chain.tenant, NO_ROWS), come.get(chain.tenant, NO_ROWS)
             known = self.lists.get(name)
             if known is not None and _is_same(known.chain, chain) and not len(rows[0]) and not len(rows[1]):
                 lists[name] = known
@@ -94,26 +95,24 @@ class Proof:
             else:
                 lists[name] = found
         if strange or scratch or self.lists.keys() - chains.keys():
-            lists |= _from_scratch(scratch, chains, flows())
-        return Proof(policy, lists, self.lifted.after(policy, lifted(removed), lifted(added), _met_by(lists)))
+            lists |= _from_scratch(scratch, chains, deciding(flows()).lists)
+        return Proof(policy, lists, self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists)))
 
     def _chains(self, policy: Policy) -> dict[str, Chain]:
         """Every list of the next policy; those of tenants that are the same objects are not read again."""
-        same = policy.return_traffic is self.policy.return_traffic
-        before = {tenant.id: tenant for tenant in self.policy.tenants} if same else {}
-        return _chains(
-            policy, {each.id: self.lists[each.id].chain for each in policy.tenants if before.get(each.id) is each}
-        )
+        old, new = self.policy, policy
+        before = {each.id: each for each in old.tenants} if new.return_traffic is old.return_traffic else {}
+        known = {str(each.id): self.lists[each.id].chain for each in new.tenants if before.get(each.id) is each}
+        if new.operator is old.operator and new.operator_numbers is old.operator_numbers:
+            known[OPERATOR] = self.lists[OPERATOR].chain
+        return _chains(new, known)
 
 
 def prove(policy: Policy, flows: FlowTable) -> Proof:
     """Prove a program from scratch: `flows` are all its rows, in any order. Raises NotEquivalent."""
-    chains = _chains(policy)
-    lists = _from_scratch(list(chains), chains, flows)
-    return Proof(policy, lists, LiftedProof.of(policy, lifted(flows), met_by=_met_by(lists)))
-
-
-_NO_ROWS = FlowTable.of(())
+    chains, rows = _chains(policy), deciding(flows)
+    lists = _from_scratch(list(chains), chains, rows.lists)
+    return Proof(policy, lists, LiftedProof.of(policy, rows.lifted, met_by=_met_by(lists)))
 
 
 def _met_by(lists: Mapping[str, Proven]) -> Met:
@@ -122,11 +121,10 @@ def _met_by(lists: Mapping[str, Proven]) -> Met:
 
 def _chains(policy: Policy, known: Mapping[str, Chain] = MappingProxyType({})) -> dict[str, Chain]:
     """Every list of a policy; `known` are those of some tenants."""
-    operator = Chain.of_operator(policy.operator, policy.operator_numbers)
-    return {OPERATOR: operator} | {
-        str(tenant.id): known.get(tenant.id) or Chain.of_tenant(tenant, policy.return_traffic)
-        for tenant in policy.tenants
-    }
+    chains = {OPERATOR: known.get(OPERATOR) or Chain.of_operator(policy.operator, policy.operator_numbers)}
+    for tenant in policy.tenants:
+        chains[tenant.id] = known.get(tenant.id) or Chain.of_tenant(tenant, policy.return_traffic)
+    return chains
 
 
 def _is_same(old: Chain, new: Chain) -> bool:
@@ -141,13 +139,13 @@ def _is_same(old: Chain, new: Chain) -> bool:
 
 def _from_scratch(names: list[str], chains: Mapping[str, Chain], flows: FlowTable) -> dict[str, Proven]:
     """Prove some of the lists, and that every row of the tables that decide belongs to one of `chains`."""
-    rows = _by_owner(deciding(flows))
+    rows = _by_owner(flows)
     for stranger in rows.keys() - {chain.tenant for chain in chains.values()}:
         raise NotEquivalent(f"there are flow entries of a tenant with number {stranger}, whom the policy does not have")
     found = {}
     for name in names:
         chain = chains[name]
-        mine = rows.get(chain.tenant, _NO_ROWS)
+        mine = rows.get(chain.tenant, NO_ROWS)
         if name == OPERATOR:
             of_rules = is_of_rules(mine)
             check_ends(mine.take(~of_rules), standing(), chain.place)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.cookies import COOKIE_MASK, NUMBER_BITS, Kind
 from orchestrator.compile.equivalence.chain import DECIDING, STAGES, STANDING, Chain, Ends
-from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, Decoded, Items, decode
+from orchestrator.compile.equivalence.items import FAMILY, PROTOCOL, REGISTERS, Decoded, Items, decode
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy.model import Action, Rule
@@ -22,47 +22,58 @@ _ALL_32 = np.uint32(0xFFFFFFFF)
 _FROM_RULES = (Kind.RULE, Kind.OPERATOR_RULE, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
 _VERDICTS = {(action, log): 2 * log + (action is Action.PERMIT) for action in Action for log in (False, True)}
 _NEITHER = 4
-_LIFTED = np.uint8(Table.LIFTED)
 _OF_RULES = np.isin(np.arange(16), [int(kind) for kind in _FROM_RULES])
 _DECIDES = np.isin(np.arange(256), list(DECIDING))
+_HAS_A_LIST = np.isin(np.arange(256), list(STAGES))
+_KIND_AT, _KIND = np.uint64(NUMBER_BITS + 8), np.uint64(0xF)
+
+NO_ROWS = FlowTable.of(())
 
 Verdicts = npt.NDArray[np.uint8]
 """Numbers of `_VERDICTS`."""
 
 
-def deciding(flows: FlowTable) -> FlowTable:
-    """The rows of the tables that decide, but for lifted rules' (`lifted`).
+class Deciding(NamedTuple):
+    """The rows of the tables that decide: those of the lists and what ends them, and those ahead of the lists."""
+
+    lists: FlowTable
+    lifted: FlowTable
+
+
+def deciding(flows: FlowTable) -> Deciding:
+    """Sort out the rows of the tables that decide.
 
     Raises NotEquivalent where another table has a row that is not structure.
     """
+    if not len(flows) or _HAS_A_LIST[flows.table].all():
+        return Deciding(flows, NO_ROWS)
     inside = _DECIDES[flows.table]
     strange = np.flatnonzero(~inside & (flows.cookie >> np.uint64(NUMBER_BITS) != _HOST >> NUMBER_BITS))
     if len(strange):
         raise _wrong(flows, int(strange[0]), "is no part of the pipeline in a table that is")
-    inside &= ~_is_lifted(flows)
-    return flows if inside.all() else flows.take(inside)
-
-
-def lifted(flows: FlowTable) -> FlowTable:
-    """The rows that decide ahead of the lists."""
-    of_rules = _is_lifted(flows)
-    return flows.take(of_rules) if of_rules.any() else flows.part(0, 0)
-
-
-def _is_lifted(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = flows.table == _LIFTED
-    return found & (kinds(flows) != Kind.STRUCTURE) if found.any() else found
+    ahead = (flows.table == Table.LIFTED) & (kinds(flows) != Kind.STRUCTURE)
+    return Deciding(flows.take(inside & ~ahead), flows.take(ahead))
 
 
 def kinds(flows: FlowTable) -> U64:
     """What each row's cookie says that it is for (`Kind`)."""
-    return flows.cookie >> np.uint64(NUMBER_BITS + 8) & np.uint64(0xF)
+    return flows.cookie >> _KIND_AT & _KIND
+
+
+def kind_of(cookie: int) -> int:
+    """The same, of one row's cookie."""
+    return cookie >> NUMBER_BITS + 8 & 0xF
 
 
 def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
     """Which rows a rule made, one of the domain's return traffic included; the others end lists and tables."""
     found: npt.NDArray[np.bool_] = _OF_RULES[kinds(flows)]
     return found
+
+
+def is_a_rules(cookie: int) -> bool:
+    """The same, of one row's cookie."""
+    return kind_of(cookie) in _FROM_RULES
 
 
 def checked_rows(flows: FlowTable, chain: Chain) -> Items:
@@ -72,7 +83,7 @@ def checked_rows(flows: FlowTable, chain: Chain) -> Items:
     """
     decoded = decode(flows)
     _require(flows, flows.tenant == chain.tenant, "bears another tenant's number", chain)
-    for table in np.unique(flows.table).tolist():
+    for table in sorted({*flows.table.tolist()}):
         stage = STAGES.get(table)
         here = flows.table == table
         if stage is None or (stage.register is None) is bool(chain.tenant):
@@ -106,6 +117,13 @@ def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
 def verdicts(rules: Iterable[Rule]) -> Verdicts:
     """What each of some rules says: whether packets go on, and whether they are reported."""
     return np.array([_VERDICTS[rule.action, rule.log] for rule in rules], np.uint8)
+
+
+def check_verdict(flows: FlowTable, row: int, rule: Rule, chain: Chain) -> None:
+    """Hold one row's instructions to what its rule says. Raises NotEquivalent."""
+    done = flows.instruction_set[flows.instructions[row]]
+    if _doings(chain.tenant)[int(flows.table[row])].get(done) != _VERDICTS[rule.action, rule.log]:
+        raise _wrong(flows, row, "does not do what its rule says", chain.place)
 
 
 def check_ends(flows: FlowTable, wanted: Sequence[tuple[int, Ends]], place: str) -> None:
@@ -155,21 +173,29 @@ def _matches_everything(item: Any) -> bool:
 
 def _asks(decoded: Decoded, register: int | None, tenant: int) -> npt.NDArray[np.bool_]:
     """Which rows ask for a tenant's number in one register and nothing of the others (None: nothing of any)."""
-    mask = np.zeros(4, np.uint32)
-    value = np.zeros(4, np.uint32)
-    if register is not None:
-        mask[register], value[register] = _ALL_32, tenant
-    registers = decoded.registers
-    found: npt.NDArray[np.bool_] = ((registers["mask"] == mask) & (registers["value"] == value)).all(axis=1)
+    wanted = _asked(register, tenant)
+    found: npt.NDArray[np.bool_] = (decoded.registers.view(np.uint32).reshape(-1, len(wanted)) == wanted).all(axis=1)
     return found
 
 
-def by_cookie(flows: FlowTable, items: Items) -> Mapping[int, Items]:
-    """Few items by their rows' cookies."""
+@lru_cache(maxsize=1024)
+def _asked(register: int | None, tenant: int) -> npt.NDArray[np.uint32]:
+    """One of `REGISTERS`, as words."""
+    wanted = np.zeros(1, REGISTERS)
+    if register is not None:
+        wanted["mask"][0, register], wanted["value"][0, register] = _ALL_32, tenant
+    return wanted.view(np.uint32)
+
+
+def items_by_cookie(flows: FlowTable, chain: Chain) -> Mapping[int, Items]:
+    """Few rows of a chain's rules as items, by cookie. Raises NotEquivalent as `checked_rows` does."""
+    if not len(flows):
+        return {}
+    items = checked_rows(flows, chain)
     found: dict[int, list[int]] = {}
     for row, cookie in enumerate(flows.cookie.tolist()):
         found.setdefault(cookie, []).append(row)
-    return {cookie: items[rows] for cookie, rows in found.items()}
+    return {cookie: items[rows] for cookie, rows in found.items()} if len(found) > 1 else dict.fromkeys(found, items)
 
 
 def _require(flows: FlowTable, holds: npt.NDArray[np.bool_], what: str, chain: Chain) -> None:

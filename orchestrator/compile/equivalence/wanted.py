@@ -11,6 +11,7 @@ sides are one prefix; these go by columns, the others through `policy.spans`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -41,12 +42,17 @@ WANT = np.dtype(
 )
 """`want` of the extension: places of its sets in the pools; lowest and highest; the only IP version (0: both)."""
 
+_WANT_OCTETS = struct.Struct("<5I6B2x")
+"""A row of `WANT`: for a few, NumPy takes longer to find out what is in a tuple."""
+
 _FEW = 16
 """So many rules are looked at one by one."""
 _SPAN = np.dtype([("low", np.uint64, (2,)), ("high", np.uint64, (2,))])
 _HALF = (1 << 64) - 1
 _WHOLE = (1 << 128) - 1
 _ONES = np.uint64(_HALF)
+_EVERY_PORT = [(0, HIGHEST_PORT)]
+_ANY_FLAGS = [(0, 0)]
 _KIND_OF = attrgetter("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "fragments")
 
 
@@ -95,24 +101,29 @@ def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str,
 
 
 def _one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
-    """The same for a few rules: a column of one value takes as long as one of a thousand."""
-    kinds, ports_of = _Kinds(), _Ports()
-    rows, sets = [], list[list[tuple[int, int]]]()
+    """The same for a few rules, each with sets of its own: a column of one value takes as long as one of a thousand."""
+    rows, flags = [], []
+    addresses: list[list[Span]] = []
+    ports: list[list[tuple[int, int]]] = []
     for place, (rule, at) in enumerate(zip(rules, table, strict=True)):
-        _, _, flags, protocol, (fragments, _), family, *_ = kinds.rows[kinds.number(rule)]
-        ports = [ports_of.number(rule.source_ports), ports_of.number(rule.destination_ports)]
-        for side, exact in enumerate((rule.icmp_type, rule.icmp_code)):
-            if exact is not None:
-                ports[side] = ports_of.one(exact, exact)
-        whole_only = any(ports) or flags != 0
-        sides = (2 * place, 2 * place + 1)
-        rows.append((sides, tuple(ports), flags, protocol, (fragments, int(not whole_only)), family, at, (0, 0)))
-        for side_of in (rule.source, rule.destination):
-            spans_of = _spans_of(side_of, groups)
-            sets += [[each for six, each in spans_of if six == version] for version in (0, 1)]
-    members = [(_halves(low), _halves(high)) for each in sets for low, high in each]
-    pool = Pool(_starts(sets), np.array(members, _SPAN))
-    return Wanted(np.array(rows, WANT), pool, ports_of.pool(), kinds.flag_pool())
+        for side in (rule.source, rule.destination):
+            spans_of = _spans_of(side, groups)
+            addresses += [[span for six, span in spans_of if six == version] for version in (0, 1)]
+        own = _port_set(rule.source_ports, rule.icmp_type), _port_set(rule.destination_ports, rule.icmp_code)
+        ports += own
+        flags.append(_flag_set(rule.flag_matches))
+        whole_only = own != (_EVERY_PORT, _EVERY_PORT) or flags[place] != _ANY_FLAGS
+        fragments = int(rule.fragments), int(not whole_only)
+        two, family = (2 * place, 2 * place + 1), only_family(rule.protocol) or 0
+        rows.append(_WANT_OCTETS.pack(*two, *two, place, *_protocols(rule), *fragments, family, at))
+    spans_wanted = b"".join([_octets(span) for each in addresses for span in each])
+    pool = Pool(_starts(addresses), np.frombuffer(spans_wanted, _SPAN))
+    return Wanted(np.frombuffer(b"".join(rows), WANT), pool, _pool(ports, np.uint16), _pool(flags, np.uint8))
+
+
+def _octets(span: Span) -> bytes:
+    """A row of `_SPAN`."""
+    return (span.low | span.high << 128).to_bytes(_SPAN.itemsize, "little")
 
 
 def _halves(value: int) -> tuple[int, int]:
@@ -143,23 +154,34 @@ class _Kinds:
         if found is None:
             found = self._known[key] = len(self.rows)
             flags = self._flag_sets.setdefault(rule.flag_matches, len(self._flag_sets))
-            protocol = (0, 255) if rule.protocol is None else (rule.protocol, rule.protocol)
             fragments = (1, 1) if rule.fragments else (0, 1)
             family = only_family(rule.protocol) or 0
-            self.rows.append(((0, 0), (0, 0), flags, protocol, fragments, family, 0, (0, 0)))
+            self.rows.append(((0, 0), (0, 0), flags, _protocols(rule), fragments, family, 0, (0, 0)))
             self.examples.append(rule)
         return found
 
     def flag_pool(self) -> Pool:
-        sets = [[(each.value, each.mask) for each in flags] or [(0, 0)] for flags in self._flag_sets]
-        return _pool(sets, np.uint8)
+        return _pool([_flag_set(flags) for flags in self._flag_sets], np.uint8)
+
+
+def _protocols(rule: Rule) -> tuple[int, int]:
+    return (0, 255) if rule.protocol is None else (rule.protocol, rule.protocol)
+
+
+def _flag_set(flags: tuple[FlagMatch, ...]) -> list[tuple[int, int]]:
+    return [(each.value, each.mask) for each in flags] or _ANY_FLAGS
+
+
+def _port_set(ports: tuple[PortRange, ...], exact: int | None) -> list[tuple[int, int]]:
+    """The ports, or the one ICMP type or code, that a rule asks for."""
+    return [(each.low, each.high) for each in ports] if exact is None else [(exact, exact)]
 
 
 class _Ports:
     """Sets of ports, of ICMP types and of ICMP codes. Set 0 is every port."""
 
     def __init__(self) -> None:
-        self._sets: list[Sequence[tuple[int, int]]] = [[(0, HIGHEST_PORT)]]
+        self._sets: list[Sequence[tuple[int, int]]] = [_EVERY_PORT]
         self._known = {(0, HIGHEST_PORT): 0}
 
     def numbers(self, column: Sequence[tuple[PortRange, ...]]) -> npt.NDArray[np.int64]:
@@ -180,7 +202,7 @@ class _Ports:
         """Which set a port list is."""
         if len(ports) == 1:
             return self.one(ports[0].low, ports[0].high)
-        self._sets.append([(each.low, each.high) for each in ports])
+        self._sets.append(_port_set(ports, None))
         return len(self._sets) - 1
 
     def one(self, low: int, high: int) -> int:
