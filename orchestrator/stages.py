@@ -55,6 +55,11 @@ def measuring() -> Iterator[StageClock]:
         _current.reset(token)
 
 
+def current() -> StageClock | None:
+    """The clock of the work under way, if somebody measures it."""
+    return _current.get()
+
+
 def lap(stage: str) -> None:
     """End a stage of the work under way, if somebody measures it."""
     clock = _current.get()

@@ -130,8 +130,8 @@ class Control:
                 prepared.has_begun = True
                 for job in jobs:
                     job.lap("turn")
-                    with unit.noting_moves() as job.moved:
-                        job.do(unit)
+                    job.moved = unit.note_moves()
+                    job.do(unit)
                     job.lap("database")
                 for domain, generation in unit.generations.items():
                     prepared.steps[domain] = self._maker.made(unit, domain, generation, prepared.lap, stride)

@@ -27,15 +27,16 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.control.apart import NOTHING, Touched, apart, could_leak
+from orchestrator.control.apart import BOTH_WAYS, NOTHING, Touched, apart, could_leak
 from orchestrator.policy.intersection import Withheld, narrowed, withheld
-from orchestrator.policy.model import Acl, Action, Policy, Tenant, TenantId
+from orchestrator.policy.model import Acl, Action, Direction, Policy, Tenant, TenantId
 from orchestrator.program.program import Program
 from orchestrator.store.points.records import HeldRecord
 from orchestrator.store.records import UNWRITTEN, PolicySnapshot
@@ -70,6 +71,32 @@ class _Published:
     touched: Touched
 
 
+class _History:
+    """What was published of a domain, from the oldest that a host may still hold. What changed from each to the next is
+    summed up as it grows: most changes are told by that, however many there were."""
+
+    def __init__(self, programs: Iterable[_Published] = ()) -> None:
+        self.programs: list[_Published] = []
+        self.unclear = 0
+        """How many changes are not told apart."""
+        self._ways: frozenset[Direction] = frozenset()
+        for program in programs:
+            self.append(program)
+
+    def append(self, program: _Published) -> None:
+        """A program was published."""
+        if self.programs:  # how the oldest came about does not matter any more
+            self._ways |= program.touched.ways
+            self.unclear += program.touched.rules is None
+        self.programs.append(program)
+
+    def changes(self, last: Touched) -> list[Touched]:
+        """The changes since the oldest, with one more; none where all are of one direction, for these leak nothing."""
+        if self._ways | last.ways != BOTH_WAYS:
+            return []
+        return [*(each.touched for each in self.programs[1:]), last]
+
+
 @dataclass(frozen=True, slots=True)
 class _Passed:
     """Since when no host holds anything older than a generation."""
@@ -88,7 +115,7 @@ class Staging:
         self._is_alone = is_alone
         self._clock = clock
         self._lock = threading.Lock()
-        self._published: dict[str, tuple[_Published, ...]] = {}
+        self._published: defaultdict[str, _History] = defaultdict(_History)
         self._complete: set[str] = set()
         self._passed: dict[str, tuple[_Passed, ...]] = {}
         self._staged: dict[str, int] = {}
@@ -134,12 +161,12 @@ class Staging:
         """A program was published on the way to generation `target`."""
         domain, is_staged = program.domain, snapshot.generation < target
         with self._lock:
-            known = self._published.get(domain, ())
-            if known and known[-1].generation >= program.generation:
+            history = self._published[domain]
+            last = history.programs[-1] if history.programs else None
+            if last is not None and last.generation >= program.generation:
                 return
-            touched = self._touched(domain, known[-1].policy, snapshot.policy) if known else NOTHING
-            new = _Published(program.generation, program.digest, snapshot.policy, touched)
-            self._published[domain] = (*known, new)
+            touched = NOTHING if last is None else self._touched(domain, last.policy, snapshot.policy)
+            history.append(_Published(program.generation, program.digest, snapshot.policy, touched))
             self._looked_at.pop(domain, None)
             if is_staged and domain not in self._staged:
                 log.info("intersection first", domain=domain, generation=snapshot.generation, target=target)
@@ -151,8 +178,8 @@ class Staging:
     def reported(self, domain: str, generation: int) -> None:
         """A host of a domain was read back at a generation. An old one is looked for in the store next time."""
         with self._lock:
-            known = self._published.get(domain, ())
-            if not known or generation < known[0].generation:
+            history = self._published.get(domain)
+            if history is None or generation < history.programs[0].generation:
                 self._complete.discard(domain)
 
     def forget(self, domain: str) -> None:
@@ -170,16 +197,16 @@ class Staging:
         What lies between any of these and the newest is among the changes since the oldest, so one look is enough.
         """
         with self._lock:
-            known = self._published.get(domain, ())
-            unclear = sum(each.touched.boxes is None for each in known[1:])
-            if domain not in self._complete or not 0 < len(known) <= _MOST_KNOWN or unclear > _MOST_APART:
+            history = self._published.get(domain)
+            if history is None or domain not in self._complete or history.unclear > _MOST_APART:
                 return False
-            if len(known) % _LOOK_EVERY == 0:
+            if len(history.programs) > _MOST_KNOWN or len(history.programs) % _LOOK_EVERY == 0:
                 return False
-            if newest.generation - known[-1].generation > _MOST_STRIDE:  # it was raised, by what a host holds
+            last = history.programs[-1]
+            if newest.generation - last.generation > _MOST_STRIDE:  # it was raised, by what a host holds
                 return False
-            last = self._touched(domain, known[-1].policy, newest.policy)
-        return not could_leak([*(each.touched for each in known[1:]), last])
+            changes = history.changes(self._touched(domain, last.policy, newest.policy))
+        return not could_leak(changes)
 
     def _suspects(self, domain: str, known: Sequence[_Published], newest: Policy) -> list[Policy]:
         """Of the policies that hosts may hold those that are apart from the newest by changes that could leak."""
@@ -207,11 +234,13 @@ class Staging:
         hosts = unit.enforcers.switches(domain)  # others each enforce a whole policy by themselves: no mix can leak
         ages = [(unit.now - host.reported).total_seconds() for host in hosts if host.reported is not None]
         with self._lock:
-            known = self._published.get(domain, ())
+            history = self._published.get(domain)
+            known = () if history is None else tuple(history.programs)
             places, before = _places(known, hosts)
             oldest = min((host.generation for host in hosts), default=known[-1].generation if known else 0)
             first = min(*places, self._settled(domain, known, oldest, min(ages, default=0.0)))
-            self._published[domain] = known[min(first, len(known) - 1) :]
+            if known:
+                self._published[domain] = _History(known[min(first, len(known) - 1) :])
         if hosts and known and not self._is_alone and known[-1].generation < newest.generation - 1:
             before.append(known[-1].generation)  # others may have published what came since
         if before or not self._is_alone:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 from orchestrator import stages
 from orchestrator.control.moved import note
 from orchestrator.errors import Busy
+from orchestrator.stages import StageClock
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
@@ -36,9 +37,11 @@ class Job(Generic[T]):
 
     work: Callable[[Unit], T]
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    turn: threading.Event = field(default_factory=threading.Event)
+    clock: StageClock | None = field(default_factory=stages.current)
+    turn: threading.Event | None = None
+    """Set when one that had to wait may go on."""
     is_done: bool = False
-    moved: dict[str, int] = field(default_factory=dict)
+    moved: Mapping[str, int] = field(default_factory=dict)
     _answer: T | None = None
     _error: BaseException | None = None
 
@@ -48,7 +51,8 @@ class Job(Generic[T]):
 
     def lap(self, stage: str) -> None:
         """End a stage for whoever measures this piece of work."""
-        self.context.run(stages.lap, stage)
+        if self.clock is not None:
+            self.clock.lap(stage)
 
     def end(self, error: BaseException | None = None) -> None:
         """It is committed, or failed; for good."""
@@ -88,25 +92,29 @@ class Together:
         """Have a piece of work done; it may be done more than once, after it was undone. Raises what it raises, and
         Busy if its turn does not come."""
         job = Job(work)
-        if self._must_wait(job) and not job.turn.wait(self._patience_s) and self._give_up(job):
+        turn = self._queue(job)
+        if turn is not None and not turn.wait(self._patience_s) and self._give_up(job, turn):
             raise Busy("other writers hold the store: try again")
         if not job.is_done:
             self._lead()
         return job.answer()
 
-    def _must_wait(self, job: Job[Any]) -> bool:
+    def _queue(self, job: Job[Any]) -> threading.Event | None:
+        """Put a job to those that wait; what to wait for, None where nobody is at it."""
         with self._lock:
+            if self._someone_is_at_it:
+                job.turn = threading.Event()
             self._waiting.append(job)
-            before, self._someone_is_at_it = self._someone_is_at_it, True
-        return before
+            self._someone_is_at_it = True
+        return job.turn
 
-    def _give_up(self, job: Job[Any]) -> bool:
+    def _give_up(self, job: Job[Any], turn: threading.Event) -> bool:
         """Whether a job was still waiting, and does not any more. One that is being carried out is waited for."""
         with self._lock:
-            if job in self._waiting and not job.turn.is_set():
+            if job in self._waiting and not turn.is_set():
                 self._waiting.remove(job)
                 return True
-        job.turn.wait()
+        turn.wait()
         return False
 
     def _lead(self) -> None:
@@ -119,8 +127,8 @@ class Together:
             with self._lock:
                 self._someone_is_at_it = bool(self._waiting)
                 heirs = self._waiting[:1]
-                for job in (*jobs, *heirs):
-                    job.turn.set()
+                for turn in (job.turn for job in (*jobs, *heirs) if job.turn is not None):
+                    turn.set()
 
     def _carry_out(self, jobs: Jobs) -> None:
         """Together, and one by one where that does not succeed."""

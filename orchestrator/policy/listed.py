@@ -83,9 +83,9 @@ class Listed(Sequence[T]):
         if not self._pieces:
             return Listed([(item,)])
         which, within = self._found(place) if place < len(self) else (len(self._pieces) - 1, len(self._pieces[-1]))
-        piece = self._pieces[which]
-        grown = (*piece[:within], item, *piece[within:])
-        half = len(grown) // 2
+        items = list(self._pieces[which])
+        items.insert(within, item)
+        grown, half = tuple(items), len(items) // 2
         new = [grown] if len(grown) <= _LONGEST else [grown[:half], grown[half:]]
         return Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
 

@@ -119,7 +119,8 @@ class Domains(Sites):
         if known is not None and not moved and not self._tx.writing and known.generation == row.generation:
             return known
         if known is not None and moved and domain not in self._tx.reshaped and known.generation == row.generation - 1:
-            found = replace(known, policy=self._with_changed_lists(known.policy), generation=row.generation)
+            policy = self._with_changed_lists(known.policy)
+            found = PolicySnapshot(policy, row.generation, known.lifted, known.standing)
             if domain in self._tx.placed:
                 found = with_placements(self._tx, domain, found)
         else:
@@ -130,14 +131,14 @@ class Domains(Sites):
         return found
 
     def _with_changed_lists(self, policy: Policy) -> Policy:
-        return replace(policy, tenants=tuple([self._with_changed_list(tenant) for tenant in policy.tenants]))
+        changed = self._tx.lists
+        tenants = [self._with_changed_list(each) if each.id in changed else each for each in policy.tenants]
+        return replace(policy, tenants=tuple(tenants))
 
     def _with_changed_list(self, tenant: Tenant) -> Tenant:
-        if tenant.id not in self._tx.lists:
-            return tenant
         row = self._tx.tenant(tenant.id)
         record = aclrows.load(self._tx, row, row.acl_version).record
-        return replace(tenant, acl=record.acl, rule_numbers=record.numbers)
+        return Tenant(tenant.id, tenant.number, tenant.prefixes, record.acl, record.numbers)
 
     def _policy_from_rows(self, domain: str, row: Row[Any]) -> Policy:
         operator = self.operator_rules(domain)

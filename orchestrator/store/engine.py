@@ -146,7 +146,7 @@ class Store:
 
     @contextmanager
     def _transaction(self, *, writing: bool, synced: bool = True) -> Iterator[Transaction]:
-        connection = self._writing(synced) if writing else _begun(self.engine.connect, begin_reading)
+        connection = self._writing(synced) if writing else _begun(self._connected(), begin_reading)
         caches = self._cache, self._policies, self._pops
         tx = Transaction(connection, self._clock(), writing, self._settings, *caches)
         try:
@@ -167,8 +167,13 @@ class Store:
         kept, self._writer = self._writer, None
         if kept is not None:
             with suppress(Unreachable):  # the database was away meanwhile
-                return _begun(lambda: kept, begin)
-        return _begun(self.engine.connect, begin)
+                return _begun(kept, begin)
+        return _begun(self._connected(), begin)
+
+    def _connected(self) -> Connection:
+        """A connection of the pool. Raises Busy, Unreachable."""
+        with translated():
+            return self.engine.connect()
 
     def _commit(self, tx: Transaction) -> Committed | None:
         if tx.spent is not None:
@@ -194,10 +199,9 @@ class Store:
             self._pops.put(domain, known)
 
 
-def _begun(connect: Callable[[], Connection], begin: Callable[[Connection], None]) -> Connection:
+def _begun(connection: Connection, begin: Callable[[Connection], None]) -> Connection:
     """A connection with a transaction begun. Raises Busy, Unreachable; the connection is given up then."""
     with translated():
-        connection = connect()
         try:
             begin(connection)
         except BaseException:

@@ -33,13 +33,14 @@ class Events:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def append(self, kind: str, subject: str, detail: Mapping[str, object]) -> Event:
+    def append(self, kind: str, subject: str, detail: Mapping[str, object], *, owner: Row[Any] | None = None) -> Event:
         """Log an event in this transaction: it exists if and only if the change does. `detail` must be JSON.
 
-        What it is about (`eventkinds.py`) is found by its subject, the generation by its detail.
+        What it is about (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
+        and the domain of the tenant that it is about, where these are known.
         """
         body = orjson.dumps(dict(detail)).decode()
-        tenant, domain = self._about(kind, subject)
+        tenant, domain = self._about(kind, subject) if owner is None else (owner.number, owner.domain)
         generation = detail.get("generation")
         [appended] = self._tx.rows(
             _APPEND,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import psycopg
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Row, Table, bindparam, insert, select, update
@@ -22,8 +22,9 @@ from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.schema.core import counters, domains, enforcers, hosts, tenants, tokens
 from orchestrator.store.sql.faults import translated
 from orchestrator.store.sql.keys import to_micros
-from orchestrator.store.sql.prepared import Driver, Prepared, Rows
+from orchestrator.store.sql.prepared import Prepared, Rows, driver_of
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _ROWS_AT_ONCE = 100
@@ -115,51 +116,41 @@ class Transaction:
     moves_hosts: bool = False
     sets_times: bool = False
 
-    @property
-    def micros(self) -> int:
+    def __post_init__(self) -> None:
+        self._driver = driver_of(self.connection)
+        self._dialect = self.connection.dialect
+        self.on_postgres = self._dialect.name == "postgresql"
+        self.micros = to_micros(self.now)
         """The time of the transaction as the tables keep it."""
-        return to_micros(self.now)
-
-    @property
-    def on_postgres(self) -> bool:
-        return self.connection.dialect.name == "postgresql"
 
     def read(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:
         """Execute a query."""
-        return self._run(lambda: self.connection.execute(statement, parameters))
+        return self._run(self.connection.execute, statement, parameters)
 
     def rows(self, statement: Prepared, /, **parameters: object) -> Rows:
         """Carry out a prepared statement, query or change; what it returns."""
-        self._may(statement)
-        return self._run(lambda: statement.carry_out(self._driver, self.connection.dialect, parameters))
+        if statement.changes is not None:
+            self._may_change(statement.changes)
+        return self._run(statement.carry_out, self._driver, self._dialect, parameters)
 
     def each(self, statement: Prepared, many: Sequence[Mapping[str, object]]) -> None:
         """Carry out a prepared change for each of many parameters."""
         if len(many) == 1:
             self.rows(statement, **many[0])
         elif many:
-            self._may(statement)
-            self._run(lambda: statement.carry_out_each(self._driver, self.connection.dialect, many))
-
-    def _may(self, statement: Prepared) -> None:
-        if statement.changes is not None:
-            self._must_write()
-            self._forget(statement.changes)
-
-    @cached_property
-    def _driver(self) -> Driver:
-        return cast("Driver", self.connection.connection.driver_connection)
+            self._may_change(statement.changes)
+            self._run(statement.carry_out_each, self._driver, self._dialect, many)
 
     def row(self, statement: Prepared, /, **parameters: object) -> Row[Any] | None:
         """The one row that a prepared statement returns, or None."""
         found = self.rows(statement, **parameters)
         return found[0] if found else None
 
-    def _run(self, work: Callable[[], _T]) -> _T:
+    def _run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if self.spent is not None:
             raise RuntimeError(f"{self.spent}: begin a new unit")
         try:
-            return work()
+            return work(*args, **kwargs)
         except BaseException as error:
             self.spent = f"a statement of this unit of work failed ({type(error).__name__})"
             with translated():
@@ -167,15 +158,15 @@ class Transaction:
 
     def write(self, statement: Executable, parameters: Parameters | None = None) -> CursorResult[Any]:
         """Execute a change; a list of parameters executes it in bulk."""
-        self._must_write()
         table = getattr(statement, "table", None)
-        self._forget(table)
+        self._may_change(table)
         if isinstance(statement, Delete) and table in _BEARERS:
             self.takes_tokens = True
         return self.read(statement, parameters)
 
-    def _forget(self, table: object) -> None:
+    def _may_change(self, table: object) -> None:
         """Rows of a table are about to change: what is remembered of them is read again."""
+        self._must_write()
         if table is tenants:
             self._tenants.clear()
         elif table is domains:
@@ -203,9 +194,8 @@ class Transaction:
             self._run(partial(self._driver.execute, statement + ", ".join([marks] * len(part)), values))
 
     def _copy(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-        driver = self.connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        assert isinstance(self._driver, psycopg.Connection)
+        with self._driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
             for row in rows:
                 copy.write_row(row)
 

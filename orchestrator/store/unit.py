@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
@@ -30,32 +30,49 @@ from orchestrator.store.tenants import Tenants
 from orchestrator.store.tokens import Tokens
 from orchestrator.store.transaction import Transaction
 
+_R = TypeVar("_R")
+
+
+class _Repository(Generic[_R]):
+    """A repository of a unit, made when it is first asked for: a unit needs few of them."""
+
+    def __init__(self, make: Callable[[Transaction], _R]) -> None:
+        self._make = make
+
+    def __set_name__(self, unit: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, unit: Unit, _: type) -> _R:
+        made = unit.__dict__[self._name] = self._make(unit._tx)
+        return made
+
 
 class Unit:
     """The repositories of one transaction. For one thread only, and not after its `with`."""
 
+    tenants = _Repository(Tenants)
+    acls = _Repository(Acls)
+    groups = _Repository(Groups)
+    domains = _Repository(Domains)
+    intersections = _Repository(Intersections)
+    onboardings = _Repository(Onboardings)
+    placements = _Repository(Placements)
+    enforcers = _Repository(Enforcers)
+    certificates = _Repository(Certificates)
+    firewalls = _Repository(Firewalls)
+    fleets = _Repository(Fleets)
+    capacities = _Repository(Capacities)
+    spreads = _Repository(Spreads)
+    pops = _Repository(Pops)
+    tokens = _Repository(Tokens)
+    hits = _Repository(Hits)
+    hit_summaries = _Repository(HitSummaries)
+    counting = _Repository(Counting)
+    packet_log = _Repository(PacketLog)
+    events = _Repository(Events)
+    replies = _Repository(Replies)
+
     def __init__(self, tx: Transaction) -> None:
-        self.tenants = Tenants(tx)
-        self.acls = Acls(tx)
-        self.groups = Groups(tx)
-        self.domains = Domains(tx)
-        self.intersections = Intersections(tx)
-        self.onboardings = Onboardings(tx)
-        self.placements = Placements(tx)
-        self.enforcers = Enforcers(tx)
-        self.certificates = Certificates(tx)
-        self.firewalls = Firewalls(tx)
-        self.fleets = Fleets(tx)
-        self.capacities = Capacities(tx)
-        self.spreads = Spreads(tx)
-        self.pops = Pops(tx)
-        self.tokens = Tokens(tx)
-        self.hits = Hits(tx)
-        self.hit_summaries = HitSummaries(tx)
-        self.counting = Counting(tx)
-        self.packet_log = PacketLog(tx)
-        self.events = Events(tx)
-        self.replies = Replies(tx)
         self._tx = tx
 
     @property
@@ -68,11 +85,11 @@ class Unit:
         """The domains whose generation this unit moved, and to what."""
         return MappingProxyType(self._tx.generations)
 
-    @contextmanager
-    def noting_moves(self) -> Iterator[dict[str, int]]:
-        """The domains that are moved within the block, and to which generation: also those that had moved before."""
+    def note_moves(self) -> Mapping[str, int]:
+        """The domains that are moved from now on until it is called again, and to which generation: also those that
+        had moved before."""
         moved = self._tx.moving = {}
-        yield moved
+        return moved
 
     @property
     def changed_lists(self) -> frozenset[str]:

@@ -64,4 +64,4 @@ def test_it_is_asked_now_and_then_however_long_changes_go_on() -> None:
         assert staging.held_back(hosts.unit, "pop", snapshot_of(generation)) == {}
         publish(staging, hosts, generation)
     assert len(hosts.asked_at) < changes / 50
-    assert len(staging._published["pop"]) <= 256
+    assert len(staging._published["pop"].programs) <= 256

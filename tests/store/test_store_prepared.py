@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Row, bindparam, literal, select
@@ -79,7 +80,7 @@ def test_a_statement_that_failed_spends_its_transaction(store: Store) -> None:
 def _nonsense() -> object:
     prepared = Prepared(select(tenants.c.id))
     words = prepared._put(sqlite.dialect())
-    return type(words)("nonsense", b"nonsense", (), words.row)
+    return replace(words, text="nonsense")
 
 
 def test_a_prepared_statement_has_no_values_of_its_own() -> None:

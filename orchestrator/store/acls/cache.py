@@ -17,6 +17,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeVar
 
 from orchestrator.policy.listed import Listed
@@ -53,11 +54,12 @@ class CachedAcl:
     keys: array[int]
     numbers: RuleNumbers
     groups: Mapping[str, KeyedGroup]
+    weight: int = field(init=False, repr=False, compare=False)
+    """In rules."""
 
-    @property
-    def weight(self) -> int:
-        members = sum(len(each.keys) for each in self.groups.values())
-        return len(self.keys) + members // _MEMBERS_A_RULE + _COST_OF_A_LIST
+    def __post_init__(self) -> None:
+        members = sum([len(each.keys) for each in self.groups.values()])
+        object.__setattr__(self, "weight", len(self.keys) + members // _MEMBERS_A_RULE + _COST_OF_A_LIST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class ListMoves:
     """Whether it touched address groups too."""
 
 
+_VERSION = attrgetter("record.version")
+
+
 class AclCache:
     """The shared memory of lists. Safe between threads."""
 
@@ -119,19 +124,14 @@ class AclCache:
     def put(self, tenant: int, entry: CachedAcl) -> None:
         """Keep a committed list."""
         with self._lock:
-            others = [
-                e for e in self._lists.pop(tenant, ()) if e.record.version != entry.record.version or self._drop(e)
-            ]
-            kept = sorted([entry, *others], key=lambda e: -e.record.version)
-            self._lists[tenant] = tuple(kept[:_VERSIONS_OF_ONE])
-            self._weight += entry.weight - sum(e.weight for e in kept[_VERSIONS_OF_ONE:])
+            before = self._lists.pop(tenant, ())
+            others = [e for e in before if e.record.version != entry.record.version]
+            kept = sorted([entry, *others], key=_VERSION, reverse=True)[:_VERSIONS_OF_ONE]
+            self._lists[tenant] = tuple(kept)
+            self._weight += sum([e.weight for e in kept]) - sum([e.weight for e in before])
             while self._weight > self._limit and len(self._lists) > 1:
                 _, oldest = self._lists.popitem(last=False)
                 self._weight -= sum(e.weight for e in oldest)
-
-    def _drop(self, entry: CachedAcl) -> bool:
-        self._weight -= entry.weight
-        return False
 
 
 def refreshed_rules(
@@ -155,9 +155,12 @@ def _moved_aside(
 
     Rows are spread anew where a gap is used up; nothing has become of their rules, which stay the same objects.
     """
-    keys, known = array("q", old.keys), {row.rule_id: row for row in ended}
+    keys = array("q", old.keys)
+    if not ended or not begun:
+        return keys, ended, begun
+    known = {row.rule_id: row for row in ended}
     places: dict[str, int] = {}
-    for row in begun if known else ():
+    for row in begun:
         before = known.get(row.rule.id)
         index = None if before is None else bisect.bisect_left(old.keys, before.order_key)
         if index is not None and old.numbers[row.rule.id] == row.number and old.record.acl.listed[index] == row.rule:

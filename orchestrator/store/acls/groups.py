@@ -16,7 +16,7 @@ from orchestrator.store.acls import grouprows
 from orchestrator.store.acls import rows as aclrows
 from orchestrator.store.acls.cache import KeyedGroup
 from orchestrator.store.acls.grouprows import GroupChange, MemberRow
-from orchestrator.store.acls.steps import AclSteps
+from orchestrator.store.acls.steps import AclSteps, defaults_of
 from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import Change, GroupRecord
 
@@ -109,7 +109,7 @@ class Groups(AclSteps):
     def _carry_out(self, owner: Row[Any], head: Row[Any], change: GroupChange, author: str) -> Change:
         if change.nothing:
             return self._unchanged(owner)
-        version = self._version(owner, head, head.rules, author)
+        version = self._version(owner, defaults_of(head), head.rules, author)
         grouprows.write(self._tx, owner.number, version, [change])
         return self._end(owner, version)
 

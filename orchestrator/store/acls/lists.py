@@ -173,13 +173,13 @@ class Acls(AclSteps):
         body = self._checked(owner, rule)
         old = self._find(owner, rule.id)
         if old is None:
-            return self._insert(owner, head, rule, body, head.rules, author)
+            return self._insert(owner, self._known(owner), rule, body, head.rules, author)
         if old.body == body:
             return self._unchanged(owner)
-        version = self._version(owner, head, head.rules, author)
+        version = self._version(owner, defaults_of(head), head.rules, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         row = aclrows.new_row(rule, old.order_key, old.number, body)
-        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        aclrows.begin_row(self._tx, owner.number, version, rule, row)
         return self._end(owner, version)
 
     def insert_rule(
@@ -189,12 +189,13 @@ class Acls(AclSteps):
 
         Raises Conflict when the list has the id already, BadInput when it has no such position.
         """
-        owner, head = self._begin(tenant, expected_version)
+        owner = self._owner(tenant, expected_version)
         body = self._checked(owner, rule)
-        if self._find(owner, rule.id) is not None:
+        known = self._known(owner)
+        if rule.id in known.numbers:
             raise Conflict(f"the list already has a rule '{rule.id}'", place="id")
-        _check_position(position, head.rules)
-        return self._insert(owner, head, rule, body, position, author)
+        _check_position(position, len(known.keys))
+        return self._insert(owner, known, rule, body, position, author)
 
     def move_rule(
         self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
@@ -203,10 +204,10 @@ class Acls(AclSteps):
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
         _check_position(position, head.rules - 1)
-        low, high = self._around(owner, position, without=old.order_key)
+        low, high = _around(self._known(owner).keys, position, without=old.order_key)
         if (low is None or low < old.order_key) and (high is None or old.order_key < high):
             return self._unchanged(owner)
-        version = self._version(owner, head, head.rules, author)
+        version = self._version(owner, defaults_of(head), head.rules, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         key = aclrows.key_between(self._tx, owner.number, version, low, high)
         row = aclrows.NewRow(key, old.number, old.rule_id, old.expires, old.body)
@@ -217,7 +218,7 @@ class Acls(AclSteps):
         """Raises NotFound."""
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
-        version = self._version(owner, head, head.rules - 1, author)
+        version = self._version(owner, defaults_of(head), head.rules - 1, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         return self._end(owner, version)
 
@@ -266,17 +267,17 @@ class Acls(AclSteps):
         known = aclrows.load(self._tx, owner, owner.acl_version).record.acl.groups
         return MappingProxyType({name: known[name] for name in names if name in known})
 
-    def _insert(self, owner: Row[Any], head: Row[Any], rule: Rule, body: str, position: int, author: str) -> Change:
-        low, high = self._around(owner, position)
-        version = self._version(owner, head, head.rules + 1, author)
-        key = aclrows.key_between(self._tx, owner.number, version, low, high)
+    def _insert(self, owner: Row[Any], known: CachedAcl, rule: Rule, body: str, position: int, author: str) -> Change:
+        acl, keys = known.record.acl, known.keys
+        version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
+        key = aclrows.key_between(self._tx, owner.number, version, *_around(keys, position))
         row = aclrows.new_row(rule, key, self._tx.draw("rule"), body)
-        aclrows.begin_rows(self._tx, owner.number, version, [row])
+        aclrows.begin_row(self._tx, owner.number, version, rule, row)
         return self._end(owner, version)
 
     def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:
         owner, head = self._begin(tenant, None)
-        version = self._version(owner, head, head.rules - len(rows), EXPIRY)
+        version = self._version(owner, defaults_of(head), head.rules - len(rows), EXPIRY)
         aclrows.end_rows(self._tx, owner.number, version, rows)
         return ExpiredRules(TenantId(tenant), tuple(row.rule_id for row in rows), self._end(owner, version))
 
@@ -289,20 +290,22 @@ class Acls(AclSteps):
             raise NotFound(f"the access list of '{owner.id}' has no rule '{rule_id}'")
         return row
 
-    def _around(self, owner: Row[Any], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
-        """The order keys before and at a position of the current list, or of what it is without one row.
+    def _known(self, owner: Row[Any]) -> CachedAcl:
+        """The current list from memory. Its places are found here: counting rows in the database would cost the more
+        the longer the list is."""
+        return aclrows.load(self._tx, owner, owner.acl_version)
 
-        Taken from the list in memory: counting rows in the database would cost the more the longer the list is.
-        """
-        keys = aclrows.load(self._tx, owner, owner.acl_version).keys
-        left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
-        near = [
-            keys[index + 1 if index >= left_out else index]
-            for index in (position - 1, position)
-            if 0 <= index < len(keys) - (without is not None)
-        ]
-        low = near.pop(0) if position > 0 else None
-        return low, near[0] if near else None
+
+def _around(keys: Sequence[int], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
+    """The order keys before and at a position of a list, or of what it is without one row."""
+    left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
+    near = [
+        keys[index + 1 if index >= left_out else index]
+        for index in (position - 1, position)
+        if 0 <= index < len(keys) - (without is not None)
+    ]
+    low = near.pop(0) if position > 0 else None
+    return low, near[0] if near else None
 
 
 def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:

@@ -27,14 +27,19 @@ class AclSteps:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
-        """The tenant's row and that of its list's current version. Raises NotFound, Stale."""
+    def _owner(self, tenant: str, expected_version: int | None) -> Row[Any]:
+        """The tenant's row. Raises NotFound, Stale."""
         owner = self._tx.tenant(tenant)
         expect(expected_version, owner.acl_version)
+        return owner
+
+    def _begin(self, tenant: str, expected_version: int | None) -> tuple[Row[Any], Row[Any]]:
+        """The tenant's row and that of its list's current version. Raises NotFound, Stale."""
+        owner = self._owner(tenant, expected_version)
         return owner, aclrows.version_row(self._tx, owner, owner.acl_version)
 
-    def _version(self, owner: Row[Any], head: Row[Any], rules: int, author: str) -> int:
-        return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults_of(head))
+    def _version(self, owner: Row[Any], defaults: tuple[Action, Action], rules: int, author: str) -> int:
+        return aclrows.begin_version(self._tx, owner, author=author, rules=rules, defaults=defaults)
 
     def _end(self, owner: Row[Any], version: int) -> Change:
         self._tx.tenant_changed(_SET_VERSION, of_tenant=owner.number, now=version)

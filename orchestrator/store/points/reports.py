@@ -29,7 +29,8 @@ from orchestrator.store.sql.prepared import Insertion, Prepared
 from orchestrator.store.transaction import Transaction
 
 _LONGEST_ERROR = 1024
-_BAD = frozenset({PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED})
+_ENFORCED = PointState.ENFORCED.value
+_BAD = frozenset(state.value for state in (PointState.REFUSED, PointState.DRIFTED, PointState.DISCONNECTED))
 
 
 _MEMBER = and_(fleet_members.c.domain == hosts.c.domain, fleet_members.c.name == hosts.c.name)
@@ -72,7 +73,7 @@ _STANDS = Prepared(
 )
 _REACHED = Prepared(update(domains).where(domains.c.id == bindparam("called")).values(enforced=bindparam("reached")))
 _LISTS_REACHED = Prepared(
-    select(tenants.c.id, acl_versions.c.version, acl_versions.c.generation)
+    select(tenants.c.id, tenants.c.number, tenants.c.domain, acl_versions.c.version, acl_versions.c.generation)
     .join(tenants, and_(acl_versions.c.tenant == tenants.c.number, acl_versions.c.version <= tenants.c.acl_version))
     .where(acl_versions.c.generation > bindparam("before"), acl_versions.c.generation <= bindparam("reached"))
     .where(tenants.c.domain == bindparam("of_domain"), acl_versions.c.version > bindparam("unwritten"))
@@ -139,8 +140,9 @@ class Reports:
 
     def standing(self, domain: str) -> Standing:
         """Every host of the domain with the latest report about it. Raises NotFound."""
-        self._tx.domain(domain)
         rows = self._tx.rows(_STANDING, of_domain=domain)
+        if not rows:
+            self._tx.domain(domain)
         return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
@@ -180,10 +182,10 @@ class Reports:
 
     def _tell_states(self, domain: str, reports: Iterable[PointReport], known: Mapping[str, Row[Any]]) -> None:
         for report in reports:
-            before = known[report.host].state
-            was_bad, is_bad = before is not None and PointState(before) in _BAD, report.state in _BAD
-            if (is_bad and before != report.state.value) or (was_bad and not is_bad):
-                kind = f"host.{report.state.value}" if is_bad else "host.recovered"
+            before, state = known[report.host].state, report.state.value
+            was_bad, is_bad = before in _BAD, state in _BAD
+            if (is_bad and before != state) or (was_bad and not is_bad):
+                kind = f"host.{state}" if is_bad else "host.recovered"
                 why = {"error": _kept(report.error)} if report.error else {}
                 self._events.append(kind, domain, {"host": report.host, "generation": report.generation, **why})
 
@@ -199,7 +201,8 @@ class Reports:
         lists = self._tx.rows(_LISTS_REACHED, of_domain=domain, before=before, reached=reached, unwritten=UNWRITTEN)
         newest = {row.id: row for row in lists}
         for tenant, row in newest.items():
-            self._events.append("acl.enforced", tenant, {"version": row.version, "generation": row.generation})
+            said = {"version": row.version, "generation": row.generation}
+            self._events.append("acl.enforced", tenant, said, owner=row)
 
     def _point(self, row: Row[Any], report: PointReport) -> dict[str, object]:
         return {
@@ -269,7 +272,7 @@ def _unless_replaced(
 
 def _holds(row: Row[Any] | None, later: PointReport) -> bool:
     """Whether a host was read back with the digest of the program of a later generation, by somebody who is there."""
-    if row is None or row.state != PointState.ENFORCED.value or row.lost is not None:
+    if row is None or row.state != _ENFORCED or row.lost is not None:
         return False
     return bool(row.digest == later.digest and row.generation < later.generation)
 
@@ -279,11 +282,12 @@ def _at_latest(report: PointReport, row: Row[Any], vouched: PointReport | None) 
     if report.state is not PointState.ENFORCED:
         return report
     known = [report.generation]
-    if row.state == PointState.ENFORCED.value and row.digest == report.digest:
+    if row.state == _ENFORCED and row.digest == report.digest:
         known.append(row.generation)
     if vouched is not None and vouched.digest == report.digest:
         known.append(vouched.generation)
-    return replace(report, generation=max(known))
+    latest = max(known)
+    return report if latest == report.generation else replace(report, generation=latest)
 
 
 def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) -> int | None:
@@ -293,8 +297,8 @@ def _reached(fresh: Mapping[str, PointReport], known: Mapping[str, Row[Any]]) ->
         if not row.counts:
             continue
         report = fresh.get(name)
-        state = report.state.value if report is not None else row.state
-        if state != PointState.ENFORCED.value:
+        is_enforced = report.state is PointState.ENFORCED if report is not None else row.state == _ENFORCED
+        if not is_enforced:
             return None
         reached.append(report.generation if report is not None else row.generation)
     return min(reached, default=None)

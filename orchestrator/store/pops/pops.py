@@ -119,9 +119,11 @@ class Pops:
         its edge switches, and when heavy hitters were chosen last, may be those of an earlier time.
         """
         tx, generation = self._tx, int(self._tx.domain(domain).generation)
-        known, moved = tx.known_pops.get(domain), domain in tx.generations
-        before = generation - tx.stride if moved else generation
-        other = domain in tx.reshaped or domain in tx.placed or domain in tx.replaced
+        moved, other = domain in tx.generations, domain in tx.reshaped or domain in tx.placed or domain in tx.replaced
+        seen = tx.pops.get(domain)
+        if seen is not None and seen.generation == generation and not other:
+            return seen.pop
+        known, before = tx.known_pops.get(domain), generation - tx.stride if moved else generation
         if known is not None and known.generation == before and (moved or not tx.writing) and not other:
             pop = known.pop
         else:

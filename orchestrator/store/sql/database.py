@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
 from orchestrator.errors import BadInput, Missing, Unreachable
-
-WRITES = "aclflow_writes"
-"""The execution option that tells a writing transaction's connection from a reading one's."""
+from orchestrator.store.sql.prepared import driver_of
 
 WRITER_LOCK = 0xAC1F10
 """PostgreSQL's advisory lock that a writer holds until its transaction ends: there is one writer at a time."""
@@ -56,15 +54,21 @@ def begin_writing(connection: Connection, *, synced: bool = True) -> None:
 
     Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow.
     """
-    connection.execution_options(**{WRITES: True})
-    if connection.dialect.name == _SQLITE and connection.info.setdefault(_SYNCED, True) is not synced:
-        driver: Any = connection.connection.driver_connection
-        driver.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}").close()
-        connection.info[_SYNCED] = synced
-    connection.begin()
-    if connection.dialect.name == _POSTGRES:
-        driver = connection.connection.driver_connection
+    driver = driver_of(connection)
+    if isinstance(driver, sqlite3.Connection):
+        _set_synced(connection, driver, synced)
+        driver.execute("BEGIN IMMEDIATE")
+        connection.begin()
+    else:
+        connection.begin()
         driver.execute(_LOCK)
+
+
+def _set_synced(connection: Connection, driver: sqlite3.Connection, synced: bool) -> None:
+    known = connection.info
+    if known.get(_SYNCED, True) is not synced:
+        driver.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}").close()
+        known[_SYNCED] = synced
 
 
 def sync_log(engine: Engine) -> None:
@@ -118,8 +122,10 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes: Any = connection.get_execution_options().get(WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    """Begin a transaction as SQLAlchemy does; a writer has begun it already."""
+    driver = driver_of(connection)
+    if isinstance(driver, sqlite3.Connection) and not driver.in_transaction:
+        driver.execute("BEGIN")
 
 
 def _postgres_pool(url: URL, busy_timeout_s: float) -> Engine:

@@ -11,8 +11,7 @@ Everything else is a defect of this program and is raised as it is.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import psycopg
 from sqlalchemy import exc
@@ -42,20 +41,33 @@ _POSTGRES_BUSY = {
 _POSTGRES_GONE = ("08", "57P", "58", "XX", "28", "3D")  # connection, shutdown, I/O, corruption, refused, no database
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+class _Translated:
+    """A class and no generator: every transaction enters it and leaves it, nearly always without an error."""
+
+    def __enter__(self) -> None:
+        """Nothing has gone wrong yet."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        ours = None if error is None else _translated(error)
+        if ours is not None:
+            raise ours from error
+
+
+_TRANSLATED = _Translated()
+
+
+def translated() -> AbstractContextManager[None]:
     """Raise what SQLAlchemy and the drivers raise in here as one of our errors, where it is one."""
-    try:
-        yield
-    except exc.TimeoutError as error:
-        raise Busy("every connection to the store is in use: try again") from error
-    except (OverflowError, UnicodeEncodeError) as error:  # SQLite's driver, before it asks the database
-        raise BadInput(_UNHEARD_OF) from error
-    except (exc.DBAPIError, psycopg.Error, sqlite3.Error) as error:
-        ours = _ours(error.orig if isinstance(error, exc.DBAPIError) else error)
-        if ours is None:
-            raise
-        raise ours from error
+    return _TRANSLATED
+
+
+def _translated(error: BaseException) -> AclflowError | None:
+    """The error of ours that another stands for, if there is one."""
+    if isinstance(error, exc.TimeoutError):
+        return Busy("every connection to the store is in use: try again")
+    if isinstance(error, OverflowError | UnicodeEncodeError):  # SQLite's driver, before it asks the database
+        return BadInput(_UNHEARD_OF)
+    return _ours(error.orig if isinstance(error, exc.DBAPIError) else error)
 
 
 def _ours(error: BaseException | None) -> AclflowError | None:

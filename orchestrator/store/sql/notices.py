@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType
 
 import orjson
@@ -73,12 +73,12 @@ class Notices:
                 self._thread.start()
         return lambda: self._drop(key)
 
-    @contextmanager
-    def announced(self, tx: Transaction, committed: Committed) -> Iterator[None]:
+    def announced(self, tx: Transaction, committed: Committed) -> AbstractContextManager[None]:
         """Within the transaction, around its commit: tell other processes; our own listeners, if the answer is lost."""
-        if not self._shared:
-            yield
-            return
+        return self._announced(tx, committed) if self._shared else nullcontext()
+
+    @contextmanager
+    def _announced(self, tx: Transaction, committed: Committed) -> Iterator[None]:
         number = next(self._sent)
         notice = {"from": self._self, "number": number}
         payload = orjson.dumps({**notice, "domains": dict(committed.domains), "event": committed.last_event}).decode()

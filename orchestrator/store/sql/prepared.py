@@ -12,10 +12,11 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
-from sqlalchemy import Dialect, Row, Table
+from sqlalchemy import Connection, Dialect, Row, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import Insert, Select
 from sqlalchemy.sql.dml import UpdateBase
@@ -30,13 +31,21 @@ Insertion = Callable[[Table], "sqlite.Insert | postgresql.Insert"]
 """Begins an INSERT that can say what to do where the row is there already."""
 
 
+def driver_of(connection: Connection) -> Driver:
+    """A connection as its driver knows it."""
+    driver: Driver = connection.connection.dbapi_connection  # type: ignore[assignment]  # known by its protocol only
+    return driver
+
+
+_SQLITE = sqlite.dialect(paramstyle="named")
+"""So SQLite's driver takes parameters by their names, as PostgreSQL's does anyway."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """A statement as one kind of database is asked it; `places` are its parameters in order, `row` makes a row."""
+    """A statement as one kind of database is asked it; `row` makes a row of what the driver gives for one."""
 
-    text: str
-    octets: bytes
-    places: tuple[str, ...]
+    text: str | bytes
     row: Callable[[Sequence[object]], Any] | None
 
 
@@ -59,33 +68,26 @@ class Prepared:
     def carry_out(self, driver: Driver, dialect: Dialect, parameters: Mapping[str, object]) -> Rows:
         """Ask it, and give back what it returns."""
         words = self._words.get(dialect.name) or self._put(dialect)
-        if isinstance(driver, sqlite3.Connection):
-            answer: Any = driver.execute(words.text, [parameters[name] for name in words.places])
-        else:
-            answer = driver.execute(words.octets, parameters)
-        return [] if words.row is None else [words.row(row) for row in answer.fetchall()]
+        answer = driver.execute(words.text, parameters)  # type: ignore[arg-type]  # each has words of its own
+        return [] if words.row is None else list(map(words.row, answer.fetchall()))
 
     def carry_out_each(self, driver: Driver, dialect: Dialect, many: Sequence[Mapping[str, object]]) -> None:
         """Ask it once for each of many parameters."""
         words = self._words.get(dialect.name) or self._put(dialect)
-        if isinstance(driver, sqlite3.Connection):
-            driver.executemany(words.text, [[each[name] for name in words.places] for each in many])
-            return
-        with driver.cursor() as cursor:
-            cursor.executemany(words.octets, many)
+        driver.cursor().executemany(words.text, many)  # type: ignore[arg-type]
 
     def _put(self, dialect: Dialect) -> _Words:
+        on_postgres = dialect.name == "postgresql"
         statement = self._statement
         if callable(statement):
-            statement = statement(postgresql.insert if dialect.name == "postgresql" else sqlite.insert)
-        compiled = statement.compile(dialect=dialect, column_keys=self._columns)
+            statement = statement(postgresql.insert if on_postgres else sqlite.insert)
+        compiled = statement.compile(dialect=dialect if on_postgres else _SQLITE, column_keys=self._columns)
         constants = [name for name, bind in compiled.binds.items() if not bind.required]
         if constants:
             raise ValueError(f"{', '.join(constants)}: a prepared statement has no values of its own, only parameters")
         names = [str(name) for name in statement.exported_columns.keys()]  # noqa: SIM118 -- not a dictionary
         row: Any = namedtuple("Row", names) if names else None
-        words = _Words(
-            compiled.string, compiled.string.encode(), tuple(compiled.positiontup or ()), row._make if row else None
-        )
+        text = compiled.string.encode() if on_postgres else compiled.string
+        words = _Words(text, partial(tuple.__new__, row) if row else None)
         self._words[dialect.name] = words
         return words
