@@ -15,45 +15,48 @@ FastAPI has it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader
+from starlette.types import Receive, Scope, Send
 
-Handler = Callable[[Request], Awaitable[Response]]
+from api.threads import in_thread
 
 
 class Lean(APIRoute):
     """A route that answers by a plan, where that can be made."""
 
-    def get_route_handler(self) -> Handler:  # type: ignore[override]
-        handle = super().get_route_handler()
-        plan = _plan(self.dependant) if _answers_itself(self.endpoint) else None
-        if plan is None:
-            return handle
+    def __init__(self, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self._plan = _plan(self.dependant) if _answers_itself(endpoint) else None
 
-        async def answered(request: Request) -> Response:
-            values = _looked_up(plan, request)
-            if values is None:
-                return await handle(request)
-            answer: Response = await _called(plan, values)
-            return answer
-
-        return answered
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As FastAPI's. What is raised is answered by the application's handlers, as there."""
+        if self._plan is not None and scope["method"] in (self.methods or ()):
+            values = _looked_up(self._plan, Request(scope, receive, send))
+            if values is not None:
+                answer: Response = await _called(self._plan, values)
+                await answer(scope, receive, send)
+                return
+        await super().handle(scope, receive, send)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A parameter of a call: under which name it comes, and what it must be."""
+    """A parameter of a call: in what of a request it comes and under which name, and what it must be."""
 
     name: str
     alias: str
+    given: Callable[[Request], Mapping[str, Any]]
     field: Any
+    is_required: bool
+    default: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,7 @@ class _Call:
 
     function: Callable[..., Any]
     is_async: bool
-    path: tuple[_Asked, ...]
-    query: tuple[_Asked, ...]
-    headers: tuple[_Asked, ...]
+    asked: tuple[_Asked, ...]
     request: str | None
     made: tuple[tuple[str, int], ...]
 
@@ -98,18 +99,23 @@ def _add(plan: _Plan, places: dict[object, int], dependant: Dependant) -> int:
     if function is None or _is_unknown(dependant, function):
         raise _Unknown
     if function not in places:
-        made = tuple((each.name or "", _add(plan, places, each)) for each in dependant.dependencies)
-        path, query, headers = (tuple(map(_asked, fields)) for fields in _parameters(dependant))
+        made = [(each.name, _add(plan, places, each)) for each in dependant.dependencies]
         called = function if inspect.isroutine(function) else type(function).__call__
         is_async = inspect.iscoroutinefunction(called)
         request = dependant.request_param_name or dependant.http_connection_param_name
-        plan.append(_Call(function, is_async, path, query, headers, request, made))
+        named = tuple((name, place) for name, place in made if name)
+        plan.append(_Call(function, is_async, tuple(_parameters(dependant)), request, named))
         places[function] = len(plan) - 1
     return places[function]
 
 
-def _parameters(dependant: Dependant) -> tuple[list[Any], list[Any], list[Any]]:
-    return dependant.path_params, dependant.query_params, dependant.header_params
+def _parameters(dependant: Dependant) -> Iterator[_Asked]:
+    for fields, part in (
+        (dependant.path_params, "path_params"),
+        (dependant.query_params, "query_params"),
+        (dependant.header_params, "headers"),
+    ):
+        yield from (_asked(field, attrgetter(part)) for field in fields)
 
 
 def _is_unknown(dependant: Dependant, function: Callable[..., Any]) -> bool:
@@ -130,13 +136,16 @@ def _is_callable_as_it_is(function: object) -> bool:
     return inspect.isroutine(function) or isinstance(function, APIKeyHeader)
 
 
-def _asked(field: Any) -> _Asked:
-    """Raises _Unknown for lists of values, and for names that FastAPI has a rule of its own for."""
-    annotation = field.field_info.annotation
-    is_plain = annotation in (str, int, float, bool, str | None, int | None, float | None) or _is_literal(annotation)
-    if not is_plain or field.validation_alias not in (None, field.alias):
+def _asked(field: Any, given: Callable[[Request], Mapping[str, Any]]) -> _Asked:
+    """Raises _Unknown for lists of values, for defaults that are made, and for names that FastAPI has a rule for."""
+    info = field.field_info
+    is_plain = info.annotation in (str, int, float, bool, str | None, int | None, float | None)
+    if not (is_plain or _is_literal(info.annotation)) or info.default_factory is not None:
         raise _Unknown
-    return _Asked(field.name, field.alias, field)
+    if field.validation_alias not in (None, field.alias):
+        raise _Unknown
+    is_required = info.is_required()
+    return _Asked(field.name, field.alias, given, field, is_required, None if is_required else field.default)
 
 
 def _is_literal(annotation: object) -> bool:
@@ -147,32 +156,19 @@ def _looked_up(plan: _Plan, request: Request) -> list[dict[str, Any]] | None:
     """The parameters of every call; None if one is not there or not what it must be."""
     found = []
     for call in plan:
-        values: dict[str, Any] = {}
-        for asked, given in (
-            (call.path, request.path_params),
-            (call.query, request.query_params),
-            (call.headers, request.headers),
-        ):
-            if asked and not _take(values, asked, given):
+        values: dict[str, Any] = {} if call.request is None else {call.request: request}
+        for each in call.asked:
+            value = each.given(request).get(each.alias)
+            if value is not None:
+                values[each.name], errors = each.field.validate(value, {})
+                if errors:
+                    return None
+            elif each.is_required:
                 return None
-        if call.request is not None:
-            values[call.request] = request
+            else:
+                values[each.name] = each.default
         found.append(values)
     return found
-
-
-def _take(values: dict[str, Any], asked: tuple[_Asked, ...], given: Mapping[str, Any]) -> bool:
-    for each in asked:
-        value = given.get(each.alias)
-        if value is None:
-            if each.field.field_info.is_required():
-                return False
-            values[each.name] = each.field.default
-            continue
-        values[each.name], errors = each.field.validate(value, {})
-        if errors:
-            return False
-    return True
 
 
 async def _called(plan: _Plan, values: list[dict[str, Any]]) -> Any:
@@ -180,7 +176,6 @@ async def _called(plan: _Plan, values: list[dict[str, Any]]) -> Any:
     made: list[Any] = []
     for call, given in zip(plan, values, strict=True):
         for name, place in call.made:
-            if name:
-                given[name] = made[place]
-        made.append(await (call.function(**given) if call.is_async else run_in_threadpool(call.function, **given)))
+            given[name] = made[place]
+        made.append(await (call.function(**given) if call.is_async else in_thread(call.function, **given)))
     return made[-1]

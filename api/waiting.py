@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.answers import GENERATION
@@ -31,7 +31,9 @@ log = structlog.get_logger()
 
 ENFORCED = "X-Aclflow-Enforced"
 
-_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
+_ENFORCED, _APPLIED, _PREFER = ENFORCED.lower().encode(), b"preference-applied", b"prefer"
+"""As ASGI has the names of headers."""
+_WAIT = re.compile(rb"(?:^|,)\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
 class Waiting:
@@ -49,28 +51,28 @@ class Waiting:
 
         async def patiently(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
-                await self._wait(scope, MutableHeaders(scope=message), wait_s, moved)
+                stated = Headers(raw=message["headers"]).get(GENERATION)
+                waited = [] if stated is None else await self._wait(scope, int(stated), wait_s, moved)
+                message["headers"] = [*message["headers"], *waited]
             await send(message)
 
         with noting() as moved:
             await self._app(scope, receive, patiently)
 
-    async def _wait(self, scope: Scope, answer: MutableHeaders, wait_s: int, moved: Mapping[str, int]) -> None:
-        """Wait for the generation that an answer names, and say in it what came of that."""
-        stated = answer.get(GENERATION)
-        if stated is None:
-            return
+    async def _wait(
+        self, scope: Scope, generation: int, wait_s: int, moved: Mapping[str, int]
+    ) -> list[tuple[bytes, bytes]]:
+        """Wait for the generation that an answer names; the headers that say what came of that."""
         stages.lap("answer")
         try:
-            done = await self._is_enforced(scope, int(stated), min(wait_s, self._services.watch_limit_s), moved)
+            done = await self._is_enforced(scope, generation, min(wait_s, self._services.watch_limit_s), moved)
         except AclflowError as error:  # what was asked for is done, whatever becomes of the wait
             log.info("cannot wait", path=scope["path"], error=str(error))
             done = False
         if done is None:
-            return
+            return []
         stages.lap("enforce")
-        answer["Preference-Applied"] = f"wait={wait_s}"
-        answer[ENFORCED] = "true" if done else "false"
+        return [(_APPLIED, b"wait=%d" % wait_s), (_ENFORCED, b"true" if done else b"false")]
 
     async def _is_enforced(
         self, scope: Scope, generation: int, limit_s: float, moved: Mapping[str, int]
@@ -95,7 +97,7 @@ def _preferred(scope: Scope) -> int | None:
     """For how many seconds the caller of a write would wait; what cannot be read is no preference."""
     if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
         return None
-    stated = _WAIT.search(",".join(Headers(scope=scope).getlist("Prefer")))
+    stated = _WAIT.search(b",".join([value for name, value in scope["headers"] if name == _PREFER]))
     return int(stated.group(1)) if stated else None
 
 

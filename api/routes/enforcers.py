@@ -27,7 +27,7 @@ from api.context import (
 from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import BIGGEST, Gone, Page
+from api.schemas.common import BIGGEST, Gone, Page, problem_responses
 from api.schemas.enforcers import (
     EnforcerBody,
     Epoch,
@@ -43,7 +43,7 @@ from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
-reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean)
+reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean, responses=problem_responses())
 
 _CONTENT_TYPES = {AnswerKind.PROGRAM: PROGRAM_MEDIA_TYPE, AnswerKind.DELTA: DELTA_MEDIA_TYPE}
 _PROGRAMS = {

@@ -27,7 +27,7 @@ from api.inspection import written_list
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.acl import RuleDocument
-from api.schemas.common import BIGGEST, Page
+from api.schemas.common import BIGGEST, Page, problem_responses
 from api.schemas.cost import WrittenList
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.policy.formats.json_text import json_document
@@ -36,7 +36,9 @@ from orchestrator.policy.model import Rule
 from orchestrator.store.records import Change, Principal, Reply
 from orchestrator.store.unit import Unit
 
-router = APIRouter(prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], route_class=SmallBody)
+router = APIRouter(
+    prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], route_class=SmallBody, responses=problem_responses()
+)
 
 Position = Annotated[int | None, Query(ge=0, le=BIGGEST, description="0 is the top")]
 Neighbour = Annotated[str | None, Query(max_length=64, description="a rule's id")]
@@ -67,7 +69,7 @@ class Place:
 
 async def one_place(position: Position = None, before: Neighbour = None, after: Neighbour = None) -> Place:
     """The place that a request names. Raises BadInput for more than one."""
-    if sum(each is not None for each in (position, before, after)) > 1:
+    if [position, before, after].count(None) < 2:
         raise BadInput("name one place only: position, before or after", place="query")
     return Place(position, before, after)
 

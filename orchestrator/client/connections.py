@@ -1,23 +1,26 @@
-"""Connections to one service: HTTP/1.1 by the standard library, each kept open and used again.
+"""Connections to one service: HTTP/1.1, each kept open and used again.
 
-A change is answered within milliseconds, so what a request costs its caller counts: what `http.client` does is about
-all that there is to do. It speaks to the service directly, follows no redirections and asks for no compression. A
-connection serves one request at a time; who asks takes one that is idle, or makes one. One that the other side has
-closed meanwhile is not used again.
+A change is answered within milliseconds, so what a request costs its caller counts: `http.client` makes connections
+and httptools reads what comes over them (`answering.py`), which is about all that there is to do. It speaks to the
+service directly, follows no redirections and asks for no compression. A connection serves one request at a time; who
+asks takes one that is idle, or makes one. One that the other side has closed meanwhile is not used again.
 """
 
 from __future__ import annotations
 
+import re
 import select
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Protocol, cast
+from functools import cached_property
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Protocol
 from urllib.parse import urlsplit
 
+from orchestrator.client.answering import Answering
 from orchestrator.errors import BadInput
 from orchestrator.identity.trust import client_context
 
@@ -25,6 +28,10 @@ BROKEN = (OSError, HTTPException)
 """What is raised where nobody answers, or not in HTTP, or not to the end."""
 
 _MOST_IDLE = 16
+_SAYS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
+"""What has a body, if an empty one."""
+_UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""What would end a line of a request's head, or stands in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Answer:
 
 
 class Streamed(Protocol):
-    """An answer of which the body is still coming; `http.client.HTTPResponse` is one."""
+    """An answer of which the body is still coming."""
 
     status: int
 
@@ -47,7 +54,7 @@ class Streamed(Protocol):
         """All of it."""
         ...
 
-    def read1(self, n: int = -1) -> bytes:
+    def read1(self, n: int) -> bytes:
         """What is there, at most `n` octets, as soon as there is something; nothing at the end."""
         ...
 
@@ -91,11 +98,11 @@ class Connections:
         except BaseException:
             connection.close()
             raise
-        if response.will_close:
+        if response.is_last:
             connection.close()
         else:
             self._idle.append(connection)
-        return Answer(response.status, content, cast("Mapping[str, str]", response.headers), self.url + target)
+        return Answer(response.status, content, response.headers, self.url + target)
 
     @contextmanager
     def stream(
@@ -132,30 +139,26 @@ class Connections:
 class _Connection(HTTPConnection):
     """A connection that sends a request's head and body in one piece, so that the other side wakes up once."""
 
-    _pieces: list[bytes] | None = None
-
-    def send(self, data: bytes) -> None:  # type: ignore[override]
-        if self._pieces is not None:
-            self._pieces.append(data)
-        else:
-            super().send(data)
-
     def asked(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float
-    ) -> HTTPResponse:
-        """The answer to a request, its head. Raises BadInput for what HTTP cannot carry, else as `http.client`."""
-        self._pieces = []
+    ) -> Answering:
+        """The answer to a request, its head. Raises BadInput for what HTTP cannot carry, else one of `BROKEN`."""
         try:
-            self.request(method, target, body, headers)
-        except (ValueError, UnicodeError) as error:  # of a header: a line break, or letters that HTTP does not have
+            head = _head(method, target, self._named, headers, body)
+        except ValueError as error:  # a line break, or letters that HTTP does not have
             raise BadInput(f"this cannot be sent: {error}") from None
-        finally:
-            pieces, self._pieces = self._pieces, None
         if self.sock is None:
             self.connect()
         self.patience(patience_s)
-        self.send(b"".join(pieces))
-        return self.getresponse()
+        self.sock.sendall(head + (body or b""))
+        return Answering(self.sock)
+
+    @cached_property
+    def _named(self) -> str:
+        """Whom requests are for, as the Host header has it."""
+        host = self.host.partition("%")[0] if self.host.isascii() else self.host.encode("idna").decode()
+        bracketed = f"[{host}]" if ":" in host else host
+        return bracketed if self.port == self.default_port else f"{bracketed}:{self.port}"
 
     def patience(self, seconds: float) -> None:
         """How long the other side may say nothing from now on; where it ends with its answer, as long as before."""
@@ -177,3 +180,14 @@ class _Plain(_Connection):
 
 class _Tls(_Connection, HTTPSConnection):
     pass
+
+
+def _head(method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """The lines before a request's body. Raises ValueError for what is no line of a head."""
+    stated = {"Host": host, "Accept-Encoding": "identity", **headers}
+    if body is not None or method in _SAYS_LENGTH:
+        stated["Content-Length"] = str(len(body or b""))
+    lines = [f"{method} {target} HTTP/1.1", *map(": ".join, stated.items())]
+    if " " in target or not target.isascii() or _UNSENDABLE.search("".join(lines)):
+        raise ValueError("an address or a header has characters that would be taken for something else")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

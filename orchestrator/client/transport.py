@@ -21,7 +21,7 @@ from orchestrator.client.tlsfaults import tls_fault
 from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
 from orchestrator.identity.trust import client_context
 
-_STAGE = re.compile(r"(?P<stage>[a-z.]+);dur=(?P<ms>[0-9.]+)")
+_STAGE = re.compile(r"(?:^|,)\s*([a-z.]+);dur=([0-9.]+)\s*(?=,|$)")
 
 ANY_VERSION = "*"
 """The If-Match that holds for every version: for writers that mean to win whatever is there."""
@@ -216,8 +216,7 @@ def written(response: Answer) -> Written:
 
 def _stages(timing: str) -> dict[str, float]:
     """Seconds by stage from a Server-Timing header; what is not of that form is passed over."""
-    found = (_STAGE.fullmatch(entry.strip()) for entry in timing.split(","))
-    return {match["stage"]: float(match["ms"]) / 1000 for match in found if match}
+    return {stage: float(ms) / 1000 for stage, ms in _STAGE.findall(timing)}
 
 
 def json_of(response: Answer) -> Any:

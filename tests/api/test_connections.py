@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from patience import PATIENCE_S
@@ -145,7 +145,68 @@ def speaks_otherwise(running: Peer, connection: socket.socket) -> None:
     connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
-@pytest.mark.parametrize("script", [breaks_off, says_nothing, speaks_otherwise])
+def says(answer: bytes) -> Callable[[Peer, socket.socket], None]:
+    """Says this whatever it is asked, and closes."""
+
+    def script(running: Peer, connection: socket.socket) -> None:
+        running.read(connection)
+        with suppress(ConnectionError):
+            connection.sendall(answer)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        (b"HTTP/1.1 100 Continue\r\nX-Seen: 1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"ok"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\nX-Seen: 1\r\n\r\n", b"ok"),
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil it hangs up", b"until it hangs up"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + bytes(200_000), bytes(200_000)),
+    ],
+)
+def test_an_answer_ends_where_it_says(answer: bytes, content: bytes) -> None:
+    with peer(says(answer)) as (_, connections):
+        found = ask(connections)
+    assert found.content == content
+    assert "X-Seen" not in found.headers
+
+
+@pytest.mark.parametrize("more", [b"HTTP/1.1 500 No\r\nX-Seen: 2\r\nContent-Length: 1\r\n\r\nx", b"garbage"])
+def test_what_comes_behind_an_answer_is_nobodys(more: bytes) -> None:
+    with peer(says(HEAD % 1 + b"ok" + more)) as (_, connections):
+        found = ask(connections)
+        assert not connections._idle
+    assert (found.status_code, found.content, found.headers["x-seen"]) == (200, b"ok", "1")
+
+
+def test_of_several_headers_of_a_name_the_first_counts() -> None:
+    with peer(says(b"HTTP/1.1 204 No Content\r\nX-A: 1\r\nx-a: 2\r\nX-B: \xe9\r\n\r\n")) as (_, connections):
+        found = ask(connections)
+    assert dict(found.headers) == {"x-a": "1", "x-b": "\u00e9"}
+    assert found.headers.get("X-C") is None
+
+
+endless_head = says(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 100_000)
+endless_line = says(b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 1_000_000)
+nothing_but_promises = says(b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000)
+two_lengths = says(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!")
+length_and_chunks = says(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok")
+another_protocol = says(b"HTTP/1.1 101 Go\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nok")
+half_a_head = says(b"HTTP/1.1 200 OK\r\nContent-Le")
+WRONG = (
+    endless_head,
+    endless_line,
+    nothing_but_promises,
+    two_lengths,
+    length_and_chunks,
+    another_protocol,
+    half_a_head,
+)
+
+
+@pytest.mark.parametrize("script", [breaks_off, says_nothing, speaks_otherwise, *WRONG])
 def test_what_is_no_whole_answer_is_broken_and_its_connection_is_not_kept(
     script: Callable[[Peer, socket.socket], None],
 ) -> None:
@@ -189,6 +250,33 @@ def test_a_stream_that_breaks_off_does_not_look_like_one_that_ends() -> None:
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(BadInput, match="not the URL of a service"):
         Connections(url)
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX-Other: b", "/\u00e9"])
+def test_what_no_address_can_hold_is_refused_before_anything_is_sent(target: str) -> None:
+    with peer() as (_, connections), pytest.raises(BadInput, match="cannot be sent"):
+        connections.ask("GET", target, {}, None, timeout_s=1.0, held_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [("GET", None, None), ("DELETE", None, None), ("POST", None, "0"), ("PUT", b"abc", "3")],
+)
+def test_a_request_says_how_long_its_body_is_where_it_may_have_one(
+    method: str, body: bytes | None, length: str | None
+) -> None:
+    with peer(answers(1)) as (running, connections):
+        connections.ask(method, "/x", {"X-Word": "\u00e9"}, body, timeout_s=PATIENCE_S, held_s=0.0)
+        url = running.url
+    head, _, sent = running.pieces[0].partition(b"\r\n\r\n")
+    lines = head.decode("latin-1").split("\r\n")
+    assert lines[0] == f"{method} /base/x HTTP/1.1"
+    assert url == f"http://{lines[1].removeprefix('Host: ')}/base"
+    assert "X-Word: \u00e9" in lines
+    assert [line for line in lines if line.startswith("Content-Length")] == (
+        [] if length is None else [f"Content-Length: {length}"]
+    )
+    assert sent == (body or b"")
 
 
 @pytest.mark.parametrize("word", ["a\r\nX-Other: b", "\u0142"])

@@ -140,3 +140,14 @@ def test_the_routes_of_one_changed_rule_have_plans(router: APIRouter) -> None:
         plan = lean._plan(route.dependant)
         assert plan is not None, route.path
         assert [call.function for call in plan if not call.is_async] in ([], [route.endpoint]), "one thread, once"
+
+
+def test_what_a_function_raises_comes_back_from_its_thread_whatever_it_is() -> None:
+    def runs_out() -> Response:
+        return next(iter(()))
+
+    app = FastAPI()
+    app.router.route_class = Lean
+    app.add_api_route("/", runs_out)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        asked(app, "GET", "/")

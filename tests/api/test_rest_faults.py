@@ -91,8 +91,10 @@ def test_a_body_that_announces_too_much_is_refused_before_it_comes(small: Served
 def test_small_documents_have_a_limit_of_their_own(service: Served, http: httpx.Client) -> None:
     body = b'{"id": "x", "domain": "y", "name": "' + b"a" * (1 << 20) + b'"}'
     headers = {"Content-Type": "application/json"}
-    assert http.post("/v1/tenants", content=body, headers=headers).status_code == 413
-    assert http.post("/v1/tenants", content=in_chunks(body), headers=headers).status_code == 413
+    for path in ("/v1/tenants", "/v1/tenants/x/acl/rules"):
+        assert http.post(path, content=body, headers=headers).status_code == 413
+        assert http.post(path, content=in_chunks(body), headers=headers).status_code == 413
+        assert http.patch(path, content=body, headers=headers).status_code == 405
     with service.http("nobody") as stranger:
         answer = stranger.put("/v1/tenants/x/acl", content=b"[" * (8 << 20))
         assert answer.status_code == 401
