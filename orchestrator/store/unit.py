@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
@@ -33,44 +34,35 @@ from orchestrator.store.transaction import Transaction
 _R = TypeVar("_R")
 
 
-class _Repository(Generic[_R]):
+def _repository(make: Callable[[Transaction], _R]) -> cached_property[_R]:
     """A repository of a unit, made when it is first asked for: a unit needs few of them."""
-
-    def __init__(self, make: Callable[[Transaction], _R]) -> None:
-        self._make = make
-
-    def __set_name__(self, unit: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, unit: Unit, _: type) -> _R:
-        made = unit.__dict__[self._name] = self._make(unit._tx)
-        return made
+    return cached_property(lambda unit: make(unit._tx))
 
 
 class Unit:
     """The repositories of one transaction. For one thread only, and not after its `with`."""
 
-    tenants = _Repository(Tenants)
-    acls = _Repository(Acls)
-    groups = _Repository(Groups)
-    domains = _Repository(Domains)
-    intersections = _Repository(Intersections)
-    onboardings = _Repository(Onboardings)
-    placements = _Repository(Placements)
-    enforcers = _Repository(Enforcers)
-    certificates = _Repository(Certificates)
-    firewalls = _Repository(Firewalls)
-    fleets = _Repository(Fleets)
-    capacities = _Repository(Capacities)
-    spreads = _Repository(Spreads)
-    pops = _Repository(Pops)
-    tokens = _Repository(Tokens)
-    hits = _Repository(Hits)
-    hit_summaries = _Repository(HitSummaries)
-    counting = _Repository(Counting)
-    packet_log = _Repository(PacketLog)
-    events = _Repository(Events)
-    replies = _Repository(Replies)
+    tenants = _repository(Tenants)
+    acls = _repository(Acls)
+    groups = _repository(Groups)
+    domains = _repository(Domains)
+    intersections = _repository(Intersections)
+    onboardings = _repository(Onboardings)
+    placements = _repository(Placements)
+    enforcers = _repository(Enforcers)
+    certificates = _repository(Certificates)
+    firewalls = _repository(Firewalls)
+    fleets = _repository(Fleets)
+    capacities = _repository(Capacities)
+    spreads = _repository(Spreads)
+    pops = _repository(Pops)
+    tokens = _repository(Tokens)
+    hits = _repository(Hits)
+    hit_summaries = _repository(HitSummaries)
+    counting = _repository(Counting)
+    packet_log = _repository(PacketLog)
+    events = _repository(Events)
+    replies = _repository(Replies)
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

@@ -287,7 +287,7 @@ static int merge(const run *all, const run *gone, const run *come, int64_t *orde
 {
     size_t done = 0, row = 0, left = 0, n = all->count;
     size_t leaves = gone->count ? run_place(all, gone->label[0], &gone->atoms[0], 0) : n;
-    for (size_t in = 0; in <= come->count; in++) {
+    for (size_t in = 0;; in++) {
         size_t to = in < come->count ? run_place(all, come->label[in], &come->atoms[in], 0) : n;
         for (; row < to; row++)
             if (row == leaves) {
@@ -297,10 +297,11 @@ static int merge(const run *all, const run *gone, const run *come, int64_t *orde
                 order[done++] = (int64_t)row;
             else
                 return 0;
-        if (in < come->count && done < room)
-            order[done++] = (int64_t)(n + in);
-        else if (in < come->count)
+        if (in == come->count)
+            break;
+        if (done == room)
             return 0;
+        order[done++] = (int64_t)(n + in);
     }
     return done == room && left == gone->count;
 }

@@ -232,15 +232,14 @@ def _few_piece(atoms: Sequence[Atom], rules: Sequence[Labelled], tenant: int) ->
     rows: list[Flow] = []
     meter = meter_of(tenant)
     for atom in atoms:
-        stage = ROW_STAGES[Direction.EGRESS if atom.direction == EGRESS else Direction.INGRESS]
+        rule = rules[atom.order].rule
+        stage = ROW_STAGES[rule.direction]
         does = doings(stage, meter)[(atom.action != PERMIT) + 2 * atom.log]
-        is_hull = type(rules[atom.order].rule) is Hull
-        matches = [] if is_hull else matches_of(atom, stage.register)
+        matches = [] if type(rule) is Hull else matches_of(atom, stage.register)
         cookie = atom.number | int(_RULE_COOKIE)
         rows += [Flow(stage.table, 0, match, does, cookie, tenant) for match in matches]
         count.append(len(matches))
-    label = np.array([rules[atom.order].label for atom in atoms], np.uint64)
-    level = np.full(len(atoms), NO_LEVEL, np.int32)
+    label, level = _labels([rules[atom.order] for atom in atoms]), np.full(len(atoms), NO_LEVEL, np.int32)
     flows = FlowTable.with_set(rows, _all_doings(meter))
     return Piece(label, few_packed(atoms), level, np.array(count, np.int64), flows)
 

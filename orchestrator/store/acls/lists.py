@@ -179,7 +179,7 @@ class Acls(AclSteps):
         version = self._version(owner, defaults_of(head), head.rules, author)
         aclrows.end_rows(self._tx, owner.number, version, [old])
         row = aclrows.new_row(rule, old.order_key, old.number, body)
-        aclrows.begin_row(self._tx, owner.number, version, rule, row)
+        aclrows.begin_rows(self._tx, owner.number, version, [row], [rule])
         return self._end(owner, version)
 
     def insert_rule(
@@ -272,7 +272,7 @@ class Acls(AclSteps):
         version = self._version(owner, (acl.ingress_default, acl.egress_default), len(keys) + 1, author)
         key = aclrows.key_between(self._tx, owner.number, version, *_around(keys, position))
         row = aclrows.new_row(rule, key, self._tx.draw("rule"), body)
-        aclrows.begin_row(self._tx, owner.number, version, rule, row)
+        aclrows.begin_rows(self._tx, owner.number, version, [row], [rule])
         return self._end(owner, version)
 
     def _expire(self, tenant: str, rows: Sequence[Row[Any]]) -> ExpiredRules:

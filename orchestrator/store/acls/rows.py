@@ -277,26 +277,11 @@ _ROW_COLUMNS = ("tenant", "since_version", *NewRow._fields)
 _BEGIN_ROW = Prepared(insert(acl_rules), _ROW_COLUMNS)
 
 
-def begin_row(tx: Transaction, tenant: int, version: int, rule: Rule, row: NewRow) -> None:
-    """Let the row of a rule hold from `version` on."""
-    order_key, number, rule_id, expires, body = row
-    tx.moves[tenant].begun.append(BegunRow(order_key, number, rule))
-    tx.sets_times = tx.sets_times or expires is not None
-    tx.rows(
-        _BEGIN_ROW,
-        tenant=tenant,
-        since_version=version,
-        order_key=order_key,
-        number=number,
-        rule_id=rule_id,
-        expires=expires,
-        body=body,
-    )
-
-
-def begin_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow]) -> None:
-    """Let rows hold from `version` on."""
-    begun = zip(rows, _rules_of([row.body for row in rows]), strict=True)
+def begin_rows(
+    tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow], rules: Sequence[Rule] | None = None
+) -> None:
+    """Let rows hold from `version` on. `rules` are those that they are of; None: they are read from the rows."""
+    begun = zip(rows, _rules_of([row.body for row in rows]) if rules is None else rules, strict=True)
     tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
     tx.sets_times = tx.sets_times or any(row.expires is not None for row in rows)
     tx.each(_BEGIN_ROW, [{"tenant": tenant, "since_version": version, **row._asdict()} for row in rows])
