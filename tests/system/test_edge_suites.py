@@ -12,8 +12,13 @@ from orchestrator.bench.firewall_server import suite as firewall_server
 from orchestrator.bench.firewall_server.general import figures
 from orchestrator.bench.firewall_server.sizes import Sizes as ServerSizes
 from orchestrator.bench.firewall_server.tunnel import CHARON
+from orchestrator.bench.pop.edge import edge_switch
+from orchestrator.bench.pop.links import Links
+from orchestrator.bench.pop.shots import datagram, fire
 from orchestrator.bench.pop.world import Sizes as WorldSizes
+from orchestrator.bench.pop.world import World
 from orchestrator.bench.results import Results
+from orchestrator.bench.traffic.site import site
 from orchestrator.lab.layout import Layout
 
 _NARROW = WorldSizes(tenants=8, chunks=16, width=64, functions=4, per_line=8)
@@ -43,6 +48,22 @@ def test_the_edge_counts_as_the_model_says_and_leaks_nothing(layout: Layout) -> 
         assert 0.9 < median(results, f"{of}bypass_share") < 1
     assert median(results, "packets_s_system_ports") > 0
     assert ("packets_s_af_xdp" in results.figures) is not ("packets_s_af_xdp" in results.absent)
+    assert not leftovers(layout)
+
+
+def test_an_emptied_cache_takes_entries_at_once(layout: Layout) -> None:
+    world = World(_NARROW, 1)
+    grid = world.grid
+    owned = [prefix for tenant in world.tenants for prefix in tenant.prefixes]
+    with site(layout) as place, Links(place, "pop", world.sizes.servers, owned) as links, edge_switch(links) as switch:
+        switch.load(world, links)
+        for _ in range(4):
+            fire(links, switch, [datagram(grid, address) for address in grid.addresses(grid.every)])
+            assert switch.cached() > len(world.allocation)
+            switch.forget()
+            before = switch.upcalls()
+            fire(links, switch, [datagram(grid, address) for address in grid.addresses(world.allocation.key)] * 2)
+            assert switch.upcalls() - before == switch.cached() == len(world.allocation)
     assert not leftovers(layout)
 
 

@@ -59,7 +59,7 @@ class EdgeSwitch:
 
     def forget(self) -> None:
         """Empty the cache; counters of rows then hold everything."""
-        self._switch.appctl("revalidator/purge")
+        self._switch.forget()
 
     def packets_of_lines(self) -> I64:
         """What each line counted, in the lines' order."""

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_MULTICAST, IFF_UP
 
 from orchestrator.bench.pop.grid import IPV4
 from orchestrator.compile.edge import Way
@@ -195,8 +196,10 @@ def _default(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) 
 
 
 def _up(name: str) -> None:
+    """Up, and but for where servers ask for each other without multicast, whose groups are reported as it comes up."""
+    changed = IFF_UP if name == REHOME else IFF_UP | IFF_MULTICAST
     with IPRoute() as here:
-        here.link("set", index=_index(here, name), state="up")
+        here.link("set", index=_index(here, name), flags=IFF_UP, change=changed)
     without_offloads(name)
 
 

@@ -88,7 +88,7 @@ class VnfAcl:
 
     def forget(self) -> None:
         """Empty the switch's cache."""
-        self._switch.appctl("revalidator/purge")
+        self._switch.forget()
 
     def cached(self) -> int:
         """How many megaflows the cache holds."""
