@@ -16,10 +16,9 @@ from orchestrator.classify.packets import Packets
 from orchestrator.classify.search import Search, within
 from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId, spans_of
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows
-from orchestrator.policy.spans import Span, union
 
 I32 = npt.NDArray[np.int32]
 
@@ -65,10 +64,7 @@ class Deciding:
         returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
     ) -> None:
         """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in."""
-        self._own = {
-            family: union(Span(prefix.network, prefix.last) for prefix in own if prefix.family is family)
-            for family in Family
-        }
+        self._own = {family: spans_of(own, family) for family in Family}
         self._ways = ORDER if own else (way,)
         self._anywhere = not own
         deciders: list[Decider] = []

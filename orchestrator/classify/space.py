@@ -9,17 +9,16 @@
 A packet is looked up once a shape, by its bits under the shape's masks (Srinivasan, Suri and Varghese: Packet
 classification using tuple space search, SIGCOMM 1999), in the order of the lowest row that each shape has, until no
 shape can have a lower one than was found. What stands under a key is a proposal only: whether a row holds a packet its
-box says, axis by axis. So an index may leave out whatever would cost it many keys. Ranges of ports stay out of it;
-where a side names so many prefixes that their combinations with the other side's were too many, only the smaller side
-is indexed, and neither where that were still too many for the rows that there are. So thousands of rules that name the
-same large groups do not cost thousands of times what the groups say.
+box says, axis by axis. So an index may leave out whatever would cost it many keys. Where a side names so many prefixes
+that their combinations with the other side's were too many, only the smaller side is indexed, and neither where that
+were still too many for the rows that there are; then ranges of ports are in it, as the blocks that make them up, which
+else stay out. So thousands of rules that name the same large groups do not cost thousands of times what the groups say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -27,7 +26,7 @@ import numpy.typing as npt
 
 from orchestrator.classify.packets import halves
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.space import ALL_BYTES, Box
+from orchestrator.policy.space import ALL_BYTES, Box, StandIn, StandIns
 from orchestrator.policy.spans import Span, Spans, size
 
 I32 = npt.NDArray[np.int32]
@@ -91,23 +90,22 @@ class Space:
 def space(boxes: Sequence[Box]) -> Space:
     """The tuple space of some boxes of one IP version, in the order in which they are asked."""
     under: dict[Key, dict[Key, list[int]]] = {}
-    blocks = cache(_blocks)  # many rows name the same groups
-    for row, box in enumerate(boxes):
-        sides = blocks(box.family, box.source), blocks(box.family, box.destination)
-        for mask, value in _keys(box, *sides, MOST_ALTOGETHER // len(boxes)):
-            under.setdefault(mask, {}).setdefault(value, []).append(row)
-    shapes = sorted(under.items(), key=lambda shape: min(rows[0] for rows in shape[1].values()))
-    keys = [(place, value, rows) for place, (_, values) in enumerate(shapes) for value, rows in values.items()]
     sets = _Sets()
     rows = [sets.row(box) for box in boxes]
+    blocks = [_blocks(family, spans) for family, spans in sets.addresses]
+    for row, (box, (source, destination, *_)) in enumerate(zip(boxes, rows, strict=True)):
+        for mask, value in _keys(box, blocks[source], blocks[destination], MOST_ALTOGETHER // len(boxes)):
+            under.setdefault(mask, {}).setdefault(value, []).append(row)
+    shapes = sorted(under.items(), key=lambda shape: min(found[0] for found in shape[1].values()))
+    keys = [(place, value, found) for place, (_, values) in enumerate(shapes) for value, found in values.items()]
     return Space(
         boxes=tuple(boxes),
         masks=_words([mask for mask, _ in shapes], 5),
-        lowest=np.array([min(rows[0] for rows in values.values()) for _, values in shapes], np.int32),
+        lowest=np.array([min(found[0] for found in values.values()) for _, values in shapes], np.int32),
         shape_of=np.array([place for place, _, _ in keys], np.int32),
         keys=_words([value for _, value, _ in keys], 5),
-        starts=_starts([rows for _, _, rows in keys]),
-        listed=np.array([row for _, _, rows in keys for row in rows], np.int32),
+        starts=_starts([found for _, _, found in keys]),
+        listed=np.array([row for _, _, found in keys for row in found], np.int32),
         rows=np.array(rows, np.int32).reshape(-1, len(PARTS) + 1),
         address_starts=_starts([spans for _, spans in sets.addresses]),
         addresses=_words([_ends(family, span) for family, spans in sets.addresses for span in spans], 4),
@@ -132,6 +130,12 @@ def _keys(box: Box, sources: _Blocks, destinations: _Blocks, share: int) -> Iter
             sources = _NOTHING
         if len(sources) * len(destinations) > most:
             sources = destinations = _NOTHING
+            from_ports, to_ports = (
+                _ranges(box.source_ports, _SOURCE_PORT),
+                _ranges(box.destination_ports, _DESTINATION_PORT),
+            )
+            if len(from_ports) * len(to_ports) <= min(MOST_KEYS, share):
+                rests = [*product(from_ports, to_ports, (_protocol(box),))]
     for (one, ones), (other, others), words in product(sources, destinations, rests):
         yield (*one, *other, sum(mask for mask, _ in words)), (*ones, *others, sum(value for _, value in words))
 
@@ -141,6 +145,11 @@ def _numbers(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
     if size(ports) > MOST_PORTS:
         return _NO_PORT
     return [(0xFFFF << place, port << place) for span in ports for port in range(span.low, span.high + 1)]
+
+
+def _ranges(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
+    """Masks and values of the blocks that make up a set of ports."""
+    return [((0xFFFF & ~(block - 1)) << place, low << place) for span in ports for low, block in _aligned(span, 16)]
 
 
 def _protocol(box: Box) -> tuple[int, int]:
@@ -172,18 +181,24 @@ class _Sets:
     """The sets on the axes of boxes, each kept once and numbered as they come."""
 
     def __init__(self) -> None:
-        self.addresses: dict[tuple[Family, Spans], int] = {}
+        self.addresses: list[tuple[Family, Spans]] = []
         self.ports: dict[Spans, int] = {}
         self.bits: dict[tuple[int, int, int, int], int] = {}
+        self._numbers: dict[tuple[Family, StandIn], int] = {}
+        self._standins = StandIns()
 
     def row(self, box: Box) -> tuple[int, ...]:
         """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
-        sides = (
-            self.addresses.setdefault((box.family, side), len(self.addresses)) for side in (box.source, box.destination)
-        )
+        sides = (self._side(box.family, side) for side in (box.source, box.destination))
         ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
         sets = (self._set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
         return (*sides, *ports, *sets, box.fragments)
+
+    def _side(self, family: Family, spans: Spans) -> int:
+        number = self._numbers.setdefault((family, self._standins.of(spans)), len(self.addresses))
+        if number == len(self.addresses):
+            self.addresses.append((family, spans))
+        return number
 
     def _set(self, bits: int) -> int:
         words = (bits & _WORD, bits >> 64 & _WORD, bits >> 128 & _WORD, (bits & ALL_BYTES) >> 192)

@@ -52,7 +52,7 @@ import numpy.typing as npt
 from orchestrator.policy.cover_reference import ReferenceCover
 from orchestrator.policy.model import Packet
 from orchestrator.policy.ranks import AXES, ranked
-from orchestrator.policy.space import Box
+from orchestrator.policy.space import Box, StandIns
 
 
 def _fastest() -> Any:
@@ -128,8 +128,8 @@ class Cover:
         self.coordinates = found.coordinates
         self._rows = _implementation(found.spans, found.starts, found.plain)
         self._count = len(boxes)
-        first: dict[Box, int] = {}
-        self._repeated = [row for row, box in enumerate(boxes) if first.setdefault(box, row) != row]
+        standins, first = StandIns(), dict[object, int]()
+        self._repeated = [row for row, box in enumerate(boxes) if first.setdefault(standins.of_box(box), row) != row]
         self._question, self._left, self._most = limits.question, limits.total, limits.crossings
         self.untold = range(0)
 

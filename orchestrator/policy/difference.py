@@ -31,7 +31,7 @@ from orchestrator.policy.cover import DEFAULT_LIMITS, Bytes, Cover, Limits, Swit
 from orchestrator.policy.model import Acl, Direction, Packet, ReturnTraffic, RuleId
 from orchestrator.policy.neighbours import nearby
 from orchestrator.policy.rulelist import Row, RuleList, rule_rows
-from orchestrator.policy.space import Box, merged, remaining
+from orchestrator.policy.space import Box, StandIns, merged, remaining
 
 MOST_CHANGES = 20_000
 """Pairs of rows that a difference may be made of: more is no list that anybody reads."""
@@ -100,9 +100,9 @@ def difference(
 
 def _once(rows: Iterable[Row]) -> list[Row]:
     """Of rows with the same packets only the first, which decides them."""
-    first: dict[Box, Row] = {}
+    standins, first = StandIns(), dict[object, Row]()
     for row in rows:
-        first.setdefault(row.box, row)
+        first.setdefault(standins.of_box(row.box), row)
     return [*first.values()]
 
 
@@ -190,7 +190,8 @@ def _either(row: tuple[Row | None, Row | None]) -> Row:
 def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:
     """All rows of two lists, each list's in its order, those that both keep side by side."""
     done_old = done_new = 0
-    kept = common([(row.box, row.permit) for row in old], [(row.box, row.permit) for row in new])
+    standins = StandIns()
+    kept = common(*([(standins.of_box(row.box), row.permit) for row in rows] for rows in (old, new)))
     for in_old, in_new in (*kept, (len(old), len(new))):
         yield from ((row, None) for row in old[done_old:in_old])
         yield from ((None, row) for row in new[done_new:in_new])

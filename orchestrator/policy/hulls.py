@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.policy.addresses import Addresses, Family
-from orchestrator.policy.model import AddressGroup, Rule, families, resolve
+from orchestrator.policy.model import AddressGroup, Rule, families
+from orchestrator.policy.space import side
 
 Places = npt.NDArray[np.intp]
 Bits = npt.NDArray[np.bool_]
@@ -62,13 +63,13 @@ def _hull(rule: Rule, family: Family, groups: _Groups) -> tuple[tuple[int, ...],
     if family not in families(rule, groups):
         return _NOTHING
     protocol = _ANY_PROTOCOL if rule.protocol is None else (rule.protocol, rule.protocol)
-    source, destination = (_around(side, groups, family) for side in (rule.source, rule.destination))
+    source, destination = (_around(each, groups, family) for each in (rule.source, rule.destination))
     from_port, to_port = ((ports[0].low, ports[-1].high) for ports in (rule.source_ports, rule.destination_ports))
     low, high = zip(protocol, source, destination, from_port, to_port, strict=True)
     return low, high
 
 
 def _around(addresses: Addresses, groups: _Groups, family: Family) -> tuple[int, int]:
-    named = resolve(addresses, groups, family)
+    named = side(addresses, groups, family)
     shift = 64 if family is Family.IPV6 else 0
-    return min(each.network for each in named) >> shift, max(each.last for each in named) >> shift
+    return named[0].low >> shift, named[-1].high >> shift

@@ -14,7 +14,8 @@ neighbours, so nearly every box is a product of five single spans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,7 @@ from orchestrator.policy.space import (
     PLAIN_SOURCE_PORT,
     WHOLE,
     Box,
+    StandIns,
     possible,
 )
 from orchestrator.policy.spans import Spans
@@ -98,42 +100,44 @@ def ranked(boxes: Sequence[Box]) -> Ranked:
     headers = [_header(box) for box in boxes]
     kinds = _Kinds(family, set(headers))
     known = (PLAIN_ADDRESS[family], PLAIN_ADDRESS[family], PLAIN_SOURCE_PORT, PLAIN_PORT)
-    axes = [_Axis((getattr(box, field) for box in boxes), plain) for field, plain in zip(_FIELDS, known, strict=True)]
-    spans: list[int] = []
+    standins = StandIns()
+    axes = [
+        _Axis([getattr(box, field) for box in boxes], plain, standins)
+        for field, plain in zip(_FIELDS, known, strict=True)
+    ]
+    spans = array("I")
     starts = [0]
-    source, destination, source_ports, destination_ports = (axis.ranks for axis in axes)
-    for box, header in zip(boxes, headers, strict=True):
-        for ranks in (
-            kinds.ranks[header],
-            source[box.source],
-            destination[box.destination],
-            source_ports[box.source_ports],
-            destination_ports[box.destination_ports],
-        ):
+    for parts in zip((kinds.ranks[header] for header in headers), *(axis.ranks for axis in axes), strict=True):
+        for ranks in parts:
             spans += ranks
             starts.append(len(spans) // 2)
     return Ranked(
         coordinates=Coordinates(family, kinds.kinds, tuple(axis.cuts for axis in axes)),
-        spans=np.array(spans, np.uint32).reshape(-1, 2),
+        spans=np.frombuffer(spans, np.uint32).reshape(-1, 2),
         starts=np.array(starts, np.uint32),
         plain=np.array([0, *(axis.plain for axis in axes), *kinds.preferred], np.uint32),
     )
 
 
 class _Axis:
-    """One axis of addresses or ports: its cuts, every set of it as ranks, and the rank of a value that readers know."""
+    """One axis of addresses or ports: its cuts, the set of each box as ranks, and the rank of a value readers know."""
 
-    def __init__(self, sets: Iterable[Spans], plain: int) -> None:
-        distinct = dict.fromkeys(sets)
+    def __init__(self, sets: Sequence[Spans], plain: int, standins: StandIns) -> None:
+        keys = [standins.of(each) for each in sets]
+        distinct = dict(zip(keys, sets, strict=True))
         ends = {0, plain, plain + 1}
-        for each in distinct:
+        for each in distinct.values():
             for low, high in each:
                 ends.add(low)
                 ends.add(high + 1)
         self.cuts = tuple(sorted(ends))
         rank = {value: index for index, value in enumerate(self.cuts)}
         self.plain = rank[plain]
-        self.ranks = {each: [end for low, high in each for end in (rank[low], rank[high + 1] - 1)] for each in distinct}
+        found = {
+            key: array("I", [end for low, high in each for end in (rank[low], rank[high + 1] - 1)])
+            for key, each in distinct.items()
+        }
+        self.ranks = [found[key] for key in keys]
 
 
 class _Kinds:
@@ -146,7 +150,7 @@ class _Kinds:
             name: np.array([getattr(kind, name) for kind in self.kinds], np.intp)
             for name in ("protocol", "icmp_type", "icmp_code", "tcp_flags", "later_fragment")
         }
-        self.ranks = {header: _spans_of(self._chosen(header, of)) for header in headers}
+        self.ranks = {header: array("I", _spans_of(self._chosen(header, of))) for header in headers}
         first: dict[int, int] = {}
         for rank, kind in enumerate(self.kinds):
             if not kind.later_fragment:

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId
+from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule, RuleId, spans_of
 from orchestrator.policy.oracle import RETURN_RULES
-from orchestrator.policy.space import Box, boxes_of, everything, search
-from orchestrator.policy.spans import Span, intersect, union
+from orchestrator.policy.space import ALL_ADDRESSES, Box, StandIn, StandIns, boxes_of, everything, search
+from orchestrator.policy.spans import Spans, intersect
 
 DEFAULT_ID = RuleId("_default")
 """Names a direction's default among rules; ids that start with _ are kept for such things."""
@@ -203,10 +203,10 @@ def rule_rows(
         rules += [rule for rule in RETURN_RULES if rule.direction is direction]
     rows: dict[Family, list[Row]] = {}
     worlds = {family: world(family, direction, own) for family in Family}
+    owned = {family: _Owned(whole, direction) for family, whole in worlds.items() if whole is not None}
     for position, rule in enumerate(rules):
         for box in boxes_of(rule, acl.groups):
-            whole = worlds[box.family]
-            inside = None if whole is None else _owned(box, whole, direction) if own else box
+            inside = owned[box.family].of(box) if box.family in owned else None
             if inside is not None:
                 rows.setdefault(box.family, []).append(Row(inside, rule.action is Action.PERMIT, rule, position))
     permit = acl.default(direction) is Action.PERMIT
@@ -217,23 +217,42 @@ def rule_rows(
     }
 
 
-def _owned(box: Box, whole: Box, direction: Direction) -> Box | None:
-    """What a box has of a `world`, which is narrower than everything on the tenant's own side alone."""
-    ingress = direction is Direction.INGRESS
-    members, ours = (box.destination, whole.destination) if ingress else (box.source, whole.source)
-    kept = intersect(members, ours)
-    if not kept:
-        return None
-    if kept == members:
-        return box
-    return box._replace(destination=kept) if ingress else box._replace(source=kept)
+class _Owned:
+    """What boxes have of a `world`, which is narrower than everything on the tenant's own side alone."""
+
+    def __init__(self, whole: Box, direction: Direction) -> None:
+        self._ingress = direction is Direction.INGRESS
+        self._ours = whole.destination if self._ingress else whole.source
+        self._all = self._ours == ALL_ADDRESSES[whole.family]
+        self._kept: dict[StandIn, Spans] = {}
+        self._standins = StandIns()
+
+    def of(self, box: Box) -> Box | None:
+        """What lies inside, the box itself if all does; None if nothing does."""
+        if self._all:
+            return box
+        members = box.destination if self._ingress else box.source
+        kept = self._inside(members)
+        if not kept:
+            return None
+        if kept == members:
+            return box
+        return box._replace(destination=kept) if self._ingress else box._replace(source=kept)
+
+    def _inside(self, members: Spans) -> Spans:
+        """The same object for the same group each time."""
+        key = self._standins.of(members)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = intersect(members, self._ours)
+        return kept
 
 
 def world(family: Family, direction: Direction, own: Sequence[Prefix]) -> Box | None:
     """Every packet that a list is asked about: those to (ingress) or from (egress) the tenant's prefixes."""
     if not own:
         return everything(family)
-    ours = union(Span(prefix.network, prefix.last) for prefix in own if prefix.family is family)
+    ours = spans_of(own, family)
     if not ours:
         return None
     whole = everything(family)

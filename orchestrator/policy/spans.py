@@ -39,6 +39,9 @@ def intersect(left: Spans, right: Spans) -> Spans:
     if len(left) == 1 and len(right) == 1:
         low, high = max(left[0].low, right[0].low), min(left[0].high, right[0].high)
         return (Span(low, high),) if low <= high else ()
+    for one, other in ((left, right), (right, left)):
+        if len(one) == 1 and other and one[0].low <= other[0].low and other[-1].high <= one[0].high:
+            return other
     common: list[Span] = []
     i = j = 0
     while i < len(left) and j < len(right):

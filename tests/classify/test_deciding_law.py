@@ -30,7 +30,7 @@ from orchestrator.policy.model import (
     TenantId,
 )
 from orchestrator.policy.oracle import Step, ask, decide
-from orchestrator.policy.ports import PortRange
+from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.rulelist import rule_rows
 
@@ -161,6 +161,28 @@ def test_many_rules_with_the_same_groups_share_out_what_the_index_may_hold(
         for each in range(4)
     )
     assert len(space_of(Acl(rules, {"ours": ours, "theirs": theirs})).keys) == keys
+
+
+def test_ranges_of_ports_are_in_the_index_where_addresses_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = AddressGroup(GroupName("ours"), tuple(Prefix(Family.IPV6, 1 << 64 | 2 * each, 128) for each in range(16)))
+    theirs = AddressGroup(GroupName("theirs"), tuple(Prefix(Family.IPV6, 4 * each, 128) for each in range(12)))
+    sides = Addresses((), ("ours",)), Addresses((), ("theirs",))
+    blocks = {0: 4, 32: 4, 60: 6, 1023: 4}
+    rules = tuple(
+        Rule(RuleId(f"r{low}"), Action.PERMIT, Direction.INGRESS, TCP, *sides, EVERY_PORT, (PortRange(low, low + 50),))
+        for low in blocks
+    )
+    acl = Acl(rules, {"ours": ours, "theirs": theirs})
+    packets = tuple(
+        Packet(Family.IPV6, source, destination, TCP, 7, port)
+        for source in (1 << 64, 1 << 64 | 1) for destination in (4, 5)
+        for port in (0, 31, 32, 50, 51, 59, 60, 82, 83, 110, 111, 1022, 1023, 1024, 1073, 1074)
+    )  # fmt: skip
+    wanted = Deciding(acl).verdicts(records(packets)).decider.tolist()
+    monkeypatch.setattr(space, "MOST_ALTOGETHER", 5 * 11)
+    assert len(space_of(acl).keys) == sum(blocks.values()) + 1
+    assert Deciding(acl).verdicts(records(packets)).decider.tolist() == wanted
+    assert set(wanted) == {0, 1, 2, 3, 4}
 
 
 def space_of(acl: Acl) -> space.Space:

@@ -19,9 +19,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from orchestrator.errors import BadInput, TooLarge
+from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.formats.express import Match, matches_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
 from orchestrator.policy.model import Action, Direction, Rule, RuleId, check_name
@@ -33,6 +34,7 @@ MOST_COMPARISONS = 500_000
 
 _FRAGMENTS_REASON = "only its whole packets and first fragments are meant, and those cannot be told from later ones"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
+_FIELDS = tuple(each.name for each in fields(Match))
 _LONGEST_LABEL = 40
 _LONGEST_TEXT = 200
 _LONGEST_REASON = 500
@@ -89,6 +91,7 @@ class Assembler:
         self._rules: list[Rule] = []
         self._ids: set[str] = set()
         self._repeats: dict[str, int] = {}
+        self._sides: dict[int, tuple[Addresses, str]] = {}
         self._blamed: dict[tuple[Doubt, Effect], int] = {}
         self._permits: list[Clause] = []
         self._comparisons = 0
@@ -186,11 +189,24 @@ class Assembler:
             )
         )
 
+    def _said(self, match: Match) -> str:
+        """`repr(match)`, faster."""
+        return f"Match({', '.join(f'{name}={self._written(getattr(match, name))}' for name in _FIELDS)})"
+
+    def _written(self, value: object) -> str:
+        """`repr(value)`, found once for a side that rules have in common: it may name thousands of prefixes."""
+        if not isinstance(value, Addresses):
+            return repr(value)
+        known = self._sides.get(id(value))
+        if known is None:
+            known = self._sides[id(value)] = value, repr(value)
+        return known[1]
+
     def _free_id(self, clause: Clause, action: Action, match: Match, direction: Direction) -> RuleId:
         """The line's own marker, or one made of what the rule says: it stays the same when lines move around it."""
         wanted = clause.marker
         if wanted is None:
-            content = repr((action, direction, match)).encode()
+            content = f"({action!r}, {direction!r}, {self._said(match)})".encode()
             label = _NOT_IN_NAMES.sub("-", clause.label)[:_LONGEST_LABEL].strip("_.:-") or "rule"
             wanted = f"{label}-{hashlib.blake2b(content, digest_size=5).hexdigest()}"
         found = wanted

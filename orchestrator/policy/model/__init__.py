@@ -19,7 +19,7 @@ readers put the outer place in front of it (``rules[3].source_ports``).
 from __future__ import annotations
 
 from orchestrator.policy.model.acl import Acl, trusted_acl
-from orchestrator.policy.model.groups import AddressGroup, families, resolve
+from orchestrator.policy.model.groups import AddressGroup, families, members, resolve, spans_of
 from orchestrator.policy.model.names import RETURN_RULE_ID, GroupName, RuleId, TenantId, check_name
 from orchestrator.policy.model.packet import Packet
 from orchestrator.policy.model.policy import Endpoint, Policy, ReturnTraffic, Tenant
@@ -43,7 +43,9 @@ __all__ = [
     "TenantId",
     "check_name",
     "families",
+    "members",
     "resolve",
+    "spans_of",
     "trusted_acl",
     "with_sides",
 ]

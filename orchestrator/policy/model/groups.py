@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix, everything
 from orchestrator.policy.model.names import GroupName, check_name
 from orchestrator.policy.model.rule import Rule
 from orchestrator.policy.protocols import only_family
+from orchestrator.policy.spans import Span, Spans, union
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AddressGroup:
-    """A named set of prefixes that rules may point to."""
+    """A named set of prefixes that rules may point to: thousands of them, so what is asked often is found out once."""
 
     name: GroupName
     prefixes: tuple[Prefix, ...]
@@ -21,6 +23,24 @@ class AddressGroup:
 
     def __post_init__(self) -> None:
         check_name(self.name, "a group name", place="name")
+
+    @cached_property
+    def families(self) -> frozenset[Family]:
+        """The IP versions of its prefixes."""
+        return frozenset(prefix.family for prefix in self.prefixes)
+
+    @cached_property
+    def members(self) -> Mapping[Family, Spans]:
+        """Its addresses of each IP version."""
+        return {family: spans_of(self.prefixes, family) for family in Family}
+
+
+def spans_of(prefixes: Sequence[Prefix], family: Family) -> Spans:
+    """The addresses that those of some prefixes make up together which are of an IP version."""
+    if len(prefixes) == 1:
+        (one,) = prefixes
+        return (Span(one.network, one.last),) if one.family is family else ()
+    return union(Span(prefix.network, prefix.last) for prefix in prefixes if prefix.family is family)
 
 
 def resolve(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> tuple[Prefix, ...]:
@@ -33,6 +53,16 @@ def resolve(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Fa
     return tuple(own)
 
 
+def members(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> Spans:
+    """The addresses of `family` that `addresses` stands for, which is not `any`."""
+    if not addresses.groups:
+        return spans_of(addresses.prefixes, family)
+    if not addresses.prefixes and len(addresses.groups) == 1:
+        return groups[addresses.groups[0]].members[family]
+    named = (span for name in addresses.groups for span in groups[name].members[family])
+    return union((*spans_of(addresses.prefixes, family), *named))
+
+
 def families(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Family, ...]:
     """The IP versions in which a rule can match at all."""
     if names_one_family(rule):
@@ -41,7 +71,16 @@ def families(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Family, ..
     return tuple(
         family
         for family in Family
-        if only in (None, family) and resolve(rule.source, groups, family) and resolve(rule.destination, groups, family)
+        if only in (None, family) and all(_is_of(side, groups, family) for side in (rule.source, rule.destination))
+    )
+
+
+def _is_of(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> bool:
+    """Whether a side of a rule names any address of an IP version."""
+    return (
+        addresses.is_any
+        or any(prefix.family is family for prefix in addresses.prefixes)
+        or any(family in groups[name].families for name in addresses.groups)
     )
 
 

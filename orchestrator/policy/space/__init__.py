@@ -44,14 +44,16 @@ Read in this order:
     searching.py  a packet of a box that nothing rules out
     merging.py    many boxes as few
     witness.py    packets to show for a box, and which packets there are
+    standins.py   what stands for large sets where boxes are compared by the thousand
 """
 
 from __future__ import annotations
 
 from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, remaining
 from orchestrator.policy.space.merging import merged
-from orchestrator.policy.space.rules import boxes_of
+from orchestrator.policy.space.rules import boxes_of, side
 from orchestrator.policy.space.searching import search, uncovered
+from orchestrator.policy.space.standins import StandIn, StandIns
 from orchestrator.policy.space.witness import (
     OWN_ICMP,
     PLAIN_ADDRESS,
@@ -75,11 +77,14 @@ __all__ = [
     "PLAIN_SOURCE_PORT",
     "WHOLE",
     "Box",
+    "StandIn",
+    "StandIns",
     "boxes_of",
     "everything",
     "merged",
     "possible",
     "remaining",
     "search",
+    "side",
     "uncovered",
 ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from orchestrator.policy import spans
-from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import AddressGroup, Rule, families, resolve
+from orchestrator.policy.addresses import Addresses, Family
+from orchestrator.policy.model import AddressGroup, Rule, families, members
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, settled
 from orchestrator.policy.spans import Span, Spans
@@ -30,22 +29,17 @@ def _box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box 
             icmp_types=ALL_BYTES if rule.icmp_type is None else 1 << rule.icmp_type,
             icmp_codes=ALL_BYTES if rule.icmp_code is None else 1 << rule.icmp_code,
             tcp_flags=_flag_set(rule.flag_matches),
-            source=_address_spans(rule, "source", groups, family),
-            destination=_address_spans(rule, "destination", groups, family),
+            source=side(rule.source, groups, family),
+            destination=side(rule.destination, groups, family),
             source_ports=_port_spans(rule.source_ports),
             destination_ports=_port_spans(rule.destination_ports),
         )
     )
 
 
-def _address_spans(rule: Rule, side: str, groups: Mapping[str, AddressGroup], family: Family) -> Spans:
-    addresses = rule.source if side == "source" else rule.destination
-    if addresses.is_any:
-        return ALL_ADDRESSES[family]
-    named = resolve(addresses, groups, family)
-    if len(named) == 1:
-        return (Span(named[0].network, named[0].last),)
-    return spans.union(Span(prefix.network, prefix.last) for prefix in named)
+def side(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> Spans:
+    """The addresses of an IP version that one side of a rule names."""
+    return ALL_ADDRESSES[family] if addresses.is_any else members(addresses, groups, family)
 
 
 def _port_spans(ports: tuple[PortRange, ...]) -> Spans:
