@@ -25,7 +25,8 @@ from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.formats.express import Match, matches_of
 from orchestrator.policy.formats.results import Effect, Loss, Notes
-from orchestrator.policy.model import Action, Direction, Rule, RuleId, check_name
+from orchestrator.policy.formats.sharing import with_groups
+from orchestrator.policy.model import Acl, Action, Direction, Rule, RuleId, check_name
 from orchestrator.policy.space import LATER, Box, remaining
 from orchestrator.policy.spans import Span, union
 
@@ -115,8 +116,9 @@ class Assembler:
             if len(self._rules) > self._max_rules:
                 raise TooLarge(f"it says more than {self._max_rules} rules once its chains are followed")
 
-    def rules(self) -> tuple[Rule, ...]:
-        return tuple(self._rules)
+    def acl(self, *, ingress_default: Action = Action.DENY, egress_default: Action) -> Acl:
+        """The list that the rules are."""
+        return Acl(*with_groups(self._rules), ingress_default=ingress_default, egress_default=egress_default)
 
     def losses(self) -> tuple[Loss, ...]:
         """What could not be carried over, in the file's order; one for each doubt and effect."""

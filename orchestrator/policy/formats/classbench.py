@@ -23,7 +23,7 @@ from orchestrator.policy.formats.assemble import Assembler, Clause, Doubt, shown
 from orchestrator.policy.formats.axes import Axes, boxes_of_axes
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
-from orchestrator.policy.model import Acl, Action, Direction, Packet
+from orchestrator.policy.model import Action, Direction, Packet
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, TCP, WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, WHOLE, possible
@@ -56,7 +56,7 @@ def read_classbench(text: str, name: str, options: Options) -> Imported:
     chosen = "permit and deny in turn" if options.classbench_action is None else options.classbench_action.value
     notes.add(f"the action of the rules, of which the set says nothing, is {chosen}")
     egress_default = Action.DENY if options.direction is Direction.EGRESS else Action.PERMIT
-    return Imported(Acl(assembler.rules(), egress_default=egress_default), assembler.losses(), notes.taken())
+    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken())
 
 
 def _clause(line: str, number: int, position: int, action: Action) -> Clause:

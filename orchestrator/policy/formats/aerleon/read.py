@@ -32,7 +32,7 @@ from orchestrator.policy.formats.lists import Chosen, choose, refuse_two_for_one
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version
-from orchestrator.policy.model import Acl, Action, Direction, check_name
+from orchestrator.policy.model import Action, Direction, check_name
 from orchestrator.policy.space import everything
 
 OWN_PLATFORM = "cisco"
@@ -138,7 +138,7 @@ def _read(chosen: Sequence[Chosen[_List]], file: str, options: Options) -> Impor
     if Direction.EGRESS not in directions.values():
         notes.add("no filter was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in directions.values() else Action.PERMIT
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=egress_default)
+    acl = assembler.acl(egress_default=egress_default)
     return Imported(acl, assembler.losses(), notes.taken())
 
 

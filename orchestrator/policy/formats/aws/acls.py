@@ -23,7 +23,7 @@ from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.protocols import ICMP, ICMPV6
 from orchestrator.policy.spans import Spans
 
@@ -76,7 +76,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
             found = [_clauses(number, entry, direction) for number, entry in entries]
             assembler.add(list(itertools.chain.from_iterable(found)), direction)
     notes.add(f"read is the network ACL {chosen.name}; its own side is any")
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
+    acl = assembler.acl(egress_default=Action.DENY)
     return Imported(acl, assembler.losses(), notes.taken())
 
 

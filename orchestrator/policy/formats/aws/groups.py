@@ -23,7 +23,7 @@ from orchestrator.policy.formats.lists import Chosen, choose
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.spans import Spans
 
 PERMISSIONS: Mapping[Direction, str] = {
@@ -77,7 +77,7 @@ def _read(chosen: Sequence[Chosen[Node]], file: str, options: Options) -> Import
         assembler.add(clauses, direction)
     notes.add(f"read is what these groups permit together: {', '.join(one.name for one in chosen)}")
     notes.add("AWS tracks connections: replies need the domain's return traffic or rules of their own")
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
+    acl = assembler.acl(egress_default=Action.DENY)
     return Imported(acl, assembler.losses(), notes.taken())
 
 

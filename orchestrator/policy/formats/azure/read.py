@@ -26,7 +26,7 @@ from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
-from orchestrator.policy.model import Acl, Action, Direction, check_name
+from orchestrator.policy.model import Action, Direction, check_name
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import ICMP, TCP, UDP, WITH_PORTS
 from orchestrator.policy.space import ALL_PORTS, WHOLE, everything
@@ -158,7 +158,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
             assembler.add(clauses, direction)
     notes.add(f"read is the network security group {chosen.name}")
     notes.add("Azure tracks connections: replies need the domain's return traffic or rules of their own")
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
+    acl = assembler.acl(egress_default=Action.DENY)
     return Imported(acl, assembler.losses(), notes.taken())
 
 

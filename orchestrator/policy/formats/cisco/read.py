@@ -81,7 +81,7 @@ def _read(config: Config, chosen: Sequence[Chosen[AnyList]], file: str, options:
     if Direction.EGRESS not in wanted:
         notes.add("no list was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in wanted else Action.PERMIT
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=egress_default)
+    acl = assembler.acl(egress_default=egress_default)
     return Imported(acl, assembler.losses(), notes.taken())
 
 

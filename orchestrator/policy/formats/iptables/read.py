@@ -16,7 +16,7 @@ from orchestrator.policy.formats.chains import follow
 from orchestrator.policy.formats.iptables.parse import parse
 from orchestrator.policy.formats.results import Effect, Imported, Loss, Notes, Options
 from orchestrator.policy.formats.tables import Chain, decides
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 
 
 def read_iptables(text: str, name: str, options: Options) -> Imported:
@@ -44,7 +44,7 @@ def _read(text: str, name: str, options: Options, family: Family) -> Imported:
         notes.add("no chain was read for egress: everything may leave")
     elsewhere = [Loss(name, doubt.line, shown(doubt.text), doubt.reason, Effect.REFUSED) for doubt in table.elsewhere]
     egress_default = Action.DENY if Direction.EGRESS in chosen else Action.PERMIT
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=egress_default)
+    acl = assembler.acl(egress_default=egress_default)
     losses = sorted([*assembler.losses(), *elsewhere], key=lambda loss: loss.line)
     return Imported(acl, tuple(losses), notes.taken())
 

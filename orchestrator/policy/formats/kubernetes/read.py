@@ -36,7 +36,7 @@ from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import EVERYWHERE, Sides, by_version, sides_of, sides_of_prefixes
 from orchestrator.policy.formats.yaml_text import line_of, load_documents
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import SCTP, TCP, UDP
 from orchestrator.policy.space import WHOLE
@@ -118,11 +118,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options, notes:
             notes.add(f"no policy is about {direction.value}: there everything may pass")
     notes.add(f"read is what these policies permit together: {', '.join(one.name for one in chosen)}")
     notes.add("replies pass in Kubernetes; here they need the domain's return traffic or rules of their own")
-    acl = Acl(
-        assembler.rules(),
-        ingress_default=defaults[Direction.INGRESS],
-        egress_default=defaults[Direction.EGRESS],
-    )
+    acl = assembler.acl(ingress_default=defaults[Direction.INGRESS], egress_default=defaults[Direction.EGRESS])
     return Imported(acl, assembler.losses(), notes.taken())
 
 

@@ -20,7 +20,7 @@ from orchestrator.policy.formats.nftables.lines import chain_name, lines_of
 from orchestrator.policy.formats.nftables.values import Scope
 from orchestrator.policy.formats.results import Effect, Imported, Interfaces, Loss, Notes, Options
 from orchestrator.policy.formats.tables import Chain, decides, drops
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 
 _SEES = {Family.IPV4: frozenset({"ip", "inet"}), Family.IPV6: frozenset({"ip6", "inet"})}
 _BESIDE = frozenset({"bridge", "netdev"})
@@ -65,7 +65,7 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
     if Direction.EGRESS not in chosen:
         notes.add("no chain was read for egress: everything may leave")
     egress_default = Action.DENY if Direction.EGRESS in chosen else Action.PERMIT
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=egress_default)
+    acl = assembler.acl(egress_default=egress_default)
     elsewhere = _elsewhere(name, active, chains)
     return Imported(acl, (*assembler.losses(), *elsewhere), notes.taken())
 

@@ -25,7 +25,7 @@ from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.openstack.groups import EVERY_OR_ZERO, protocol_of
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import Sides, by_version, sides_of
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import WITH_PORTS
 from orchestrator.policy.space import ALL_ADDRESSES, WHOLE
@@ -160,7 +160,7 @@ def _read(chosen: Sequence[Chosen[_Policy]], file: str, options: Options) -> Imp
         may = "the group has no egress policy: nothing" if in_use else "no policy was read for egress: everything"
         notes.add(f"{may} may leave")
     egress_default = Action.DENY if in_use or Direction.EGRESS in taken else Action.PERMIT
-    return Imported(Acl(assembler.rules(), egress_default=egress_default), assembler.losses(), notes.taken())
+    return Imported(assembler.acl(egress_default=egress_default), assembler.losses(), notes.taken())
 
 
 def _clauses(policy: Chosen[_Policy], notes: Notes) -> Iterator[Clause]:

@@ -26,7 +26,7 @@ from orchestrator.policy.formats.lists import Chosen, choose, free_name
 from orchestrator.policy.formats.names import prefix_spans
 from orchestrator.policy.formats.results import Imported, Notes, Options
 from orchestrator.policy.formats.unified import Sides, by_version, sides_of, sides_of_prefixes
-from orchestrator.policy.model import Acl, Action, Direction
+from orchestrator.policy.model import Action, Direction
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, NUMBERS, UDPLITE, WITH_PORTS, parse_protocol
 from orchestrator.policy.space import ALL_ADDRESSES, WHOLE
@@ -155,7 +155,7 @@ def _read(chosen: Sequence[Chosen[_Group]], known: Mapping[str, Sides], file: st
     for one in chosen:
         if not one.found.stateful:
             notes.add(f"{one.name} is stateless: Neutron lets replies pass by rules of their own only")
-    acl = Acl(assembler.rules(), ingress_default=Action.DENY, egress_default=Action.DENY)
+    acl = assembler.acl(egress_default=Action.DENY)
     return Imported(acl, assembler.losses(), notes.taken())
 
 
