@@ -15,9 +15,10 @@ When the agent stops, however it stops, the filter stays as it is.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -252,7 +253,10 @@ class Agent:
             self._keeper.keep()
         except Missing as error:
             self._say("disk", f"the program cannot be kept, and would be missing after a restart: {error}")
-            self._keeper.drop()
+            try:
+                self._keeper.drop()
+            except Missing:
+                self._say("disk", f"the program cannot be kept, and a restart would begin with an older one: {error}")
             raise
         self._say("disk", None)
 
@@ -266,6 +270,7 @@ class Agent:
     def _tell_load(self) -> None:
         before, now = self._reading, load.read(time.monotonic(), self._settings.interfaces)
         self._reading = now
+        self._say("interfaces", _absent(self._settings.interfaces))
         self._say("packets", self._device.trouble() if isinstance(self._device, Troubled) else None)
         trouble = "; ".join(self._trouble.copy().values()) or None
         known = self._credentials
@@ -282,6 +287,13 @@ def close_if_bare(device: Device, domain: str) -> None:
         log.info("filter.closed")
 
 
+def _absent(interfaces: Collection[str]) -> str | None:
+    """Which of some interfaces are not here, in words."""
+    there = {name for _, name in socket.if_nameindex()}
+    gone = [f"'{name}'" for name in interfaces if name not in there]
+    return f"there is no interface {', '.join(gone)} here" if gone else None
+
+
 def switch_forwarding_on() -> None:
     """Let the kernel forward packets. Raises Missing where that is not allowed."""
     for name in _FORWARDING:
@@ -296,11 +308,13 @@ def switch_forwarding_on() -> None:
 def run_agent(settings: AgentSettings) -> None:
     """The whole life of an agent process, until SIGTERM or SIGINT. To be called in the main thread.
 
-    Raises what `admitted` and `Agent.start` raise, and Missing for a directory that cannot be used.
+    Raises what `admitted` and `Agent.start` raise, Missing for a directory that cannot be used, and Conflict where an
+    agent that runs has it: a second one would take the name of the first, and nobody would hear that one any more.
     """
     stopping = AskedToEnd()
     membership = settings.membership
     state = StateDir(membership.state_dir)
+    state.hold()
     admission = admitted(membership, settings.kind, state, stopping)
     if admission is None:
         return

@@ -26,7 +26,7 @@ from orchestrator.enforce.ending import Stopping
 from orchestrator.enforce.identity import LOOK_EVERY_S, Identity, Renewal
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
-from orchestrator.errors import BadInput, Missing, NotFound, TryAgain
+from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed, NotFound, TryAgain
 from orchestrator.identity.files import write_file
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.identity.trust import client_context
@@ -76,20 +76,20 @@ def enrolled(
 ) -> Credentials | None:
     """Who we are: from the disk, else by enrolling, for which the service is waited for. None when told to stop.
 
-    A certificate that has ended is as good as none where there is a token. Raises Missing without credentials and
-    token; Unauthenticated when the token is wrong, was used, or pins an authority that the service does not have; and
-    what else the service says to it.
+    A certificate that has ended is as good as none where there is a token; where that is refused we stay who we were,
+    for it may be this machine's clock that is wrong. Raises Missing without credentials and token; Unauthenticated when
+    the token is wrong, was used, or pins an authority that the service does not have; and what else the service says.
     """
     credentials, identity = state.credentials(), Identity(state)
-    if credentials is not None:
-        if not (membership.token and identity.has_ended(dt.datetime.now(dt.UTC))):
-            return credentials
-        log.warning("certificate.ended", domain=credentials.domain, enforcer=credentials.enforcer)
-        state.forget_who_we_were()
+    if credentials is not None and not (membership.token and identity.has_ended(dt.datetime.now(dt.UTC))):
+        return credentials
     if not membership.token:
         raise Missing("there are no credentials yet, so a one-time enrolment token is needed", place="token")
     state.check()  # the token is good for one time: better to know now that its fruit cannot be kept
     applicant = _Applicant(membership, kind, identity, connect, EnrolmentToken.parse(membership.token))
+    if credentials is not None:
+        log.warning("certificate.ended", domain=credentials.domain, enforcer=credentials.enforcer)
+        state.forget_who_we_were()
     failures = 0
     while not stopping.is_set():
         try:
@@ -98,6 +98,9 @@ def enrolled(
             failures += 1
             log.warning("enrolment.waits", error=str(error), url=membership.url)
             stopping.wait(membership.patience.delay_s(failures))
+        except (NotAllowed, ChangeTheRequest):
+            state.be_who_we_were()
+            raise
         else:
             state.keep_credentials(credentials)
             log.info("enrolment.done", domain=credentials.domain, enforcer=credentials.enforcer)

@@ -1,32 +1,36 @@
 """What an enforcement point keeps on its disk: who it is, and what it last knew, for a start while the service is away.
 
     credentials.json   who we are: written once at enrolment, after all that proves it, and when the epoch rises
+    credentials.old    who we were, while we enrol again: it is taken back where that is refused
     identity.pem       our key and our certificate, in one file so that they always belong together
     pending.key        the key that a certificate was asked for last: who asks again asks with the same key
     authority.pem      the authority that signed it: switches are believed by it, and the service where a token said so
     hosts.json         the domain's hosts
     refused.json       switches whose certificates were revoked
-    program            a program, in its wire form
-    deltas             what came after it: one delta after the other, each behind its length (4 octets, big-endian)
+    program            a program, in its wire form, with a checksum behind it
+    deltas             what came after it: one such delta after the other, each behind its length (4 octets, big-endian)
 
 Every file is for its owner alone and is replaced whole: written beside, flushed to the disk, renamed. So after a crash
 at any moment there is the old file or the new one. Only deltas are appended, so that remembering one changed rule costs
-as little as the rule; a delta that was cut off, or does not follow, ends the replay. What cannot be read is as good as
-not there, except credentials.
+as little as the rule; a delta that was cut off, or does not follow, ends the replay, and one that is damaged before
+others makes all of it worthless. What cannot be read is as good as not there, except credentials.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
 from orchestrator.client import Host
-from orchestrator.errors import AclflowError, BadInput, Missing
+from orchestrator.errors import AclflowError, BadInput, Conflict, Missing
 from orchestrator.identity.files import write_file
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program
@@ -34,6 +38,7 @@ from orchestrator.program.wire import decode_delta, decode_program, encode_delta
 
 log = structlog.get_logger()
 
+_SUM_BYTES = 4
 LEAST_JOURNAL = 1 << 20
 """Octets of deltas that may pile up behind a small program; behind a large one, as many as it has itself."""
 
@@ -57,11 +62,22 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._held: int | None = None
         self._journal_room = 0  # what a predecessor left is not continued: the next program is kept as a whole
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Missing(f"cannot be made: {error.strerror}", place=str(path)) from None
+
+    def hold(self) -> None:
+        """Let no other process have it as long as this one runs. Raises Conflict where another one has it, Missing."""
+        try:
+            self._held = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict("another process that runs is who this directory says", place=str(self._path)) from None
+        except OSError as error:
+            raise Missing(f"cannot be held: {error.strerror}", place=str(self._path)) from None
 
     def credentials(self) -> Credentials | None:
         """Who we are; None before enrolment. Raises BadInput when the file is there but says nothing sensible."""
@@ -97,11 +113,18 @@ class StateDir:
     def keep_credentials(self, credentials: Credentials) -> None:
         """Remember who we are."""
         self._write("credentials.json", json.dumps(asdict(credentials)).encode())
+        (self._path / "credentials.old").unlink(missing_ok=True)
 
     def forget_who_we_were(self) -> None:
         """For who has to enrol again: neither credentials nor a key of a request under way. The program stays."""
-        for path in (self.pending_file, self._path / "credentials.json"):
-            path.unlink(missing_ok=True)
+        self.pending_file.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (self._path / "credentials.json").replace(self._path / "credentials.old")
+
+    def be_who_we_were(self) -> None:
+        """For who was refused: the credentials that were forgotten, if any were."""
+        with suppress(FileNotFoundError):
+            (self._path / "credentials.old").replace(self._path / "credentials.json")
 
     def hosts(self) -> tuple[Host, ...]:
         """The hosts of the domain when last asked for."""
@@ -130,18 +153,17 @@ class StateDir:
         self._write("refused.json", json.dumps(sorted(serials)).encode())
 
     def program(self) -> Program | None:
-        """The last program kept."""
-        data = self._read("program")
+        """The last program kept; None where there is none, and where what is there cannot be it."""
         try:
-            program = decode_program(data) if data else None
+            data = self._read("program")
+            return self._replayed(decode_program(_opened(data))) if data else None
         except AclflowError as error:
             log.warning("state.damaged", file="program", error=str(error))
             return None
-        return self._replayed(program) if program is not None else None
 
     def keep_program(self, program: Program) -> None:
         """Remember a program as a whole."""
-        whole = encode_program(program)
+        whole = _sealed(encode_program(program))
         self._write("program", whole)
         (self._path / "deltas").unlink(missing_ok=True)
         self._journal_room = max(LEAST_JOURNAL, len(whole))
@@ -165,7 +187,7 @@ class StateDir:
         Without `flush` it outlives this process, but not the machine before `flush_deltas`. Raises Missing where the
         disk does not take it; from then on it is time for a whole one.
         """
-        frames = [encode_delta(delta) for delta in deltas]
+        frames = [_sealed(encode_delta(delta)) for delta in deltas]
         added = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
         if len(added) > self._journal_room:
             return False
@@ -192,18 +214,25 @@ class StateDir:
             raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
 
     def _replayed(self, program: Program) -> Program:
-        """A program after the deltas that follow it on the disk."""
+        """A program after the deltas that follow it on the disk. The last may be cut off, as by a loss of power. Raises
+        BadInput for one that is damaged before others: then what was in force is not known any more."""
         journal = self._read("deltas") or b""
         at = 0
         while at < len(journal):
-            size = int.from_bytes(journal[at : at + 4], "big")
+            behind = at + 4 + int.from_bytes(journal[at : at + 4], "big")
             try:
-                delta = decode_delta(journal[at + 4 : at + 4 + size])
+                delta = decode_delta(_opened(journal[at + 4 : behind]))
+            except BadInput as error:
+                if behind < len(journal) and any(journal[at:]):
+                    raise
+                log.warning("state.cut_off", file="deltas", error=str(error), generation=program.generation)
+                break
+            try:
                 program = apply(program, delta) if _is_behind(program, delta) else program
             except AclflowError as error:
                 log.warning("state.damaged", file="deltas", error=str(error), generation=program.generation)
                 break
-            at += 4 + size
+            at = behind
         return program
 
     def _read(self, name: str) -> bytes | None:
@@ -216,6 +245,19 @@ class StateDir:
 
     def _write(self, name: str, data: bytes) -> None:
         write_file(self._path / name, data, 0o600)
+
+
+def _sealed(octets: bytes) -> bytes:
+    """Octets with a checksum behind them: a digest is of rows, and not of a generation."""
+    return octets + zlib.crc32(octets).to_bytes(_SUM_BYTES, "big")
+
+
+def _opened(sealed: bytes) -> bytes:
+    """The octets without their checksum. Raises BadInput where they are not what was written."""
+    octets = sealed[:-_SUM_BYTES]
+    if _sealed(octets) != sealed:
+        raise BadInput("the checksum is not that of what was written")
+    return octets
 
 
 def _is_behind(program: Program, delta: Delta) -> bool:

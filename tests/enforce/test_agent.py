@@ -27,7 +27,6 @@ from orchestrator.errors import Missing
 from orchestrator.policy.model import Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Program
-from orchestrator.program.wire import encode_program
 
 PACKETS = corner_packets()
 WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]
@@ -172,9 +171,10 @@ def test_a_damaged_copy_is_not_enforced_and_it_says_so(vnf: Vnf, service: StubSe
     kept = vnf.directory / "program"
     sound = program(WHOLE, 5)
     lying = Program(sound.domain, sound.tier, 5, sound.digest, program(POLICIES["empty lists"], 5).blocks, ())
-    kept.write_bytes(
-        {"garbage": b"not a program", "flipped": encode_program(lying), "cut": kept.read_bytes()[:-9]}[copy]
-    )
+    if copy == "flipped":
+        StateDir(vnf.directory).keep_program(lying)
+    else:
+        kept.write_bytes({"garbage": b"not a program", "cut": kept.read_bytes()[:-9]}[copy])
     service.published.clear()
     vnf.start()
     until(lambda: troubled(service, DAMAGED))
@@ -212,6 +212,27 @@ def test_on_a_full_disk_it_enforces_says_so_and_will_not_begin_with_an_old_progr
     service.close()
     vnf.start()
     assert passing(vnf.machine) == NOBODY
+
+
+class ReadOnlyDisk(FullDisk):
+    """What is there can be neither replaced nor removed."""
+
+    def drop_program(self) -> None:
+        raise Missing("cannot be removed: Read-only file system", place="program")
+
+
+def test_where_an_older_program_cannot_be_removed_it_says_what_a_restart_would_begin_with(
+    vnf: Vnf, service: StubService
+) -> None:
+    vnf.start()
+    service.publish(program(WHOLE, 5))
+    service.wait_enforced(5, "fw1")
+    vnf.stop()
+    vnf.start(ReadOnlyDisk(vnf.directory))
+    service.publish(program(LESS, 6))
+    service.wait_enforced(6, "fw1")
+    assert passing(vnf.machine) == permitted(LESS)
+    until(lambda: troubled(service, "a restart would begin with an older one"))
 
 
 @pytest.mark.parametrize("meddling", MEDDLINGS, ids=lambda each: each.name)

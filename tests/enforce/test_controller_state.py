@@ -12,7 +12,7 @@ from enforce.programs import program, rule
 
 from orchestrator.client import Host
 from orchestrator.enforce.state import Credentials, StateDir
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.program.delta import between
 
 ME = Credentials("pop1", 3, "aclflow_secret", 7)
@@ -61,6 +61,46 @@ def test_a_cut_off_delta_ends_the_replay(tmp_path: Path, cut: int) -> None:
     kept = StateDir(tmp_path).program()
     assert kept is not None
     assert (kept.digest, kept.generation) == (VERSIONS[2].digest, 3)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_delta_that_is_damaged_before_others_makes_all_of_it_worthless(tmp_path: Path, at: int) -> None:
+    """What was in force is not known then; a damage of the last looks as if it had been cut off."""
+    state = StateDir(tmp_path)
+    state.keep_program(VERSIONS[0])
+    ends = []
+    for delta in DELTAS[:3]:
+        state.keep_deltas([delta])
+        ends.append((tmp_path / "deltas").stat().st_size)
+    journal = bytearray((tmp_path / "deltas").read_bytes())
+    journal[ends[at] - 8] ^= 4
+    (tmp_path / "deltas").write_bytes(journal)
+    kept = StateDir(tmp_path).program()
+    assert (kept.generation if kept is not None else None) == (3 if at == 2 else None)
+    assert state.has_program
+
+
+def test_another_generation_than_was_written_is_noticed(tmp_path: Path) -> None:
+    """No digest has it, and a service raises its domain to what an enforcement point says that it holds."""
+    state = StateDir(tmp_path)
+    state.keep_program(VERSIONS[2])
+    state.keep_deltas(DELTAS[2:3])
+    for name in ("program", "deltas"):
+        sound = (tmp_path / name).read_bytes()
+        for bit in range(8 * len(sound)):
+            wrong = bytearray(sound)
+            wrong[bit // 8] ^= 1 << bit % 8
+            (tmp_path / name).write_bytes(wrong)
+            kept = StateDir(tmp_path).program()
+            assert kept is None or kept.generation in (3, 4)
+        (tmp_path / name).write_bytes(sound)
+
+
+def test_a_program_that_cannot_be_read_is_as_good_as_damaged(tmp_path: Path) -> None:
+    state = StateDir(tmp_path)
+    (tmp_path / "program").mkdir()
+    assert state.program() is None
+    assert state.has_program
 
 
 def test_a_crash_between_the_new_program_and_the_end_of_the_old_deltas_is_harmless(
@@ -174,3 +214,12 @@ def test_a_full_disk_is_told_and_leaves_the_old(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(Missing, match="No space left on device"):
         state.keep_credentials(Credentials("pop1", 3, "aclflow_other", 8))
     assert state.credentials() == ME
+
+
+def test_two_that_run_are_not_one(tmp_path: Path) -> None:
+    """A second agent beside one that runs would take its name and go, and nobody would hear the first any more."""
+    first, second = StateDir(tmp_path), StateDir(tmp_path)
+    first.hold()
+    with pytest.raises(Conflict, match="another process that runs"):
+        second.hold()
+    StateDir(tmp_path / "another").hold()

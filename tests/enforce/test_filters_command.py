@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from orchestrator.enforce.drivers.filters import command
 from orchestrator.enforce.drivers.filters.command import run
@@ -59,3 +62,21 @@ def test_what_cannot_begin_or_does_not_end_may_work_later(monkeypatch: pytest.Mo
     monkeypatch.setattr(command, "PATIENCE_S", 0.05)
     with pytest.raises(Unreachable, match=r"^sleep did not end within 0 s$"):
         run(["sleep", "60"], "")
+
+
+_TAKES_ITS_TIME = """
+import sys
+from orchestrator.enforce.drivers.filters.command import run
+script = 'cd "$0"; touch begun; sleep 1; cat > .words; mv .words words'
+run(["sh", "-c", script, sys.argv[1]], "a line of a script\\n" * 100_000)
+"""
+
+
+def test_what_a_killed_caller_began_reads_all_or_nothing(tmp_path: Path) -> None:
+    """Half of a script would be half of a list."""
+    caller = subprocess.Popen([sys.executable, "-c", _TAKES_ITS_TIME, str(tmp_path)])
+    until((tmp_path / "begun").exists)
+    caller.kill()
+    caller.wait()
+    until((tmp_path / "words").exists)
+    assert (tmp_path / "words").read_text() == "a line of a script\n" * 100_000

@@ -21,7 +21,7 @@ from orchestrator.enforce.drivers.nftables import scripts, tool
 from orchestrator.enforce.drivers.nftables.fake import FakeNft
 from orchestrator.enforce.drivers.nftables.scripts import incremental
 from orchestrator.enforce.drivers.nftables.tool import nftables_driver
-from orchestrator.errors import NotExpressible
+from orchestrator.errors import NotExpressible, Refused
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide
@@ -129,6 +129,27 @@ def test_killed_at_any_step_it_ends_at_the_goal_and_lets_nothing_new_through(
         assert holds(successor, there)
         if survived:
             return
+
+
+def test_two_at_once_never_take_the_last_tables_away() -> None:
+    """A second agent begins while the first waits between the new table and the end of the old one."""
+    old, new = (compiled(POLICIES[name], Plane.NFTABLES, at) for at, name in enumerate(("whole", "no tenants"), 1))
+    assert old is not None
+    assert new is not None
+    machine = FakeNft()
+    bring(nftables_driver(machine.run), old)
+    ran: list[str] = []
+
+    def run(command: Sequence[str], text: str) -> str:
+        if "delete table" in text and "chain" in text and len(ran) == 1:
+            bring(nftables_driver(machine.run), old)
+        ran.extend([text] if "-f" in command else [])
+        return machine.run(command, text)
+
+    with pytest.raises(Refused):
+        bring(nftables_driver(run), new)
+    left = nftables_driver(machine.run)
+    assert holds(left, old)
 
 
 # ------------------------------------------------------------------------------------------- the laws find planted bugs

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from enforce.contract_filters import POLICIES
 from flow_cache_samples import packets_near, row_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.compile.filters.cacherows import CLASSIFIER, CacheRow, Verdict, cache_table
-from orchestrator.compile.filters.rows import Plane
+from orchestrator.compile.filters.cacherows import CLASSIFIER, FLOWCACHE, CacheRow, Verdict, cache_table
+from orchestrator.compile.filters.rows import Plane, filter_program
+from orchestrator.enforce import gap
 from orchestrator.enforce.driver import UNKNOWN_IDLE_S, Stamp
 from orchestrator.enforce.drivers.bpf import kernel
 from orchestrator.enforce.drivers.bpf.around import Around, look_around
@@ -20,12 +22,16 @@ from orchestrator.enforce.drivers.bpf.fake import FakeKernel
 from orchestrator.enforce.drivers.bpf.front import BpfFront
 from orchestrator.enforce.drivers.bpf.kernel import KernelCache
 from orchestrator.enforce.drivers.bpf.layout import FlowSet
-from orchestrator.errors import Missing, Refused
+from orchestrator.enforce.drivers.filters.front import Fronted
+from orchestrator.enforce.drivers.nftables.fake import FakeNft
+from orchestrator.enforce.drivers.nftables.tool import nftables_driver
+from orchestrator.errors import Drifted, Missing, Refused
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import UDP
 from orchestrator.policy.spans import Span
 from orchestrator.program.flows import Flow, FlowTable
+from orchestrator.program.program import Program, Tier
 
 STAMP = Stamp(4, bytes(range(16)))
 FREE = Around(source_check=0, forwards_ipv6=True, bystanders=())
@@ -204,3 +210,33 @@ def test_a_machine_that_lacks_something_has_no_rows_from_then_on() -> None:
 def test_before_it_is_loaded_it_has_no_program() -> None:
     with pytest.raises(Refused, match="no such program is loaded"):
         _ = KernelCache(()).program
+
+
+class Garbled(FakeKernel):
+    """Somebody may write into its maps."""
+
+    is_garbled = False
+
+    def close(self) -> None:
+        super().close()
+        self.is_garbled = False
+
+    def read(self) -> FlowSet | None:
+        if self.is_garbled:
+            raise Drifted("the flow cache holds what nobody of ours wrote")
+        return super().read()
+
+
+def test_one_that_holds_what_nobody_wrote_is_closed_and_opened_anew() -> None:
+    fake, machine = Garbled(), FakeNft()
+    device = Fronted(nftables_driver(machine.run), front_over(fake))
+    filtered = filter_program(POLICIES["whole"], [Plane.NFTABLES], domain="pop1", generation=1)
+    rows = FlowTable.joined([filtered.flows, cache_table(ROWS)])
+    wanted = Program.of("pop1", Tier.SERVER, 1, rows, ())
+    for _ in range(2):
+        device.apply(gap.correction(device.observe(), wanted, device.resolve), gap.stamp_of(wanted))
+        assert gap.mismatch(device.observe(), device.resolve(rows, ()), gap.stamp_of(wanted)) is None
+        assert fake.decide(FOUR, 50) is Verdict.PERMIT
+        fake.is_garbled = True
+        assert not (device.observe().flows.table == FLOWCACHE).any()
+        assert fake.decide(FOUR, 50) is Verdict.DEFER

@@ -72,3 +72,11 @@ def test_more_rows_than_there_is_room_for_are_refused() -> None:
     pack(FlowSet((row,) * MOST_ROWS, STAMP), 1, lambda cookie: cookie)
     with pytest.raises(Refused, match=f"room for {MOST_ROWS}"):
         pack(FlowSet((row,) * (MOST_ROWS + 1), STAMP), 1, lambda cookie: cookie)
+
+
+def test_more_rows_than_there_is_room_for_are_none_of_ours() -> None:
+    """Whoever wrote that into the map: it is no reason to read on behind its end."""
+    octets = bytearray(pack(FlowSet((), STAMP), 1, lambda cookie: cookie))
+    octets[32:36] = (MOST_ROWS + 1).to_bytes(4, "little")
+    with pytest.raises(ValueError, match=f"{MOST_ROWS + 1} rows"):
+        unpack(bytes(octets), {})

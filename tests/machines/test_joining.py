@@ -134,6 +134,25 @@ def test_an_ended_certificate_is_as_good_as_none_where_there_is_a_token(
         client.new_epoch("pop1", first.credentials.enforcer)
 
 
+def test_who_is_refused_because_its_own_clock_is_wrong_stays_who_it_was(
+    machine: Machine, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock far ahead makes of a valid certificate one that has ended, and the token was used long ago."""
+    state, member = StateDir(machine.folder / "state"), membership(machine, admin.invite_enforcer("pop1"))
+    first = admitted(member, "nftables", state, threading.Event())
+    assert first is not None
+    for _ in range(2):
+        with monkeypatch.context() as wrong:
+            wrong.setattr(Identity, "has_ended", lambda *_: True)
+            with pytest.raises(Unauthenticated):
+                admitted(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
+    again = admitted(member, "nftables", StateDir(machine.folder / "state"), threading.Event())
+    assert again is not None
+    assert again.credentials == first.credentials
+    with again.service as client:
+        client.new_epoch("pop1", again.credentials.enforcer)
+
+
 def test_a_service_of_another_authority_is_not_believed_later_either(
     machine: Machine, admin: Client, tmp_path: Path
 ) -> None:

@@ -20,15 +20,16 @@ from compiled_filter import carried
 from enforce.contract_filters import BANK, DNS, SHOP, policy
 from pyroute2 import IPRoute, netns
 
+from orchestrator.compile.nftables.served import MISDIRECTED
 from orchestrator.compile.servers.programs import Ask, Peer, ServerCompiler
 from orchestrator.compile.servers.tenants import TenantCompiler
 from orchestrator.enforce import gap
 from orchestrator.enforce.changing import finish
-from orchestrator.enforce.drivers.nftables import heldpairs
+from orchestrator.enforce.drivers.nftables import heldpairs, peers
 from orchestrator.enforce.drivers.nftables.pairs import NAMES
 from orchestrator.enforce.drivers.nftables.served import TWICE, ServedDriver, served_driver
 from orchestrator.enforce.drivers.openflow import frames
-from orchestrator.errors import Refused
+from orchestrator.errors import Missing, Refused
 from orchestrator.lab import namespaces
 from orchestrator.lab.layout import Layout
 from orchestrator.lab.network import INTERFACE
@@ -117,15 +118,20 @@ class Server:
             with IPRoute() as routes:
                 peer = {"ifname": INTERFACE, "net_ns_fd": descriptor, "address": format_mac(MACS[SECOND])}
                 routes.link("add", ifname="rehome", kind="veth", address=format_mac(MACS["rehome"]), peer=peer)
-                place = routes.link_lookup(ifname="rehome")[0]
-                routes.link("set", index=place, state="up")
-                for address in NEXT:
-                    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-                    routes.neigh("add", dst=str(address), lladdr=format_mac(MACS[SECOND]), ifindex=place,
-                                 state="permanent", family=family)  # fmt: skip
+                routes.link("set", index=routes.link_lookup(ifname="rehome")[0], state="up")
+            _know_the_second()
         finally:
             os.close(descriptor)
         namespaces.inside(self._second, _up)
+
+
+def _know_the_second() -> None:
+    with IPRoute() as routes:
+        place = routes.link_lookup(ifname="rehome")[0]
+        for address in NEXT:
+            family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+            routes.neigh("replace", dst=str(address), lladdr=format_mac(MACS[SECOND]), ifindex=place,
+                         state="permanent", family=family)  # fmt: skip
 
 
 def _up() -> None:
@@ -273,6 +279,45 @@ def test_foreign_changes_are_noticed_and_put_right(server: Server) -> None:
         assert server.send([Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)]) == [
             Fate.PERMIT
         ]
+
+
+@pytest.mark.parametrize("fault", ["down", "gone"])
+def test_a_policy_does_not_wait_for_the_ways_to_other_servers(server: Server, fault: str) -> None:
+    policies = served_policy(), policy(SHOP[:3], BANK, (DNS,))
+    first, second = (server.program(each, share(), generation) for generation, each in enumerate(policies, 1))
+    pair = Packet(Family.IPV4, _number("192.0.2.7"), _number("198.51.100.77"), UDP, 1, 2)
+    elsewhere = replace(pair, destination=_number("203.0.113.9"))
+    server.bring(first)
+    assert server.send([pair, elsewhere]) == [Fate.PERMIT, Fate.REHOME]
+    server.router.run("ip", "link", *{"down": ("set", "rehome", "down"), "gone": ("del", "rehome")}[fault])
+    for _ in range(2):
+        with pytest.raises((Refused, Missing)):
+            server.bring(second)
+        assert server.router.fire([pair, elsewhere]) == [False, False]
+    assert server.inside(server.driver.observe).stamp == gap.stamp_of(second)
+    if fault == "down":
+        server.router.run("ip", "link", "set", "rehome", "up")
+        server.inside(_know_the_second)
+        server.bring(second)
+        assert server.send([pair, elsewhere]) == [Fate.DROP, Fate.REHOME]
+
+
+@pytest.mark.parametrize("meddling", ["gateway", "table"])
+def test_ways_that_somebody_leads_elsewhere_are_put_right(server: Server, meddling: str) -> None:
+    program = server.program(served_policy(), share(), 1)
+    elsewhere = Packet(Family.IPV4, _number("192.0.2.7"), _number("203.0.113.9"), UDP, 1, 2)
+    server.bring(program)
+    mark, table = f"{MISDIRECTED | 2:#x}", str(peers._TABLES + 2)
+    if meddling == "gateway":
+        server.router.run("ip", "route", "replace", "default", "dev", "rehome", "table", table)
+    else:
+        server.router.run("ip", "rule", "del", "pref", "1", "fwmark", mark, "table", table)
+        server.router.run("ip", "rule", "add", "pref", "1", "fwmark", mark, "table", "main")
+    observed = server.inside(server.driver.observe)
+    assert gap.mismatch(observed, server.driver.resolve(program.flows, ()), gap.stamp_of(program)) is not None
+    server.bring(program)
+    assert server.send([elsewhere]) == [Fate.REHOME]
+    assert server.router.run("ip", "rule").count(mark) == 1
 
 
 def test_large_sets_are_remembered_and_made_anew_after_foreign_hands(

@@ -338,3 +338,24 @@ def test_closed_it_decides_nothing(bench: Bench) -> None:
     bench.router.inside(ROUTER, bench.cache.close)
     assert bench.run(v4(tcp(F4)))[0] == SLOW_PATH
     assert bench.router.inside(ROUTER, bench.cache.read) is None
+
+
+def test_an_interface_that_is_not_there_keeps_nobody_waiting(bench: Bench) -> None:
+    """It gets no packets; when it is there, it is not decided at until all of it is opened anew."""
+    rows = FlowSet(everything(Verdict.DENY), STAMP)
+    bench.cache = KernelCache((LEFT, RIGHT, "extra"))
+
+    def read() -> FlowSet | None:
+        return bench.router.inside(ROUTER, bench.cache.read)
+
+    try:
+        bench.hold(*rows.rows)
+        assert (read(), bench.run(v4(tcp(F4)))[0]) == (rows, ANSWERS[Verdict.DENY])
+        bench.router.run("ip", "link", "add", "extra", "type", "veth", "peer", "name", "extra-end")
+        assert read() is None
+        bench.hold(*rows.rows)
+        assert read() == rows
+        bench.router.run("ip", "link", "del", "extra")
+        assert read() == rows
+    finally:
+        bench.cache = KernelCache((LEFT, RIGHT))

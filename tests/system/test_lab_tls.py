@@ -35,8 +35,9 @@ def plane(layout: Layout) -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lab(plane: ControlPlane, layout: Layout) -> Lab:
+    """As it is now: processes that were started again are others."""
     assert plane.url.startswith("https://")
     return pop.find(layout)
 

@@ -80,8 +80,10 @@ def pack(held: FlowSet, serial: int, counter: Callable[[int], int]) -> bytes:
 
 
 def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
-    """The set of some octets; `cookies` are those of the counters."""
+    """The set of some octets; `cookies` are those of the counters. Raises ValueError for octets that are none."""
     _, generation, digest, *sizes, source_check = _HEAD.unpack_from(octets)
+    if max(sizes) > MOST_ROWS:
+        raise ValueError(f"{max(sizes)} rows of one IP version")
     rows: list[CacheRow] = []
     match_at = _HEAD.size + sum(looked.size for looked in _LOOKED.values())
     outcome_at = match_at + MOST_ROWS * sum(_ROW_BYTES.values())

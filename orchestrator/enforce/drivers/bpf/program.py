@@ -21,7 +21,7 @@ import numpy as np
 
 from orchestrator.enforce.drivers.bpf import libbpf
 from orchestrator.enforce.drivers.bpf.layout import COUNTER, MOST_COUNTERS
-from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.errors import Missing, Refused
 from orchestrator.program.flows import U64
 
 ONLY = 0
@@ -120,7 +120,7 @@ class KernelProgram:
 
     def _attach(self, program: int) -> None:
         """Let the program see what comes in by our interfaces, and by no others."""
-        wanted, mine = {_number(interface) for interface in self._interfaces}, libbpf.identity(program)
+        wanted, mine = self._here(), libbpf.identity(program)
         found = self._attached()
         for number in found.keys() - wanted:
             libbpf.detach(number, self._kind.priority)
@@ -130,12 +130,12 @@ class KernelProgram:
 
     def _is_everywhere(self, loaded: libbpf.Loaded) -> bool:
         mine, found = libbpf.identity(loaded.program), self._attached()
-        return all(found.get(_number(interface)) == mine for interface in self._interfaces)
+        return all(found.get(number) == mine for number in self._here())
 
     def _known(self) -> libbpf.Loaded | None:
         """The program, if this process or one before it has loaded it; with whose counters are where."""
         if self._loaded is None:
-            here = {_number(interface) for interface in self._interfaces}
+            here = self._here()
             found = self._loaded_as({program for number, program in self._attached().items() if number in here})
             if found:
                 self._take(found[0])
@@ -171,6 +171,11 @@ class KernelProgram:
             self._loaded.close()
         self._loaded, self._is_ours, self._places = None, False, {}
 
+    def _here(self) -> set[int]:
+        """Our interfaces. One that is not there, or not any more, gets no packets, and no policy waits for it."""
+        there = {name: number for number, name in socket.if_nameindex()}
+        return {there[interface] for interface in self._interfaces if interface in there}
+
     def _attached(self) -> dict[int, int]:
         """The programs that have our place, by interface, of this network namespace."""
         found = {number: libbpf.attached(number, self._kind.priority) for number, _ in socket.if_nameindex()}
@@ -188,10 +193,3 @@ class KernelProgram:
         if not file.exists():
             raise Missing(f"{file.name} was not built: install clang and libbpf-dev, then install aclflow again")
         return libbpf.load(file, kept)
-
-
-def _number(interface: str) -> int:
-    try:
-        return socket.if_nametoindex(interface)
-    except OSError:
-        raise Unreachable(f"there is no interface '{interface}' here") from None

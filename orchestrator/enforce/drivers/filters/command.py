@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 
@@ -16,11 +17,18 @@ _LONGEST_COMPLAINT = 2000
 
 
 def run(command: Sequence[str], text: str) -> str:
-    """The real thing, in the network namespace of this process."""
+    """The real thing, in the network namespace of this process.
+
+    The program reads a file in memory that is whole before it begins: from a pipe it would take what was written there
+    when we were killed for all, and a part of a script leaves part of a list in force.
+    """
     try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE_S, errors="replace"
-        )
+        with os.fdopen(os.memfd_create("words"), "w+", errors="replace") as words:
+            words.write(text)
+            words.seek(0)
+            done = subprocess.run(
+                command, stdin=words, capture_output=True, text=True, check=False, timeout=PATIENCE_S, errors="replace"
+            )
     except FileNotFoundError:
         raise Missing(f"there is no program '{command[0]}' here") from None
     except PermissionError:

@@ -18,7 +18,7 @@ import structlog
 from orchestrator.enforce.changing import LASTING, Changing, wholly
 from orchestrator.enforce.driver import Hits, Observed, Stamp
 from orchestrator.enforce.standing import Device
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, Drifted
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import U64, FlowTable
 
@@ -37,7 +37,7 @@ class Front(Protocol):
         ...
 
     def observe(self) -> FlowTable:
-        """Its rows, as read back; none while it is closed."""
+        """Its rows, as read back; none while it is closed. Raises Drifted when it holds what nobody of ours wrote."""
         ...
 
     def resolve(self, rows: FlowTable) -> FlowTable:
@@ -83,14 +83,14 @@ class Fronted:
                 self._front.open(pending.rows, pending.stamp)
             except AclflowError as error:
                 log.warning("front.stays_closed", error=str(error))
-        cached = self._front.observe()
+        cached = self._cached()
         if cookies is not None:
             cached = cached.take(np.flatnonzero(np.isin(cached.cookie, cookies)))
         return Observed(FlowTable.joined([found.flows, cached]), found.stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
         """Close the cache and change the filter; the cache opens when that is read back."""
-        rows = {row.key: row for row in self._front.observe().rows()}
+        rows = {row.key: row for row in self._cached().rows()}
         self._pending = None
         self._front.close()
         self._device.apply(delta, stamp)
@@ -112,6 +112,15 @@ class Fronted:
     def hits(self) -> Hits:
         """The counters of both."""
         return _joined(self._device.hits(), self._front.hits())
+
+    def _cached(self) -> FlowTable:
+        """The cache's rows; one that holds what nobody of ours wrote is closed, and has none."""
+        try:
+            return self._front.observe()
+        except Drifted as error:
+            log.warning("front.closed", error=str(error))
+            self._front.close()
+            return self._front.observe()
 
 
 def _joined(*parts: Hits) -> Hits:

@@ -53,11 +53,13 @@ class Peers:
         with _kernel() as route:
             places = route.link_lookup(ifname=REHOME)
             for version, family in _FAMILIES.items():
-                marks = {rule.get_attr("FRA_FWMARK") for rule in _ours(route, family)}
+                rules = {(rule.get_attr("FRA_FWMARK"), rule.get_attr("FRA_TABLE")) for rule in _ours(route, family)}
                 for each in route.get_routes(family=family):
-                    number = (each.get_attr("RTA_TABLE") or 0) - _TABLES
-                    if 0 < number <= _MOST and MISDIRECTED | number in marks and each.get_attr("RTA_OIF") in places:
-                        found.setdefault(number, []).append(_address(version, each.get_attr("RTA_GATEWAY")))
+                    table, gateway = each.get_attr("RTA_TABLE") or 0, each.get_attr("RTA_GATEWAY")
+                    number = table - _TABLES
+                    is_ours = 0 < number <= _MOST and (MISDIRECTED | number, table) in rules
+                    if is_ours and gateway is not None and each.get_attr("RTA_OIF") in places:
+                        found.setdefault(number, []).append(_address(version, gateway))
         return FlowTable.of(row for number, addresses in found.items() for row in Peer(number, tuple(addresses)).rows())
 
     def _make(self, route: IPRoute, number: int, version: int, address: Address) -> None:
@@ -82,12 +84,13 @@ def _kernel() -> Iterator[IPRoute]:
 
 
 def _take_away(route: IPRoute, number: int, version: int) -> None:
-    """Rule and route; none there is fine."""
-    family, table = _FAMILIES[version], _TABLES + number
-    mark = MISDIRECTED | number
-    if any(rule.get_attr("FRA_FWMARK") == mark for rule in _ours(route, family)):
-        route.rule("del", fwmark=mark, fwmask=_MARKS, table=table, priority=_PRIORITY, family=family)
-    route.flush_routes(table=table, family=family)
+    """Rule and route, wherever the rule leads; none there is fine."""
+    family, mark = _FAMILIES[version], MISDIRECTED | number
+    for rule in _ours(route, family):
+        if rule.get_attr("FRA_FWMARK") == mark:
+            leads_to, mask = rule.get_attr("FRA_TABLE"), rule.get_attr("FRA_FWMASK")
+            route.rule("del", fwmark=mark, fwmask=mask, table=leads_to, priority=_PRIORITY, family=family)
+    route.flush_routes(table=_TABLES + number, family=family)
 
 
 def _ours(route: IPRoute, family: int) -> Iterator[Any]:

@@ -83,6 +83,13 @@ def removal(name: str) -> str:
     return "".join(f"{table}\ndelete {table}\n" for table in tables)
 
 
+def replacement(name: str) -> str:
+    """The script after which the tables of a name are the only ones. Where these are not there, nft refuses it, and
+    what there is stays: nobody may take the last tables away."""
+    there = [f"add chain {IP[family]} {name} {STAMP.removeprefix('chain ')}\n" for family in Family]
+    return "".join([*there, *(removal(other) for other in NAMES if other != name)])
+
+
 class Incremental(NamedTuple):
     """The scripts of a change: what comes, what leads there from then on, and what goes. The first and the last may be
     empty."""

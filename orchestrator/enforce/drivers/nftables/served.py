@@ -88,11 +88,18 @@ class ServedDriver:
         return Observed(FlowTable.joined([found.flows, own]), stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
-        """Change pairs, tables and ways, and write the stamp."""
+        """Change ways, pairs and tables, and write the stamp. Where a way cannot be made the rest is done before that
+        is said: what would go there is dropped, and a policy must not wait for it."""
+        try:
+            self._peers.write(_rows_of_peers(delta.removed), _rows_of_peers(delta.added))
+        finally:
+            self._write(delta, stamp)
+
+    def _write(self, delta: Delta, stamp: Stamp) -> None:
+        """Change pairs and tables, and write the stamp."""
         added, removed = _pairs_in(delta.added), _pairs_in(delta.removed)
         known = self._pairs.read() is not None
         tables = self._of_tables(delta)
-        self._peers.write(_rows_of_peers(delta.removed), _rows_of_peers(delta.added))
         if known and not len(tables.removed) and not len(tables.added) and self._tables is not None:
             self._pairs.change(added, removed, _label(stamp, self._tables))
             return

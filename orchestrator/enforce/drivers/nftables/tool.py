@@ -96,7 +96,7 @@ class NftTool:
             self._run(("nft", "-f", "-"), scripts.whole(fresh, new, stamp))
             self._name = fresh
             wait_for_packets()
-            self._run(("nft", "-f", "-"), "".join(scripts.removal(name) for name in scripts.NAMES if name != fresh))
+            self._run(("nft", "-f", "-"), scripts.replacement(fresh))
 
     def _changed(self, name: str, old: scripts.Tables, new: scripts.Tables, stamp: Stamp) -> bool:
         """Whether a change of what differs was all that it took."""
