@@ -194,18 +194,23 @@ class FullDisk(StateDir):
         raise Missing("cannot be written: No space left on device", place="deltas")
 
 
-def test_on_a_full_disk_it_enforces_says_so_and_will_not_begin_with_an_old_program(
-    vnf: Vnf, service: StubService
-) -> None:
+def comes_to_less(vnf: Vnf, service: StubService, disk: type[FullDisk]) -> None:
+    """The agent has kept a program when its disk takes no more, and another comes."""
     vnf.start()
     service.publish(program(WHOLE, 5))
     service.wait_enforced(5, "fw1")
     vnf.stop()
     assert (vnf.directory / "program").exists()
-    vnf.start(FullDisk(vnf.directory))
+    vnf.start(disk(vnf.directory))
     service.publish(program(LESS, 6))
     service.wait_enforced(6, "fw1")
     assert passing(vnf.machine) == permitted(LESS)
+
+
+def test_on_a_full_disk_it_enforces_says_so_and_will_not_begin_with_an_old_program(
+    vnf: Vnf, service: StubService
+) -> None:
+    comes_to_less(vnf, service, FullDisk)
     until(lambda: troubled(service, "No space left"))
     assert not (vnf.directory / "program").exists()
     vnf.reboot()
@@ -224,14 +229,7 @@ class ReadOnlyDisk(FullDisk):
 def test_where_an_older_program_cannot_be_removed_it_says_what_a_restart_would_begin_with(
     vnf: Vnf, service: StubService
 ) -> None:
-    vnf.start()
-    service.publish(program(WHOLE, 5))
-    service.wait_enforced(5, "fw1")
-    vnf.stop()
-    vnf.start(ReadOnlyDisk(vnf.directory))
-    service.publish(program(LESS, 6))
-    service.wait_enforced(6, "fw1")
-    assert passing(vnf.machine) == permitted(LESS)
+    comes_to_less(vnf, service, ReadOnlyDisk)
     until(lambda: troubled(service, "a restart would begin with an older one"))
 
 
