@@ -126,8 +126,9 @@ def rulesets(draw, family: Family = Family.IPV4, unseen: bool = False, states: b
 
 def packets_at(imported: Imported, family: Family, seed: int, least: int = 40) -> list[Packet]:
     """Corners of the rules that were read, and packets at the edges of what the texts are made of."""
-    found = [packet for packet in corner_packets(imported.acl.rules, overlaps=False) if packet.family is family]
-    most = max(least, MOST_STEPS // (len(imported.acl.rules) + 1))
+    acl = imported.acl
+    found = [packet for packet in corner_packets(acl.rules, acl.groups, overlaps=False) if packet.family is family]
+    most = max(least, MOST_STEPS // (len(acl.rules) + 1))
     found = found[:: len(found) // most + 1]
     dice = random.Random(seed)
     ends = [int(ipaddress.ip_interface(text).ip) for text in ADDRESSES[family]]

@@ -67,7 +67,7 @@ def test_published_policies_are_read_as_they_are_rendered(name: str) -> None:
     assert ours
     for key, acl in ours.items():
         assert lists[key].exact
-        families = {box.family for rule in acl.rules for box in boxes_of(rule, {})}
+        families = {box.family for rule in acl.rules for box in boxes_of(rule, acl.groups)}
         for packet in some_corners(acl):
             if not packet.later_fragment and packet.family in families:
                 listed = ("ipv6-" if packet.family is Family.IPV6 else "") + key.partition(":")[2]

@@ -69,8 +69,11 @@ def test_an_iptables_file_never_permits_more_than_it_did(path: Path, stateless: 
     chain = imported_chain(imported.notes)
     dice = random.Random(7)
     rules = dice.sample(imported.acl.rules, min(40, len(imported.acl.rules)))
-    packets = [packet for packet in corner_packets(rules, overlaps=False) if packet.family is Family.IPV4]
-    packets = [packet for packet in packets if packet.protocol not in NO_PACKETS[Family.IPV4]]
+    packets = [
+        packet
+        for packet in corner_packets(rules, imported.acl.groups, overlaps=False)
+        if packet.family is Family.IPV4 and packet.protocol not in NO_PACKETS[Family.IPV4]
+    ]
     numbers = walked.numbers()
     for packet in dice.sample(packets, min(len(packets), 300 if len(numbers) < EVEN_SMALL else 25)):
         answered = packet.protocol == TCP and bool(packet.tcp_flags & (TcpFlag.ACK | TcpFlag.RST))
