@@ -66,6 +66,8 @@ class Capture:
             found = self._file.read(octets)
         except OSError as error:
             raise Missing(f"it cannot be read: {error.strerror}", place=self.name) from None
+        if found is None:  # somebody who shares it has made it non-blocking
+            raise Missing("it cannot be read: it does not wait for what is yet to come", place=self.name)
         self._read += len(found)
         self._told(self._read)
         return found
@@ -79,8 +81,8 @@ class Capture:
     def _unpacked(self, start: bytes) -> Iterator[bytes]:
         """What gzip packed, member by member. Raises BadInput."""
         inflater = zlib.decompressobj(_OF_GZIP)
-        packed, any_found = start, False
-        while packed or (packed := self._take(PIECE // 4)):
+        packed, any_found, held_back = start, False, False
+        while packed or held_back or (packed := self._take(PIECE // 4)):
             if inflater.eof:
                 packed = packed.lstrip(b"\0")  # what tapes and some tools fill up with
                 if not packed:
@@ -94,6 +96,7 @@ class Capture:
                 any_found = True
                 yield found
             packed = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            held_back = not inflater.eof and len(found) == PIECE  # perhaps: there was no room for more
         if not inflater.eof:
             if not any_found:
                 raise BadInput("it ends before there is anything to unpack", place=self.name)

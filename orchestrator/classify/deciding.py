@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.classify.packets import Packets
-from orchestrator.classify.search import Search, within
+from orchestrator.classify.search import Search
 from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Family, Prefix
-from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId, spans_of
+from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
 from orchestrator.policy.oracle import RETURN_RULES
-from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows
+from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows, world
 
 I32 = npt.NDArray[np.int32]
 
@@ -64,9 +64,8 @@ class Deciding:
         returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
     ) -> None:
         """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in."""
-        self._own = {family: spans_of(own, family) for family in Family}
         self._ways = ORDER if own else (way,)
-        self._anywhere = not own
+        self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
         self._searches: dict[tuple[Direction, Family], tuple[Search, I32]] = {}
         for direction in self._ways:
@@ -98,12 +97,12 @@ class Deciding:
 
     def _asked(self, packets: Packets, direction: Direction) -> npt.NDArray[np.bool_]:
         """Whose packets are a direction's business."""
-        if self._anywhere:
+        if not self._worlds:
             return np.ones(len(packets), np.bool_)
-        addresses = packets["destination" if direction is Direction.INGRESS else "source"]
         asked = np.zeros(len(packets), np.bool_)
-        for family, owned in self._own.items():
-            asked |= (packets["family"] == family.value) & within(addresses, family, owned)
+        for family, search in self._worlds[direction].items():
+            mine = np.flatnonzero(packets["family"] == family.value)
+            asked[mine] = search.first(packets[mine]) >= 0
         return asked
 
     def _first(self, packets: Packets, direction: Direction) -> I32:
@@ -114,6 +113,12 @@ class Deciding:
                 search, numbers = self._searches[direction, family]
                 found[mine] = numbers[search.first(packets[mine])]
         return found
+
+
+def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]:
+    """Of each IP version that the tenant has, what its list is asked about: a row that holds all of it."""
+    worlds = {family: world(family, direction, own) for family in Family}
+    return {family: Search(space([whole])) for family, whole in worlds.items() if whole is not None}
 
 
 def _deciders(acl: Acl, direction: Direction, returns: ReturnTraffic) -> list[Decider]:

@@ -23,6 +23,9 @@ from orchestrator.errors import BadInput
 MOST_OF_FRAME, MOST_OF_BLOCK = 1 << 20, 64 << 20
 """No frame, and no block of pcapng, is longer: a length beyond it is damage."""
 
+MOST_INTERFACES = 1 << 16
+"""No section of pcapng has more, for they are held until it ends."""
+
 
 def _load() -> Any:
     try:
@@ -246,6 +249,8 @@ class _PcapngWalk:
             self._add(0, start + 4, end, min(wire, longest) if longest else wire, wire, found)
         elif kind == self.INTERFACE:
             link, _reserved, longest = self._fields(self._interface, data, start, end)
+            if len(self._interfaces) >= MOST_INTERFACES:
+                raise Damaged(start - 8, f"no section has more than {MOST_INTERFACES} interfaces")
             self._interfaces.append((link, longest))
             self._links.append(link)
         elif kind == self.SECTION:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -68,7 +71,7 @@ def holds(box: Box, packets: Packets) -> _Bools:
             held &= np.array([bits >> number & 1 for number in range(256)], np.bool_)[packets[name]]
     for name, spans in (("source_port", box.source_ports), ("destination_port", box.destination_ports)):
         if spans != ALL_PORTS:
-            held &= _any([(span.low <= packets[name]) & (packets[name] <= span.high) for span in spans])
+            held &= _any((span.low <= packets[name]) & (packets[name] <= span.high) for span in spans)
     return (
         held
         & within(packets["source"], box.family, box.source)
@@ -81,7 +84,7 @@ def within(addresses: npt.NDArray[np.uint64], family: Family, spans: Spans) -> _
     if not spans:
         return np.zeros(len(addresses), np.bool_)
     return _any(
-        [_at_least(addresses, halves(family, low)) & _at_most(addresses, halves(family, high)) for low, high in spans]
+        _at_least(addresses, halves(family, low)) & _at_most(addresses, halves(family, high)) for low, high in spans
     )
 
 
@@ -97,6 +100,6 @@ def _at_most(addresses: npt.NDArray[np.uint64], high: tuple[int, int]) -> _Bools
     return found
 
 
-def _any(found: list[_Bools]) -> _Bools:
-    whether: _Bools = np.logical_or.reduce(found)
-    return whether
+def _any(found: Iterable[_Bools]) -> _Bools:
+    """Of several, one after the other: a group may have thousands of spans, and there is not room for all at once."""
+    return functools.reduce(operator.or_, found)

@@ -20,7 +20,7 @@ from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.replay import replay as replayed
 from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import AsJson, Reading, prefix_of, taking
-from orchestrator.cli.terminal import at_work, counting, remark, say, say_json, say_table
+from orchestrator.cli.terminal import AsTheyCome, at_work, counting, remark, say, say_json, say_table
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Prefix, format_address
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
@@ -334,8 +334,8 @@ def _changed_json(changed: Changed, most: int, deciding: Deciding, against: Deci
 
 
 def _flows_json(flows: Flows, most: int, deciding: Deciding, against: Deciding | None) -> dict[str, object]:
-    shown = [_flow_json(flow, deciding, against) for flow in _first(flows.largest(), most)]
-    return {"known": len(flows), "forgotten": flows.forgotten, "largest": shown}
+    shown = (_flow_json(flow, deciding, against) for flow in _first(flows.largest(), most))
+    return {"known": len(flows), "forgotten": flows.forgotten, "largest": AsTheyCome(shown)}
 
 
 def _flow_json(flow: Flow, deciding: Deciding, against: Deciding | None) -> dict[str, object]:

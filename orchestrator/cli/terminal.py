@@ -6,6 +6,7 @@ move the reader's cursor.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,9 +42,29 @@ def complain(text: str) -> None:
         typer.echo(f"aclflow: {printable(line)}", err=True)
 
 
+class AsTheyCome(list[object]):
+    """A list for `say_json` whose items are made one after the other, once: there may be too many to hold."""
+
+    def __init__(self, items: Iterator[object]) -> None:
+        super().__init__(itertools.islice(items, 1))  # whether there is any is asked first
+        self._others = items
+
+    def __iter__(self) -> Iterator[object]:
+        yield from super().__iter__()
+        yield from self._others
+
+
+_JSON = json.JSONEncoder(indent=2, ensure_ascii=False)
+
+_AT_ONCE = 10_000
+"""Words of JSON that are written at once: most results are."""
+
+
 def say_json(value: object) -> None:
     """The result for programs."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    words = itertools.chain(_JSON.iterencode(value), ("\n",))
+    while some := "".join(itertools.islice(words, _AT_ONCE)):
+        typer.echo(some, nl=False)
 
 
 def say_json_list(head: dict[str, object], name: str, items: Iterable[object]) -> None:

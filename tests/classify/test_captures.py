@@ -173,6 +173,10 @@ DAMAGE: dict[str, tuple[bytes, str]] = {
         section() + interface() + block(6, struct.pack("<IIIII", 0, 0, 0, 41, 41) + bytes(40)),
         "packet 1, at octet 76: a packet of 41 octets does not fit into its block",
     ),
+    "interfaces without end": (
+        section() + interface() * 65_537,
+        f"packet 1, at octet {28 + 65_536 * 20}: no section has more than 65536 interfaces",
+    ),
     "a short block": (
         section() + interface() + block(6, bytes(16)),
         "packet 1, at octet 48: a block is shorter than what it must say: the capture is damaged here",
@@ -228,6 +232,15 @@ def test_a_run_outside_of_the_data_is_refused() -> None:
         records.extension.blocks(b"four", 0, False, 100, b"odd")
 
 
+def test_a_cut_member_of_gzip_is_read_up_to_its_end_in_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed(pcap([bytes(300)] * 20))
+    for end in range(len(data)):
+        monkeypatch.setattr(reading, "PIECE", 4 << 20)
+        whole = _came_of(data[:end])
+        monkeypatch.setattr(reading, "PIECE", 64)
+        assert _came_of(data[:end]) == whole
+
+
 def test_the_file_is_told_of_as_it_is_read() -> None:
     told: list[int] = []
     data = packed(pcap(FRAMES))
@@ -235,6 +248,17 @@ def test_the_file_is_told_of_as_it_is_read() -> None:
         pass
     assert told == sorted(told)
     assert told[-1] == len(data)
+
+
+def test_what_does_not_wait_is_refused() -> None:
+    """A pipe that is shared with something that made it non-blocking: what is not there yet is no end."""
+
+    class Impatient(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(size) or None  # type: ignore[return-value] -- as raw streams say it
+
+    with pytest.raises(Missing, match="it does not wait for what is yet to come"):
+        list(Capture("day.pcap", Impatient(pcap(FRAMES))).frames())
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

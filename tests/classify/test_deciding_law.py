@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -183,6 +184,25 @@ def test_ranges_of_ports_are_in_the_index_where_addresses_are_not(monkeypatch: p
     assert len(space_of(acl).keys) == sum(blocks.values()) + 1
     assert Deciding(acl).verdicts(records(packets)).decider.tolist() == wanted
     assert set(wanted) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_thousands_of_own_prefixes_cost_no_room_for_each(native: bool) -> None:
+    """Every other address is the tenant's, on either side."""
+    own = tuple(Prefix(Family.IPV4, 2 * each, 32) for each in range(1000))
+    packets = np.zeros(2000, PACKET)
+    packets["family"] = Family.IPV4.value
+    packets["source"][:, 0] = packets["destination"][::-1, 0] = np.arange(2000, dtype=np.uint64) << np.uint64(32)
+    with built(native):
+        deciding = Deciding(Acl(), own=own)
+        tracemalloc.start()
+        try:
+            verdicts = deciding.verdicts(packets)
+            assert tracemalloc.get_traced_memory()[1] < 10 * packets.nbytes
+        finally:
+            tracemalloc.stop()
+    egress, ingress = 0, 1
+    assert verdicts.decider.tolist() == [egress, ingress] * 1000
 
 
 def space_of(acl: Acl) -> space.Space:

@@ -6,10 +6,13 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "packet.h"
 
 #define WORDS 5 /* of a key */
+
+static uint64_t seed; /* drawn anew each time: whoever sends packets must not know which of them meet in one place of a table */
 
 static uint64_t mixed(uint64_t hash, uint64_t word)
 {
@@ -30,7 +33,7 @@ static size_t room_for(size_t members)
 
 static uint64_t hash_of(const uint8_t *at, size_t octets)
 {
-    uint64_t hash = 0, word;
+    uint64_t hash = seed, word;
     for (; octets >= 8; at += 8, octets -= 8) {
         memcpy(&word, at, 8);
         hash = mixed(hash, word);
@@ -122,10 +125,10 @@ struct index {
 
 static uint64_t hash_of_key(int32_t shape, const uint64_t key[WORDS])
 {
-    uint64_t hash = shape;
+    uint64_t hash = seed ^ (uint64_t)shape;
     for (int i = 0; i < WORDS; i++)
         hash = mixed(hash, key[i]);
-    return hash;
+    return mixed(hash, 0); /* once more, for the source port stands so high in the last word that no lower bit has met it */
 }
 
 static int not_above(const uint64_t one[2], const uint64_t other[2])
@@ -358,6 +361,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_search", NULL, -1, 
 
 PyMODINIT_FUNC PyInit__search(void)
 {
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        return PyErr_SetFromErrno(PyExc_OSError);
     PyObject *made = PyModule_Create(&module);
     if (made && PyModule_AddType(made, &type_of_index) < 0) {
         Py_DECREF(made);
