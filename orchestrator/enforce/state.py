@@ -62,7 +62,6 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held: int | None = None
         self._journal_room = 0  # what a predecessor left is not continued: the next program is kept as a whole
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,8 +71,8 @@ class StateDir:
     def hold(self) -> None:
         """Let no other process have it as long as this one runs. Raises Conflict where another one has it, Missing."""
         try:
-            self._held = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)  # until this process ends
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict("another process that runs is who this directory says", place=str(self._path)) from None
         except OSError as error:

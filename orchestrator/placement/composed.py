@@ -19,11 +19,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.model import Action, AddressGroup, Direction, Endpoint, Policy, ReturnTraffic, Rule, Tenant
+from orchestrator.policy.model import (
+    Action,
+    AddressGroup,
+    Direction,
+    Endpoint,
+    Policy,
+    ReturnTraffic,
+    Rule,
+    Tenant,
+    spans_of,
+)
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import Row, RuleList
 from orchestrator.policy.space import Box, boxes_of, everything
-from orchestrator.policy.spans import Span, Spans, union
+from orchestrator.policy.spans import Spans
 
 
 class Speaker(enum.Enum):
@@ -125,6 +135,4 @@ class Composed:
 def home_of(tenant: Tenant, endpoints: Sequence[Endpoint]) -> Mapping[Family, Spans]:
     """The addresses of a tenant's endpoints."""
     prefixes = [prefix for endpoint in endpoints if endpoint.tenant == tenant.id for prefix in endpoint.prefixes]
-    return {
-        family: union(Span(each.network, each.last) for each in prefixes if each.family is family) for family in Family
-    }
+    return {family: spans_of(prefixes, family) for family in Family}

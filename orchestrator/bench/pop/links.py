@@ -196,7 +196,7 @@ def _default(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) 
 
 
 def _up(name: str) -> None:
-    """Up, and but for where servers ask for each other without multicast, whose groups are reported as it comes up."""
+    """Up, and without multicast, whose groups it would report; but where servers meet they need that to ask."""
     changed = IFF_UP if name == REHOME else IFF_UP | IFF_MULTICAST
     with IPRoute() as here:
         here.link("set", index=_index(here, name), flags=IFF_UP, change=changed)

@@ -25,28 +25,23 @@ MANY = 32
 
 def with_groups(rules: Sequence[Rule]) -> tuple[tuple[Rule, ...], Mapping[str, AddressGroup]]:
     """The rules, naming groups where they have large sets in common, and these groups."""
-    known: dict[int, Addresses] = {}
-    distinct: dict[Addresses, Addresses] = {}
-    uses: Counter[int] = Counter()
+    found: dict[int, AddressGroup] = {}  # by identity: lines with the same set have the same object
+    uses: Counter[str] = Counter()
     for rule in rules:
         for side in (rule.source, rule.destination):
             if len(side.prefixes) >= MANY:
-                if id(side) not in known:  # its hash is looked for once
-                    known[id(side)] = distinct.setdefault(side, side)
-                uses[id(known[id(side)])] += 1
-    groups = {id(each): _group(each) for each in distinct.values() if uses[id(each)] > 1}
-    if not groups:
-        return tuple(rules), MappingProxyType({})
-    named = {place: Addresses((), (groups[id(each)].name,)) for place, each in known.items() if id(each) in groups}
-    return (
-        tuple(_naming(rule, named) for rule in rules),
-        MappingProxyType({group.name: group for group in groups.values()}),
-    )
+                if id(side) not in found:
+                    found[id(side)] = _group(side)
+                uses[found[id(side)].name] += 1
+    shared = {place: group for place, group in found.items() if uses[group.name] > 1}
+    named = {place: Addresses((), (group.name,)) for place, group in shared.items()}
+    groups: Mapping[str, AddressGroup] = {group.name: group for group in shared.values()}
+    return tuple(_naming(rule, named) for rule in rules), MappingProxyType(groups)
 
 
 def _group(addresses: Addresses) -> AddressGroup:
     content = " ".join(map(str, addresses.prefixes)).encode()
-    name = f"addresses-{hashlib.blake2b(content, digest_size=5).hexdigest()}"
+    name = f"addresses-{hashlib.blake2b(content, digest_size=16).hexdigest()}"  # two sets must not meet
     return AddressGroup(GroupName(name), addresses.prefixes)
 
 
