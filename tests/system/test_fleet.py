@@ -24,6 +24,7 @@ from orchestrator.policy.addresses import Family, parse_address
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Packet, TenantId
 from orchestrator.policy.protocols import TCP, UDP
+from orchestrator.scaling.buckets import BUCKETS
 from orchestrator.scaling.capacity import Measured
 
 POP = specfile.parse(
@@ -163,7 +164,7 @@ def test_it_grows_under_load_and_shrinks_again_and_no_connection_is_cut(lab: Lab
             grown = until(client, lambda fleet: len(serving(fleet)) >= 2, "it grows")
             assert len(processes_of(lab)) >= 2
         shares = client.spread("pop1").firewalls
-        assert sum(each.buckets for each in shares) == 256
+        assert sum(each.buckets for each in shares) == BUCKETS
         until(client, lambda fleet: len(fleet.members) == 1, "it shrinks")
         lines = [talker.stdout.readline() for _ in range(20)]
         assert talker.poll() is None, talker.stderr and talker.stderr.read()
@@ -186,9 +187,13 @@ def test_an_agent_that_is_killed_is_replaced_and_its_share_moves_at_once(lab: La
     process = cloud._process(LabVnf("pop1", victim.name, victim.number))
     assert process is not None
     processes.send(process, signal.SIGKILL)
-    until(client, lambda fleet: not all(each.well for each in fleet.members), "it is seen to be silent")
-    shares = {each.carrier.name: each.buckets for each in client.spread("pop1").firewalls}
-    assert shares.get(victim.name, 0) == 0
+
+    def carries_none(fleet: Fleet) -> bool:
+        silent = [each.name for each in fleet.members if not each.well and each.state == "serving"]
+        shares = {each.carrier.name: each.buckets for each in client.spread("pop1").firewalls}
+        return silent == [victim.name] and shares.get(victim.name, 0) == 0 and sum(shares.values()) == BUCKETS
+
+    until(client, carries_none, "it is silent, and its share is with the other before it is given up")
     until(client, lambda fleet: len(set(serving(fleet)) - {victim.name}) == 2, "another serves")
     until(client, lambda fleet: victim.name not in {each.name for each in fleet.members}, "it is removed")
 
