@@ -95,8 +95,10 @@ def test_the_switchs_words_about_its_cache() -> None:
         "  miss with failed upcall: 0\n"
     )
     assert vnf.missed(stats) == 39
-    assert vnf.megaflows("netdev@ovs-netdev:\n  lookups: hit:5 missed:3 lost:0\n  flows: 258\n  port 0: x\n") == 258
-    for reader in (vnf.missed, vnf.megaflows):
+    shown = "netdev@ovs-netdev:\n  lookups: hit:5 missed:3 lost:1\n  flows: 258\n  port 0: x\n"
+    assert vnf.megaflows(shown) == 258
+    assert vnf.handled(shown) == 9
+    for reader in (vnf.missed, vnf.megaflows, vnf.handled):
         with pytest.raises(Refused):
             reader("ovs-vswitchd: no such thing")
 

@@ -104,8 +104,12 @@ class RealSwitch:
         return SocketLink(self.folder / "br0.controller")
 
     def settle(self) -> None:
-        """Bring the flows' counters up to date with the packets forwarded so far."""
-        self.control("revalidator/purge")
+        """Bring the flows' counters up to date with the packets forwarded so far.
+
+        Entries of the cache that a thread of the daemon looks at just then are passed over, so it is emptied twice.
+        """
+        for _ in range(2):
+            self.control("revalidator/purge")
 
     def forward(self, frame: bytes, port: str) -> list[tuple[str, bytes]]:
         """Put a frame into a port; what comes out of which ports.

@@ -5,7 +5,6 @@ Its servers' ports lead nowhere: what left by them is known from the switch's co
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from pyroute2 import IPRoute
 
 from orchestrator.bench.ground import connected
+from orchestrator.bench.traffic.vnf import handled
 from orchestrator.compile.edge import packets_of_lines
 from orchestrator.enforce import gap
 from orchestrator.enforce.drivers.openflow import flowdesc, messages
@@ -61,15 +61,11 @@ class EdgeBridge:
 
     def _settle(self) -> None:
         until = time.monotonic() + _PATIENCE_S
-        while self._received() < self.sent:
-            assert time.monotonic() < until, f"{self._received()} of {self.sent} packets were taken"
+        while self._handled() < self.sent:
+            assert time.monotonic() < until, f"{self._handled()} of {self.sent} packets were dealt with"
 
-    def _received(self) -> int:
-        """What the datapath has looked up so far."""
-        shown = self.lab.ovs.appctl("dpctl/show", "-s")
-        found = re.search(r"lookups: hit:(\d+) missed:(\d+)", shown)
-        assert found is not None, shown
-        return int(found[1]) + int(found[2])
+    def _handled(self) -> int:
+        return handled(self.lab.ovs.appctl("dpctl/show"))
 
     def forget(self) -> None:
         """Empty the switch's cache, which brings the counters up to date."""
@@ -108,7 +104,7 @@ def edge_bridge(lab: Lab, servers: Sequence[str]) -> Iterator[EdgeBridge]:
         device = Switch(channels[_DATAPATH], uplink="wan", tier=Tier.EDGE)
         assert device.claim(1)
         bridge = EdgeBridge(lab, channels[_DATAPATH], device, sender)
-        bridge.sent = bridge._received()
+        bridge.sent = bridge._handled()
         yield bridge
     sender.close()
 

@@ -48,7 +48,7 @@ OLD, NEW = deny_database(Direction.EGRESS), deny_database(Direction.INGRESS)
 
 def arrives(wire: Wire, lab: Lab, sent: Packet) -> bool:
     """Whether db1 gets a packet, by what the switches' flows say now and not their caches."""
-    lab.ovs.appctl("revalidator/purge")
+    lab.ovs.forget()
     (landed,) = wire.fire([shot(lab, "web1", sent)])
     return landed.nodes == ("db1",)
 

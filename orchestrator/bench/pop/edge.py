@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +10,7 @@ import numpy as np
 from orchestrator.bench.ground import connected
 from orchestrator.bench.pop.links import EDGE, OUT, UPLINK, Links
 from orchestrator.bench.pop.world import World
-from orchestrator.bench.traffic.vnf import Ports, megaflows, missed
+from orchestrator.bench.traffic.vnf import Ports, handled, megaflows, missed
 from orchestrator.compile.edge import Edge, FamilyLines, edge_program, packets_of_lines
 from orchestrator.compile.pipelines.edge import EdgeTable
 from orchestrator.edge.lines import I64
@@ -30,7 +29,6 @@ _DATAPATH = 0xAC1F00000300
 _CONTROLLER = "127.0.0.1"
 _PATIENCE_S = 30.0
 _POLLING_CORES = "0x2"
-_RECEIVED = re.compile(r"^\s*packets received: (\d+)", re.MULTILINE)
 _NONE = FlowTable.of(())
 
 
@@ -72,10 +70,9 @@ class EdgeSwitch:
         flows, packets = self._counted()
         return int(packets[(flows.table == table) & (flows.priority > 0)].sum())
 
-    def received(self) -> int:
-        """Packets that the switch has taken from its ports so far."""
-        found = _RECEIVED.findall(self._switch.appctl("dpif-netdev/pmd-stats-show"))
-        return sum(map(int, found))
+    def handled(self) -> int:
+        """Packets that the switch has dealt with so far: what it has taken from its ports may still be on its way."""
+        return handled(self._switch.appctl("dpctl/show"))
 
     def upcalls(self) -> int:
         """Packets that no cache entry knew, so far."""

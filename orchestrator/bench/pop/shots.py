@@ -47,13 +47,13 @@ def _datagram(grid: Grid, source: int, destination: int, port: int, octets: int)
 
 def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
     """Send every frame once; returns when the switch has dealt with all of them. Raises Unreachable if it does not."""
-    before = switch.received()
+    before = switch.handled()
     with closing(links.inside(OUTSIDE, raw_socket)) as sender, links.inside(EDGE, _sockets) as queues:
         for start in range(0, len(shots), _BATCH):
             for frame in shots[start : start + _BATCH]:
                 sender.send(frame)
             _until(lambda: not _waiting(queues))
-    _until(lambda: switch.received() - before >= len(shots))
+    _until(lambda: switch.handled() - before >= len(shots))
 
 
 def raw_socket() -> socket.socket:

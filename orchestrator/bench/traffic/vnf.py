@@ -134,6 +134,14 @@ def megaflows(text: str) -> int:
     return _number(r"^\s*flows: (\d+)", text)
 
 
+def handled(text: str) -> int:
+    """Of `dpctl/show`: packets that were dealt with; one that missed the cache, once its entry was made."""
+    found = re.search(r"^\s*lookups: hit:(\d+) missed:(\d+) lost:(\d+)", text, re.MULTILINE)
+    if found is None:
+        raise _said_else(text)
+    return sum(map(int, found.groups()))
+
+
 def missed(text: str) -> int:
     """Of `dpif-netdev/pmd-stats-show`: packets that no cache knew, of all threads together. Raises Refused."""
     found = re.findall(r"^\s*miss with (?:success|failed) upcall: (\d+)", text, re.MULTILINE)
@@ -145,8 +153,12 @@ def missed(text: str) -> int:
 def _number(pattern: str, text: str) -> int:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise Refused(f"the switch said something else: {text[:200]!r}")
+        raise _said_else(text)
     return int(match[1])
+
+
+def _said_else(text: str) -> Refused:
+    return Refused(f"the switch said something else: {text[:200]!r}")
 
 
 def _build(switch: OpenVSwitch, ports: Ports, neighbours: Sequence[str]) -> None:
