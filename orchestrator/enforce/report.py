@@ -1,7 +1,8 @@
 """Tells the service what was read back.
 
 Points go out the moment they change: somebody waits for them. A point is the latest word about its host, so one that
-could not be sent yet is replaced by the next. Counts go another way (`countreport.py`), so that thousands of them never
+could not be sent yet is replaced by the next, but that a device had drifted is told even when it is repaired by then:
+somebody else writes there. Counts go another way (`countreport.py`), so that thousands of them never
 delay a point.
 """
 
@@ -15,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from orchestrator.client import PointReport
-from orchestrator.enforce.standing import Point
+from orchestrator.enforce.standing import Point, PointState
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import AclflowError, TryAgain, Unauthenticated
 
@@ -56,7 +57,8 @@ def point_report(point: Point) -> PointReport:
 
 
 class Mailbox(Generic[Letter]):
-    """Sends the latest letter of each host, in a thread of its own, until it has gone out.
+    """Sends the latest letter of each host, in a thread of its own, until it has gone out; before it, the latest one
+    that `must_go`.
 
     `send` gets what is due at the moment, by host. When it raises something that may pass, the letters stay, unless
     newer ones came meanwhile; what the service will never take is dropped. After `idle_s` without a letter an empty
@@ -70,11 +72,14 @@ class Mailbox(Generic[Letter]):
         *,
         idle_s: float | None = None,
         more_coming: Callable[[], bool] = lambda: False,
+        must_go: Callable[[Letter], bool] = lambda letter: False,  # noqa: ARG005
     ) -> None:
         self._send = send
         self._idle_s = idle_s
         self._more_coming = more_coming
+        self._must_go = must_go
         self._due: dict[str, Letter] = {}
+        self._before: dict[str, Letter] = {}  # that must go ahead of those due
         self._gathering = 0
         self._changed = threading.Condition()
         self._stopping = False
@@ -92,9 +97,9 @@ class Mailbox(Generic[Letter]):
         self._thread.join(timeout_s)
 
     def put(self, host: str, letter: Letter) -> None:
-        """Have a letter sent; it replaces an earlier one about the same host."""
+        """Have a letter sent; it replaces an earlier one about the same host, or follows it if that must go."""
         with self._changed:
-            self._due[host] = letter
+            self._place(host, letter, self._due.get(host))
             if not self._gathering:
                 self._changed.notify()
 
@@ -133,7 +138,9 @@ class Mailbox(Generic[Letter]):
             if self._stopping and not self._due:
                 return None
             self._changed.wait_for(self._is_complete, LINGER_S)
-            letters, self._due = self._due, {}
+            letters = {**self._due, **self._before}
+            self._due = {host: self._due[host] for host in self._before}
+            self._before = {}
             return letters
 
     def _is_awake(self) -> bool:
@@ -145,7 +152,16 @@ class Mailbox(Generic[Letter]):
     def _keep(self, letters: Mapping[str, Letter]) -> None:
         with self._changed:
             if not self._stopping:
-                self._due = {**letters, **self._due}
+                for host, letter in letters.items():
+                    self._place(host, self._due.get(host, letter), letter)
+
+    def _place(self, host: str, latest: Letter, earlier: Letter | None) -> None:
+        """Have the latest letter about a host due, after an earlier one if that must go and this would not tell it."""
+        if self._must_go(latest):
+            self._before.pop(host, None)
+        elif earlier is not None and self._must_go(earlier):
+            self._before.setdefault(host, earlier)
+        self._due[host] = latest
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
@@ -173,7 +189,11 @@ class Reporter:
         self._take_over = take_over
         self._sequence = 0
         self._points: Mailbox[Point] = Mailbox(
-            "report-points", self._send_points, idle_s=SIGN_OF_LIFE_S, more_coming=more_coming
+            "report-points",
+            self._send_points,
+            idle_s=SIGN_OF_LIFE_S,
+            more_coming=more_coming,
+            must_go=lambda point: point.state is PointState.DRIFTED,
         )
 
     def start(self) -> None:

@@ -20,9 +20,9 @@ from orchestrator.program.wire import STREAM_MEDIA_TYPE, encode_delta, encode_pr
 class StubService:
     """One domain `pop1` at a port of its own, in threads."""
 
-    def __init__(self, hosts: list[dict[str, str]], port: int = 0) -> None:
+    def __init__(self, hosts: list[dict[str, str]], port: int = 0, *, epoch: int = 10) -> None:
         self.hosts = hosts
-        self.epoch = 10
+        self.epoch = epoch
         self.enrolments: list[dict[str, str]] = []
         self.points: dict[str, dict[str, object]] = {}
         self.history: list[dict[str, object]] = []

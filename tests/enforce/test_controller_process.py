@@ -59,6 +59,10 @@ class Site:
         self.ovs.add_bridge("host1", datapath_id=0x11, ports=("p1", "p2"))
         self.ovs.add_bridge("host2", datapath_id=0x12, ports=("q1", "q2"))
 
+    def serve_again(self) -> None:
+        """A service where the one before was, which knows what epochs there were and nothing else."""
+        self.service = StubService(HOSTS, self.service.port, epoch=self.service.epoch)
+
     def start(
         self, name: str = "controller", port: int | None = None, *, look_s: float = 3600.0, through: int | None = None
     ) -> None:
@@ -183,13 +187,12 @@ def test_a_controller_without_its_service_still_repairs_switches(site: Site) -> 
     site.publish(TWO)
     until((site.folder / "controller/program").exists)
     site.end()
-    port = site.service.port
     site.service.close()
     site.ovs.kill_switch()
     site.ovs.start_switch()
     site.start()
     site.await_rules({1, 2})
-    site.service = StubService(HOSTS, port)
+    site.serve_again()
     site.publish(THREE)
     assert site.rules("host1") == {2, 3}
 
@@ -203,12 +206,11 @@ def test_a_controller_with_an_old_memory_does_not_roll_switches_back(site: Site)
     site.end()
     (site.folder / "controller/program").write_bytes(remembered)
     (site.folder / "controller/deltas").unlink(missing_ok=True)
-    port = site.service.port
     site.service.close()
     site.start()
     until(lambda: "device.ahead" in site.log())
     assert site.rules("host1") == {2, 3}
-    site.service = StubService(HOSTS, port)
+    site.serve_again()
     site.publish(THREE)
     assert site.rules("host1") == {2, 3}
 

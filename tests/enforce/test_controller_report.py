@@ -83,6 +83,54 @@ def test_what_could_not_be_sent_goes_out_later_unless_there_is_newer_word(sink: 
     reporter.stop()
 
 
+def drifted(generation: int) -> Point:
+    return Point("host1", PointState.DRIFTED, generation, bytes(16), 5, "1 flow is missing")
+
+
+@pytest.mark.parametrize(
+    ("told", "sent"),
+    [
+        ((drifted(1), point("host1", 1)), ["drifted", "enforced"]),
+        ((drifted(1), point("host1", 1), point("host1", 2)), ["drifted", "enforced"]),
+        ((drifted(1), point("host1", 1), drifted(1)), ["drifted"]),
+        ((point("host1", 1), drifted(1), drifted(1), point("host1", 1)), ["drifted", "enforced"]),
+    ],
+)
+@pytest.mark.parametrize("fails", [0, 1, 2])
+def test_a_drift_is_told_even_when_it_is_repaired_by_then(
+    sink: Sink, told: Sequence[Point], sent: list[str], fails: int
+) -> None:
+    sink.failures = [Unreachable("away") for _ in range(fails)]
+    reporter = Reporter(sink, "pop1", 3, lambda: None)
+    for each in told:
+        reporter.point(each)
+    reporter.point(point("host2", 1))
+    reporter.start()
+    found: list[PointReport] = []
+    while [each.state for each in found if each.host == "host1"] != sent:
+        found += sink.points.get(timeout=PATIENCE_S)[1]
+    reporter.stop()
+    assert sink.points.empty()
+    assert [each.generation for each in found if each.host == "host1"][-1] == told[-1].generation
+    assert sum(each.host == "host2" for each in found) == 1
+
+
+def test_a_drift_that_could_not_be_told_goes_before_what_came_meanwhile(sink: Sink) -> None:
+    sink.failures = [Unreachable("away")]
+    newer = [point("host1", 2)]
+
+    def news() -> None:
+        if newer:
+            reporter.point(newer.pop())
+
+    reporter = Reporter(sink, "pop1", 3, news)
+    reporter.point(drifted(1))
+    reporter.start()
+    found = [sink.points.get(timeout=PATIENCE_S)[1] for _ in range(2)]
+    assert [(each.state, each.generation) for (each,) in found] == [("drifted", 1), ("enforced", 2)]
+    reporter.stop()
+
+
 def test_nothing_is_told_before_the_take_over(sink: Sink) -> None:
     attempts: list[int] = []
 
