@@ -105,14 +105,19 @@ class _Bench:
             self.results.series.append(Series(what, turns, tuple(milliseconds), "change", label))
 
     def growth(self, progress: Callable[[str], None]) -> None:
-        """What one rule takes in the longest list, which was measured last, as a ratio to what it takes in the usual
-        one just before and just after: a machine that is quicker or slower for minutes is so for both."""
+        """What one rule takes in the longest list, as ratios to what it takes in the usual one just before and just
+        after: a machine that is quicker or slower for minutes is so for both."""
         usual, longest = self.sizes.rules, max(self.sizes.scales)
-        timed(self.client.put_acl, TENANT, synthetic(usual))
-        after, _ = self._changed(usual, progress)
-        before, among = (self.results.figures[f"one_rule_{name_of(rules)}_ms"].median for rules in (usual, longest))
-        ratio = among / statistics.mean((before, statistics.median(after["added"])))
-        self.results.figures[f"one_rule_{name_of(longest)}_vs_{name_of(usual)}"] = Figure.of([ratio], "ratio", _GROWTH)
+        medians = []
+        for rules in (usual, *(longest, usual) * self.sizes.rounds):
+            timed(self.client.put_acl, TENANT, synthetic(rules))
+            taken, _ = self._changed(rules, progress)
+            medians.append(statistics.median(taken["added"]))
+        ratios = [
+            among / statistics.mean((before, after))
+            for before, among, after in zip(medians[:-1:2], medians[1::2], medians[2::2], strict=True)
+        ]
+        self.results.figures[f"one_rule_{name_of(longest)}_vs_{name_of(usual)}"] = Figure.of(ratios, "ratio", _GROWTH)
 
     def _changed(
         self, rules: int, progress: Callable[[str], None]
