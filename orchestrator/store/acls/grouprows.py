@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Row, bindparam, insert, or_, select, update
+from sqlalchemy import Row, bindparam, insert, select, update
 
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native_values import at, read_text
 from orchestrator.policy.model import AddressGroup, GroupName
 from orchestrator.store.acls.cache import KeyedGroup, spliced
+from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.schema.acls import acl_group_members, acl_groups
 from orchestrator.store.sql.keys import keys_between, longest_increasing, spread
 from orchestrator.store.transaction import Transaction
@@ -76,12 +77,9 @@ def load(tx: Transaction, tenant: int, version: int) -> Mapping[str, KeyedGroup]
     descriptions = _descriptions(tx, tenant, version)
     members: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     if descriptions:
-        statement = (
-            select(_members.name, _members.order_key, _members.prefix)
-            .where(_members.tenant == tenant, holds_at(_members, version))
-            .order_by(_members.name, _members.order_key)
-        )
-        for row in tx.read(statement):
+        columns = _members.name, _members.order_key, _members.prefix
+        held = held_at(acl_group_members, tenant, version, *columns)
+        for row in tx.read(held.order_by(_members.name.name, _members.order_key.name)):
             members[row.name].append(row)
     return MappingProxyType(
         {name: _keyed(name, description, members[name]) for name, description in descriptions.items()}
@@ -97,8 +95,10 @@ def refreshed(
     tx: Transaction, tenant: int, base: int, version: int, old: Mapping[str, KeyedGroup]
 ) -> Mapping[str, KeyedGroup]:
     """The groups at a newer version (the tenant's current one), from those at `base` and what began and ended since."""
-    changed = or_(_groups.since_version > base, _groups.until_version > base)
-    moved = tx.read(select(_groups.name).where(_groups.tenant == tenant, changed).limit(1)).first() is not None
+    moved = any(
+        tx.read(select(_groups.name).where(_groups.tenant == tenant, began_or_ended > base).limit(1)).first()
+        for began_or_ended in (_groups.since_version, _groups.until_version)
+    )
     begun, ended = _begun_since(tx, tenant, base), _ended_since(tx, tenant, base)
     if not (moved or begun or ended):
         return old
@@ -140,35 +140,22 @@ def _begun_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[t
 
 def _ended_since(tx: Transaction, tenant: int, base: int) -> Mapping[str, list[int]]:
     found: defaultdict[str, list[int]] = defaultdict(list)
-    statement = select(_members.name, _members.order_key).where(
-        _members.tenant == tenant,
-        _members.until_version > base,
-        _members.since_version + 0 <= base,  # + 0: so that SQLite takes the index of ended rows, which are few
-    )
+    statement = select(_members.name, _members.order_key).where(ended_after(acl_group_members, tenant, base))
     for row in tx.read(statement):
         found[row.name].append(row.order_key)
     return found
 
 
 def _descriptions(tx: Transaction, tenant: int, version: int) -> dict[str, str]:
-    statement = (
-        select(_groups.name, _groups.description)
-        .where(_groups.tenant == tenant, holds_at(_groups, version))
-        .order_by(_groups.name)
-    )
-    return {row.name: row.description for row in tx.read(statement)}
-
-
-def holds_at(columns: Any, version: int) -> Any:
-    """The condition that a temporal row holds at a version."""
-    return (columns.since_version <= version) & or_(columns.until_version.is_(None), columns.until_version > version)
+    held = held_at(acl_groups, tenant, version, _groups.name, _groups.description)
+    return {row.name: row.description for row in tx.read(held.order_by(_groups.name.name))}
 
 
 def current_members(tx: Transaction, tenant: int, name: str) -> tuple[MemberRow, ...]:
     """The rows of a group's members as they are, in order."""
     statement = (
         select(_members.since_version, _members.order_key, _members.prefix)
-        .where(_members.tenant == tenant, _members.name == name, _members.until_version.is_(None))
+        .where(holds_now(acl_group_members, tenant), _members.name == name)
         .order_by(_members.order_key)
     )
     return tuple(MemberRow(row.since_version, row.order_key, row.prefix) for row in tx.read(statement))
@@ -180,9 +167,8 @@ def members_named(tx: Transaction, tenant: int, name: str, prefixes: Iterable[st
     found: list[MemberRow] = []
     for start in range(0, len(wanted), _AT_ONCE):
         statement = select(_members.since_version, _members.order_key, _members.prefix).where(
-            _members.tenant == tenant,
+            holds_now(acl_group_members, tenant),
             _members.name == name,
-            _members.until_version.is_(None),
             _members.prefix.in_(wanted[start : start + _AT_ONCE]),
         )
         found += [MemberRow(row.since_version, row.order_key, row.prefix) for row in tx.read(statement)]
@@ -199,9 +185,7 @@ def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -
     """
     if len(wanted) > MOST_GROUPS:
         raise too_many_groups(len(wanted))
-    statement = select(_groups.name, _groups.description).where(
-        _groups.tenant == tenant, _groups.until_version.is_(None)
-    )
+    statement = select(_groups.name, _groups.description).where(holds_now(acl_groups, tenant))
     old = {row.name: row.description for row in tx.read(statement)}
     changes = [removal(tx, tenant, name) for name in old if name not in wanted]
     groups = {}
@@ -302,7 +286,7 @@ def write(tx: Transaction, tenant: int, version: int, changes: Iterable[GroupCha
 
 
 def _replace_description(tx: Transaction, tenant: int, version: int, change: GroupChange) -> None:
-    mine = (_groups.tenant == tenant) & (_groups.name == change.name) & _groups.until_version.is_(None)
+    mine = holds_now(acl_groups, tenant) & (_groups.name == change.name)
     tx.write(update(acl_groups).where(mine).values(until_version=version))
     if change.description is not None:
         row = {"tenant": tenant, "since_version": version, "name": change.name, "description": change.description}

@@ -94,7 +94,7 @@ class Acls(AclSteps):
         found = (
             select(generation)
             .distinct()
-            .join(tenants, tenants.c.number == _versions.tenant)
+            .join(tenants, tenants.c.number == _versions.tenant + 0)  # + 0: by generation, not by tenant
             .where(tenants.c.domain == domain, generation > after, generation < before)
             .order_by(generation)
             .limit(most + 1)

@@ -26,6 +26,7 @@ from orchestrator.store.acls.cache import (
     VersionLine,
     refreshed_rules,
 )
+from orchestrator.store.acls.spans import ended_after, held_at, holds_now
 from orchestrator.store.records import AclRecord
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules, acl_versions
 from orchestrator.store.sql.bulk import collector_paused
@@ -99,9 +100,9 @@ def load_rows(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
 
 def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
     rows = tx.read(
-        select(_rules.order_key, _rules.number, _rules.body)
-        .where(_rules.tenant == tenant.number, grouprows.holds_at(_rules, head.version))
-        .order_by(_rules.order_key)
+        held_at(acl_rules, tenant.number, head.version, _rules.order_key, _rules.number, _rules.body).order_by(
+            _rules.order_key.name
+        )
     ).all()
     rules = _rules_of([row.body for row in rows])
     numbers = RuleNumbers({rule.id: row.number for rule, row in zip(rules, rows, strict=True)})
@@ -132,13 +133,7 @@ def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) 
             _rules.tenant == tenant.number, _rules.since_version > base, _rules.until_version.is_(None)
         )
     ).all()
-    ended = tx.read(
-        select(_rules.order_key, _rules.rule_id).where(
-            _rules.tenant == tenant.number,
-            _rules.until_version > base,
-            _rules.since_version + 0 <= base,  # + 0: so that SQLite takes the index of ended rows, which are few
-        )
-    ).all()
+    ended = tx.read(select(_rules.order_key, _rules.rule_id).where(ended_after(acl_rules, tenant.number, base))).all()
     begun = [
         BegunRow(row.order_key, row.number, rule)
         for row, rule in zip(born, _rules_of([row.body for row in born]), strict=True)
@@ -201,7 +196,7 @@ def current_row(tx: Transaction, tenant: int, rule_id: str) -> Row[Any] | None:
 
 def current_rows(tenant: int) -> Select[Any]:
     """The rows of a tenant's current list, all columns, in no order yet."""
-    return select(acl_rules).where(_rules.tenant == tenant, _rules.until_version.is_(None))
+    return select(acl_rules).where(holds_now(acl_rules, tenant))
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -269,8 +264,7 @@ def end_rows(tx: Transaction, tenant: int, version: int, rows: Sequence[Row[Any]
 
 def end_all(tx: Transaction, tenant: int, version: int) -> None:
     """Let every row of the current list hold no more."""
-    current = (_rules.tenant == tenant) & _rules.until_version.is_(None)
-    tx.write(update(acl_rules).where(current).values(until_version=version))
+    tx.write(update(acl_rules).where(holds_now(acl_rules, tenant)).values(until_version=version))
 
 
 _ROW_COLUMNS = ("tenant", "since_version", *NewRow._fields)

@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Cookie, Kind
 from orchestrator.program.counts import U64, Counts
 from orchestrator.program.program import Tier
+from orchestrator.store.acls.spans import holds_now
 from orchestrator.store.hits.history import MINUTE, SECOND, HitHistory, Resolution
 from orchestrator.store.hits.records import (
     HitStretch,
@@ -70,8 +71,8 @@ class Hits:
         self._tx.domain(domain)
         query = (
             select(tenants.c.id, acl_rules.c.rule_id, acl_rules.c.number)
-            .join(tenants, tenants.c.number == acl_rules.c.tenant)
-            .where(tenants.c.domain == domain, acl_rules.c.until_version.is_(None))
+            .join(acl_rules, holds_now(acl_rules, tenants.c.number))
+            .where(tenants.c.domain == domain)
             .order_by(tenants.c.id, acl_rules.c.order_key)
         )
         rows = self._tx.read(query).all()
@@ -163,13 +164,13 @@ class Hits:
             select(acl_rules.c.rule_id, func.coalesce(acl_versions.c.created, oldest).label("created"))
             .join(first, first.c.number == acl_rules.c.number)
             .join(acl_versions, made, isouter=True)
-            .where(acl_rules.c.tenant == tenant, acl_rules.c.until_version.is_(None))
+            .where(holds_now(acl_rules, tenant))
         )
         return {row.rule_id: row.created for row in self._tx.read(query)}
 
     def _current_numbers(self, tenant: int, only: Sequence[str] | None = None) -> dict[str, int]:
         """The numbers of a tenant's current rules, or of `only` some of them, in the list's order."""
-        current = (acl_rules.c.tenant == tenant) & acl_rules.c.until_version.is_(None)
+        current = holds_now(acl_rules, tenant)
         if only is not None:
             current &= acl_rules.c.rule_id.in_(only)
         query = select(acl_rules.c.rule_id, acl_rules.c.number).where(current).order_by(acl_rules.c.order_key)

@@ -73,6 +73,11 @@ Index(
     sqlite_where=_GROUP_HOLDS, postgresql_where=_GROUP_HOLDS,
 )  # fmt: skip
 
+Index(
+    "acl_groups_ended", acl_groups.c.tenant, acl_groups.c.until_version,
+    sqlite_where=~_GROUP_HOLDS, postgresql_where=~_GROUP_HOLDS,
+)  # fmt: skip
+
 acl_group_members = Table(
     "acl_group_members",
     metadata,

@@ -52,7 +52,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0013"
+HEAD = "0014"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
