@@ -2,8 +2,7 @@
 
 Points go out the moment they change: somebody waits for them. A point is the latest word about its host, so one that
 could not be sent yet is replaced by the next, but that a device had drifted is told even when it is repaired by then:
-somebody else writes there. Counts go another way (`countreport.py`), so that thousands of them never
-delay a point.
+somebody else writes there. Counts go another way (`countreport.py`), so that thousands of them never delay a point.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Mailbox(Generic[Letter]):
         *,
         idle_s: float | None = None,
         more_coming: Callable[[], bool] = lambda: False,
-        must_go: Callable[[Letter], bool] = lambda letter: False,  # noqa: ARG005
+        must_go: Callable[[Letter], bool] = lambda _: False,
     ) -> None:
         self._send = send
         self._idle_s = idle_s

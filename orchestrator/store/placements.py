@@ -23,9 +23,9 @@ from orchestrator.errors import NotFound
 from orchestrator.placement.choice import Algorithm, Choice, Settings, Verdict, Wish
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import RuleId, TenantId
+from orchestrator.store.acls.rows import current_row
 from orchestrator.store.events import Events
 from orchestrator.store.records import PolicySnapshot
-from orchestrator.store.schema.acls import acl_rules
 from orchestrator.store.schema.core import domains, placement_settings, placements, tenants
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction, expect
@@ -240,9 +240,7 @@ class Placements:
         number = self._tenant_number(domain, rule)
         if number is None:
             raise NotFound(f"the domain has no tenant '{rule.tenant}'")
-        current = (acl_rules.c.tenant == number) & acl_rules.c.until_version.is_(None)
-        found = select(acl_rules.c.number).where(current, acl_rules.c.rule_id == rule.rule)
-        if self._tx.read(found).first() is None:
+        if current_row(self._tx, number, rule.rule) is None:
             raise NotFound(f"the list of '{rule.tenant}' has no rule '{rule.rule}'")
         return number
 

@@ -68,6 +68,14 @@ def test_a_stage_that_few_changes_have_takes_no_time_in_the_median(bench: rest._
     assert heights == pytest.approx({"compile": 1, "enforce": 5, "enforce.readback": 0})
 
 
+def test_what_one_rule_takes_is_told_in_milliseconds(bench: rest._Bench) -> None:
+    for rules in (1_000, 2_000):
+        bench.client.put_acl(rest.TENANT, Acl())
+        bench.changes(rules, lambda _: None)
+    medians = (bench.results.figures[f"one_rule_{size}_ms"].median for size in ("1k", "2k"))
+    assert list(medians) == pytest.approx([1_000, 4_000])
+
+
 def test_growth_is_told_of_what_was_measured_just_before_and_just_after(bench: rest._Bench) -> None:
     bench.growth(lambda _: None)
     growth = bench.results.figures["one_rule_2k_vs_1k"]

@@ -53,6 +53,18 @@ def point(host: str, generation: int) -> Point:
     return Point(host, PointState.ENFORCED, generation, bytes(16), 5)
 
 
+def told_meanwhile(sink: Sink, newer: Point) -> Reporter:
+    """A reporter that hears of a newer point while its first report is on its way."""
+    to_come = [newer]
+
+    def news() -> None:
+        if to_come:
+            reporter.point(to_come.pop())
+
+    reporter = Reporter(sink, "pop1", 3, news)
+    return reporter
+
+
 def test_a_point_goes_out_as_it_is(sink: Sink, reporter: Reporter) -> None:
     reporter.point(Point("host1", PointState.REFUSED, 3, b"\x07" * 16, 5, "full"))
     sequence, reports = sink.points.get(timeout=PATIENCE_S)
@@ -67,14 +79,7 @@ def test_reports_are_numbered_in_the_order_in_which_they_go_out(sink: Sink, repo
 
 def test_what_could_not_be_sent_goes_out_later_unless_there_is_newer_word(sink: Sink) -> None:
     sink.failures = [Unreachable("away")]
-    newer = [point("host1", 2)]
-
-    def news() -> None:
-        """While the first report is on its way."""
-        if newer:
-            reporter.point(newer.pop())
-
-    reporter = Reporter(sink, "pop1", 3, news)
+    reporter = told_meanwhile(sink, point("host1", 2))
     reporter.point(point("host1", 1))
     reporter.point(point("host2", 1))
     reporter.start()
@@ -117,13 +122,7 @@ def test_a_drift_is_told_even_when_it_is_repaired_by_then(
 
 def test_a_drift_that_could_not_be_told_goes_before_what_came_meanwhile(sink: Sink) -> None:
     sink.failures = [Unreachable("away")]
-    newer = [point("host1", 2)]
-
-    def news() -> None:
-        if newer:
-            reporter.point(newer.pop())
-
-    reporter = Reporter(sink, "pop1", 3, news)
+    reporter = told_meanwhile(sink, point("host1", 2))
     reporter.point(drifted(1))
     reporter.start()
     found = [sink.points.get(timeout=PATIENCE_S)[1] for _ in range(2)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, Endpoint, Rule, RuleId, TenantId
+from orchestrator.policy.model import Acl, Action, AddressGroup, Endpoint, GroupName, Rule, RuleId, TenantId
 from orchestrator.policy.ports import PortRange
 from orchestrator.policy.protocols import TCP
 from orchestrator.store import Store
@@ -34,6 +34,10 @@ def rule(rule_id: str, port: int = 80, destination: str = "10.1.0.0/24", action:
 
 def acl(*rules: Rule) -> Acl:
     return Acl(rules)
+
+
+def group(name: str, *members: str) -> AddressGroup:
+    return AddressGroup(GroupName(name), tuple(map(prefix, members)), "a group")
 
 
 def endpoint(

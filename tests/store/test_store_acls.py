@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import func, select
 from store.conftest import FakeWall
-from store.scenes import acl, populate, prefix, rule
+from store.scenes import acl, group, populate, prefix, rule
 
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale
-from orchestrator.policy.addresses import Addresses, Prefix
-from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
+from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.model import Acl, Action, Rule, RuleId
 from orchestrator.store import Store
 from orchestrator.store.schema.acls import acl_rules
 from orchestrator.store.transaction import StoreSettings
@@ -172,10 +172,6 @@ def test_writes_expect_a_version(store: Store) -> None:
         with pytest.raises(Stale, match="version 1"), store.write() as unit:
             attempt(unit)
     assert ids(store) == ["a", "b"]
-
-
-def group(name: str, *texts: str) -> AddressGroup:
-    return AddressGroup(GroupName(name), tuple(map(Prefix.parse, texts)), "a group")
 
 
 def test_groups_have_their_history_too(store: Store, open_another: Callable[..., Store]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
-from store.scenes import populate, prefix, rule
+from store.scenes import group, populate, prefix, rule
 
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule, RuleId
@@ -29,10 +29,6 @@ GROUPS, MEMBERS, RULES = 3, 10, 20
 NEWEST, NEXT = 5_000, 5_001
 
 Work = Callable[[Unit], object]
-
-
-def group(name: str, *texts: str, description: str = "") -> AddressGroup:
-    return AddressGroup(GroupName(name), tuple(map(prefix, texts)), description)
 
 
 def full(number: int) -> Acl:
@@ -62,14 +58,12 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def filled(path: Path, versions: int) -> Path:
-    store = open_store(f"sqlite:///{path}")
-    populate(store)
-    for number in [*range(versions), NEWEST]:
-        with store.write() as unit:
-            unit.acls.replace("blue", Acl(), author="me")
-        with store.write() as unit:
-            unit.acls.replace("blue", full(number), author="me")
-    store.close()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        populate(store)
+        for number in [*range(versions), NEWEST]:
+            for each in (Acl(), full(number)):
+                with store.write() as unit:
+                    unit.acls.replace("blue", each, author="me")
     return path
 
 
@@ -84,11 +78,10 @@ def ticking(path: Path) -> Iterator[tuple[Store, list[int]]]:
     def count(connection: sqlite3.Connection, _record: object) -> None:
         connection.set_progress_handler(tick, STEPS_A_TICK)
 
-    store = open_store(f"sqlite:///{path}")
-    event.listen(store.engine, "connect", count)
-    store.engine.dispose()  # whatever was connected before it was listened to
-    yield store, ticks
-    store.close()
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        event.listen(store.engine, "connect", count)
+        store.engine.dispose()  # whatever was connected before it was listened to
+        yield store, ticks
 
 
 def costs(path: Path, folder: Path, work: Work) -> tuple[int, int, int]:

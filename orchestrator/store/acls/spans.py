@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Column, ColumnElement, CompoundSelect, Table, select
+from sqlalchemy import Column, ColumnElement, CompoundSelect, Table, select
 
 from orchestrator.store.schema.acls import acl_group_members, acl_groups, acl_rules
 from orchestrator.store.sql.keys import LOWEST_KEY
@@ -22,7 +22,7 @@ _ANY: Final[dict[Table, tuple[ColumnElement[bool], ...]]] = {
 }
 """Of each table's index of the rows that still hold, what is true of every row."""
 
-Tenant = int | BindParameter[Any] | Column[Any]
+Tenant = int | Column[Any]
 
 
 def holds_now(table: Table, tenant: Tenant) -> ColumnElement[bool]:
