@@ -92,6 +92,7 @@ docs: $(VENV)/.ready  ## rewrite the pages that are generated from declarations
 	$(BIN)/python ansible/reference.py > docs/ansible.md
 	$(BIN)/python packaging/generate.py
 	PYTHONPATH=. $(BIN)/python tests/formats/real_data.py
+	PYTHONPATH=. $(BIN)/python tests/openapi_text.py
 
 package: packages $(VENV)/.ready  ## the wheel, with units, samples, alerts and completion, in dist/
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

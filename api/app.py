@@ -112,6 +112,22 @@ async def _looking_ahead(services: Services, lifespan: Lifespan, app: FastAPI) -
 
 def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
     """The REST API over `services`, which `lifespan` starts and stops."""
+    app = _application(partial(_looking_ahead, services, lifespan))
+    app.state.services = services
+    problems.install(app)
+    app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
+    app.add_middleware(waiting.Waiting, services=services)
+    app.add_middleware(Observe, metrics=services.metrics)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document, made without a running service."""
+    return _application(None).openapi()
+
+
+def _application(lifespan: Lifespan | None) -> FastAPI:
+    """The application with its routes; they do nothing until it has services."""
     app = Application(
         title="aclflow",
         summary="Tenants say which traffic they permit; aclflow keeps that promise on real data planes.",
@@ -122,13 +138,8 @@ def create_app(services: Services, lifespan: Lifespan) -> FastAPI:
         separate_input_output_schemas=False,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # `Observe` tells what there is to tell
-        lifespan=partial(_looking_ahead, services, lifespan),
+        lifespan=lifespan,
     )
-    app.state.services = services
-    problems.install(app)
-    app.add_middleware(BodyLimit, limit_bytes=services.body_limit_bytes)
-    app.add_middleware(waiting.Waiting, services=services)
-    app.add_middleware(Observe, metrics=services.metrics)
     app.router.routes += [route for router in _HOT for route in router.routes]
     for router in _ROUTERS:
         app.include_router(router, responses=problem_responses())
