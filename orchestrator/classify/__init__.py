@@ -8,7 +8,8 @@ records.py    what stands in them: pcap and pcapng, in plain Python and long run
 packets.py    the columns, and why a frame may be none of a policy's business
 frames.py     one frame in plain Python, which says what is read and what is not; many at once in C
 grouping.py   packets that no rule can tell apart, as one
-space.py      one direction of a list as tuple space: an index that proposes rows, and the rows that decide
+columns.py    one direction of a list as columns: the form that every classifier reads
+space.py      the rows as tuple space: an index that proposes rows, and the rows that decide
 search.py     the first row of each packet
 deciding.py   a list's answer for packets: which direction is asked, and who decided
 replay.py     captures through one list or two, a piece a thread

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.classify.columns import I32
 from orchestrator.classify.grouping import extension
 from orchestrator.classify.packets import Packets, halves
-from orchestrator.classify.space import I32, Space
+from orchestrator.classify.space import Space
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box
 from orchestrator.policy.spans import Spans
@@ -38,9 +39,10 @@ class Search:
 
 def _index(space: Space) -> Any:
     assert extension is not None
+    rows = space.columns
     return extension.Index(
-        space.masks, space.lowest, space.shape_of, space.keys, space.starts, space.listed, space.rows,
-        space.address_starts, space.addresses, space.port_starts, space.ports, space.sets,
+        space.masks, space.lowest, space.shape_of, space.keys, space.starts, space.listed,
+        rows.rows, rows.address_starts, rows.addresses, rows.port_starts, rows.ports, rows.sets,
     )  # fmt: skip
 
 

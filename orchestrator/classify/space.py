@@ -22,16 +22,12 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
+from orchestrator.classify.columns import I32, U64, Columns, columns, starts_of
 from orchestrator.classify.packets import halves
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.space import ALL_BYTES, Box, StandIn, StandIns
+from orchestrator.policy.space import Box
 from orchestrator.policy.spans import Span, Spans, size
-
-I32 = npt.NDArray[np.int32]
-U16 = npt.NDArray[np.uint16]
-U64 = npt.NDArray[np.uint64]
 
 MOST_KEYS = 256
 """A row stands under so many combinations of its sides' prefixes at most; beyond, under those of one side."""
@@ -41,10 +37,6 @@ MOST_ALTOGETHER = 1 << 21
 
 MOST_PORTS = 8
 """Ports that are named one by one, up to so many, are in the index; ranges are not."""
-
-PARTS = ("source", "destination", "source_ports", "destination_ports", "protocols", "icmp_types", "icmp_codes",
-         "tcp_flags")  # fmt: skip
-"""The axes of a box as rows keep them: numbers of sets, then the box's fragment classes."""
 
 Key = tuple[int, int, int, int, int]
 """Both halves of source and destination, and ports and protocol in a word: masks, or values under masks."""
@@ -75,26 +67,20 @@ class Space:
     starts: I32
     """Where the rows of each key begin in `listed`; one more for the end."""
     listed: I32
-    rows: I32
-    """(rows, 9): the sets of `PARTS` by number, and which fragments."""
-    address_starts: I32
-    addresses: U64
-    """(spans, 4): both halves of the first and of the last address."""
-    port_starts: I32
-    ports: U16
-    """(spans, 2)"""
-    sets: U64
-    """(sets, 4): bits 0 to 255"""
+    columns: Columns
+    """The rows."""
 
 
 def space(boxes: Sequence[Box]) -> Space:
-    """The tuple space of some boxes of one IP version, in the order in which they are asked."""
+    """The tuple space of some boxes of one IP version, one at least, in the order in which they are asked."""
     under: dict[Key, dict[Key, list[int]]] = {}
-    sets = _Sets()
-    rows = [sets.row(box) for box in boxes]
-    blocks = [_blocks(family, spans) for family, spans in sets.addresses]
-    for row, (box, (source, destination, *_)) in enumerate(zip(boxes, rows, strict=True)):
-        for mask, value in _keys(box, blocks[source], blocks[destination], MOST_ALTOGETHER // len(boxes)):
+    made = columns(boxes[0].family, boxes)
+    sides: dict[int, _Blocks] = {}
+    for row, (box, (source, destination, *_)) in enumerate(zip(boxes, made.rows.tolist(), strict=True)):
+        for number, spans in ((source, box.source), (destination, box.destination)):
+            if number not in sides:
+                sides[number] = _blocks(box.family, spans)
+        for mask, value in _keys(box, sides[source], sides[destination], MOST_ALTOGETHER // len(boxes)):
             under.setdefault(mask, {}).setdefault(value, []).append(row)
     shapes = sorted(under.items(), key=lambda shape: min(found[0] for found in shape[1].values()))
     keys = [(place, value, found) for place, (_, values) in enumerate(shapes) for value, found in values.items()]
@@ -104,14 +90,9 @@ def space(boxes: Sequence[Box]) -> Space:
         lowest=np.array([min(found[0] for found in values.values()) for _, values in shapes], np.int32),
         shape_of=np.array([place for place, _, _ in keys], np.int32),
         keys=_words([value for _, value, _ in keys], 5),
-        starts=_starts([found for _, _, found in keys]),
+        starts=starts_of([found for _, _, found in keys]),
         listed=np.array([row for _, _, found in keys for row in found], np.int32),
-        rows=np.array(rows, np.int32).reshape(-1, len(PARTS) + 1),
-        address_starts=_starts([spans for _, spans in sets.addresses]),
-        addresses=_words([_ends(family, span) for family, spans in sets.addresses for span in spans], 4),
-        port_starts=_starts(list(sets.ports)),
-        ports=np.array([ends for spans in sets.ports for ends in spans], np.uint16).reshape(-1, 2),
-        sets=_words(list(sets.bits), 4),
+        columns=made,
     )
 
 
@@ -177,45 +158,5 @@ def _aligned(span: Span, bits: int) -> Iterator[tuple[int, int]]:
         low += block
 
 
-class _Sets:
-    """The sets on the axes of boxes, each kept once and numbered as they come."""
-
-    def __init__(self) -> None:
-        self.addresses: list[tuple[Family, Spans]] = []
-        self.ports: dict[Spans, int] = {}
-        self.bits: dict[tuple[int, int, int, int], int] = {}
-        self._numbers: dict[tuple[Family, StandIn], int] = {}
-        self._standins = StandIns()
-
-    def row(self, box: Box) -> tuple[int, ...]:
-        """The numbers of a box's sets, in the order of PARTS, and its fragment classes."""
-        sides = (self._side(box.family, side) for side in (box.source, box.destination))
-        ports = (self.ports.setdefault(side, len(self.ports)) for side in (box.source_ports, box.destination_ports))
-        sets = (self._set(bits) for bits in (box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags))
-        return (*sides, *ports, *sets, box.fragments)
-
-    def _side(self, family: Family, spans: Spans) -> int:
-        number = self._numbers.setdefault((family, self._standins.of(spans)), len(self.addresses))
-        if number == len(self.addresses):
-            self.addresses.append((family, spans))
-        return number
-
-    def _set(self, bits: int) -> int:
-        words = (bits & _WORD, bits >> 64 & _WORD, bits >> 128 & _WORD, (bits & ALL_BYTES) >> 192)
-        return self.bits.setdefault(words, len(self.bits))
-
-
-_WORD = (1 << 64) - 1
-
-
-def _ends(family: Family, span: Span) -> tuple[int, int, int, int]:
-    return *halves(family, span.low), *halves(family, span.high)
-
-
 def _words(rows: Sequence[tuple[int, ...]], width: int) -> U64:
     return np.array(rows, np.uint64).reshape(-1, width)
-
-
-def _starts(parts: Sequence[Sequence[object]]) -> I32:
-    """Where each part begins when they are put one behind the other, and where the last one ends."""
-    return np.cumsum([0, *map(len, parts)]).astype(np.int32)

@@ -223,9 +223,10 @@ def test_groups_are_the_same_in_c_and_in_numpy(pairs: list[tuple[int, int]]) -> 
 def test_arrays_that_do_not_fit_together_are_refused() -> None:
     assert grouping.extension is not None
     made = space_of(Acl())
+    rows = made.columns
     whole = [
-        made.masks, made.lowest, made.shape_of, made.keys, made.starts, made.listed, made.rows, made.address_starts,
-        made.addresses, made.port_starts, made.ports, made.sets,
+        made.masks, made.lowest, made.shape_of, made.keys, made.starts, made.listed,
+        rows.rows, rows.address_starts, rows.addresses, rows.port_starts, rows.ports, rows.sets,
     ]  # fmt: skip
     assert grouping.extension.Index(*whole)
     for place, part in enumerate(whole):
