@@ -1,0 +1,124 @@
+"""What members tell each other: one connection's state, or that it was stored. 80 bytes, drawn here.
+
+    0        1     2       3     4      5       6        8           16        24
+    version  kind  sender  lane  flags  answer  padding  slot        sequence  key (40: addresses, ports, protocol)
+    64       72
+    word     mac
+
+All numbers have their lowest byte first, as in the kernel's maps. `word` is the connection's state, its ends and its
+version. `mac` is SipHash-2-4 of the 72 bytes before it under the cluster's key. A sender counts the messages of each
+lane: 0 is its program in the kernel, 1 its process. A packet that is held travels behind the message, and is not
+trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from orchestrator.statesync.siphash import siphash
+from orchestrator.statesync.states import State
+
+VERSION = 1
+_BODY = struct.Struct("<6B2xQQ40sQ")
+_MAC = struct.Struct("<Q")
+MESSAGE_BYTES = _BODY.size + _MAC.size
+_KEY = struct.Struct("<4Q2H4B")
+KEY_BYTES = _KEY.size
+_OPENER, _CLOSER, _PENDING, _VERSION_AT = 1 << 8, 1 << 9, 1 << 10, 32
+
+
+class MessageKind(IntEnum):
+    """What a message asks for, or answers."""
+
+    WRITE = 1
+    PREPARE = 2
+    COMMIT = 3
+    CONFIRM = 4
+
+
+WANTS_CONFIRMATION = 1
+"""The flag of a message whose receiver must answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The two ends of a connection, the lower first: addresses of 128 bits (IPv4: mapped), ports, the IP protocol.
+
+    An ICMP echo has its identifier in place of both ports.
+    """
+
+    low: int
+    high: int
+    low_port: int
+    high_port: int
+    protocol: int
+
+    def pack(self) -> bytes:
+        """The 40 bytes that messages and maps hold."""
+        halves = (part for address in (self.low, self.high) for part in divmod(address, 1 << 64))
+        return _KEY.pack(*halves, self.low_port, self.high_port, self.protocol, 0, 0, 0)
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Key:
+        """The key in 40 bytes."""
+        low_high, low_low, high_high, high_low, low_port, high_port, protocol, *_ = _KEY.unpack(packed)
+        return cls(low_high << 64 | low_low, high_high << 64 | high_low, low_port, high_port, protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A connection's state with its ends: True is the upper end of the key. `pending`: not all members have it yet."""
+
+    state: State
+    opener: bool = False
+    closer: bool = False
+    version: int = 0
+    pending: bool = False
+
+    def pack(self) -> int:
+        """The 64 bits that messages and maps hold."""
+        bits = _OPENER * self.opener | _CLOSER * self.closer | _PENDING * self.pending
+        return self.state | bits | self.version << _VERSION_AT
+
+    @classmethod
+    def unpack(cls, packed: int) -> Word:
+        """The word in 64 bits. Raises ValueError for a state that is none."""
+        opener, closer, pending = (bool(packed & bit) for bit in (_OPENER, _CLOSER, _PENDING))
+        return cls(State(packed & 0xFF), opener, closer, packed >> _VERSION_AT, pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `answer` is the kind that a confirmation confirms; `slot` names the held packet, 0 for none."""
+
+    kind: MessageKind
+    sender: int
+    lane: int
+    sequence: int
+    key: bytes
+    word: int
+    slot: int = 0
+    flags: int = 0
+    answer: int = 0
+
+    def seal(self, secret: bytes) -> bytes:
+        """The 80 bytes, with their MAC under the cluster's key."""
+        body = _BODY.pack(
+            VERSION, self.kind, self.sender, self.lane, self.flags, self.answer, self.slot, self.sequence, self.key,
+            self.word,
+        )  # fmt: skip
+        return body + _MAC.pack(siphash(secret, body))
+
+
+def open_sealed(packed: bytes, secret: bytes) -> Message | None:
+    """The message in the first 80 bytes; None if they are too few, have another MAC or are of another version."""
+    body, mac = packed[: _BODY.size], packed[_BODY.size : MESSAGE_BYTES]
+    if len(packed) < MESSAGE_BYTES or _MAC.pack(siphash(secret, body)) != mac or body[0] != VERSION:
+        return None
+    _, kind, sender, lane, flags, answer, slot, sequence, key, word = _BODY.unpack(body)
+    try:
+        return Message(MessageKind(kind), sender, lane, sequence, key, word, slot, flags, answer)
+    except ValueError:
+        return None
