@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Series:
     def document(self) -> dict[str, object]:
         """Its form in results.json."""
         band = {"low": self.low, "high": self.high} if self.low else {}
-        return {"name": self.name, "x": self.x, "y": self.y, **band, "x_label": self.x_label, "y_label": self.y_label}
+        logs = {name: True for name, is_log in (("x_log", self.x_log), ("y_log", self.y_log)) if is_log}
+        labels = {"x_label": self.x_label, "y_label": self.y_label}
+        return {"name": self.name, "x": self.x, "y": self.y, **band, **labels, **logs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,20 @@ class Results:
             "absent": self.absent,
             "notes": self.notes,
         }
+
+
+def read_plotted(document: Mapping[str, Any]) -> tuple[list[Series], list[Stack]]:
+    """Read the series and stacks of a results.json. Raises KeyError or TypeError for any other document."""
+    series = [
+        Series(
+            line["name"], tuple(line["x"]), tuple(line["y"]), line["x_label"], line["y_label"],
+            tuple(line.get("low", ())), tuple(line.get("high", ())),
+            x_log=line.get("x_log", False), y_log=line.get("y_log", False),
+        )
+        for line in document["series"]
+    ]  # fmt: skip
+    stacks = [Stack(s["title"], tuple(s["bars"]), s["parts"], s["y_label"]) for s in document.get("stacks", ())]
+    return series, stacks
 
 
 def machine() -> dict[str, object]:

@@ -47,6 +47,9 @@ def bench(
         Path | None,
         typer.Option("--journal", help="acl-size, promotion: keep what is measured there, and go on from it."),
     ] = None,
+    is_redraw: Annotated[
+        bool, typer.Option("--redraw", help="Measure nothing; draw the plots of --out again from its results.json.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a suite, its baseline in the same run, and print the figures beside their targets.
@@ -55,6 +58,9 @@ def bench(
     traffic between machines of an inventory, from the group bench_clients to bench_servers, through what is deployed
     there, and writes report.html too.
     """
+    if is_redraw:
+        _redraw(out)
+        return
     beyond = suite == suites.QUALIFY
     if beyond:
         _check_beyond(inventory, journal)
@@ -70,8 +76,8 @@ def bench(
             results = suites.qualified(inventory, limits, quick=quick, progress=progress)
         else:
             results = suites.run(suite, quick=quick, progress=progress, journal=journal)
-    for path in _written(results, out, beyond=beyond) if out is not None else ():
-        remark(str(path))
+    if out is not None:
+        _write(results, out, beyond=beyond)
     if as_json:
         say_json(results.document())
     else:
@@ -79,6 +85,14 @@ def bench(
     if beyond and (short := missed(results)):
         complain(f"not passed: {', '.join(short)}")
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _redraw(out: Path | None) -> None:
+    """Draw the plots of a folder again. Raises BadInput where no folder is named."""
+    if out is None:
+        raise BadInput("which folder? name the one that holds results.json", place="--out")
+    for path in report.redraw(out):
+        remark(str(path))
 
 
 def _check_beyond(inventory: Path | None, journal: Path | None) -> None:
@@ -96,13 +110,15 @@ def _only_of(suite: str, given: Mapping[str, Path | None]) -> None:
             raise BadInput(f"the suite {suite} measures this machine only; leave it out", place=option)
 
 
-def _written(results: Results, out: Path, *, beyond: bool) -> list[Path]:
+def _write(results: Results, out: Path, *, beyond: bool) -> None:
+    """Write everything into a folder and name each file on the terminal."""
     paths = report.write(results, out)
     if beyond:
         page = out / "report.html"
         handover.write(results, [path for path in paths if path.suffix == ".svg"], page, dt.datetime.now(dt.UTC))
         paths.append(page)
-    return paths
+    for path in paths:
+        remark(str(path))
 
 
 def _line_by_line(text: str, *, done: int = 0, total: int = 0) -> None:

@@ -136,7 +136,7 @@ def ramp(text: str) -> F64:
 
 def drawn(outcome: Outcome, scenario: Scenario, folder: Path) -> list[Path]:
     """Plots of size, load and loss over time. Raises Missing without matplotlib."""
-    from orchestrator.bench.report import drawn as draw  # noqa: PLC0415 -- only who wants a plot needs it
+    from orchestrator.bench.plots import draw_plots  # noqa: PLC0415  (only a plot needs it)
     from orchestrator.bench.results import Series  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def drawn(outcome: Outcome, scenario: Scenario, folder: Path) -> list[Path]:
         ("asked for", outcome.size, "firewall VNFs"),
     ]
     series = [Series(name, at_s, tuple(map(float, values)), "seconds", y_label) for name, values, y_label in lines]
-    return draw(series, folder)
+    return draw_plots(series, (), folder)
 
 
 def _json(outcome: Outcome, model: CapacityModel) -> dict[str, object]:

@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.bench import report
 from orchestrator.bench.edge.curves import papers_figures
+from orchestrator.bench.plots import draw_plots
 from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import counting, remark, say, say_json, say_table
 from orchestrator.edge.occupancy import exact, formula
@@ -141,7 +142,7 @@ def edge(
         _advise(advice, target)
     if plot is not None:
         report.prepare(plot)
-        for path in report.drawn(papers_figures(wanted, memory, traffic), plot):
+        for path in draw_plots(papers_figures(wanted, memory, traffic), (), plot):
             remark(str(path))
 
 

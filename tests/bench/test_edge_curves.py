@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bench import report
 from orchestrator.bench.edge.counters import Counters, conclude
 from orchestrator.bench.edge.curves import LARGER_CHUNK, PAPERS_CHUNK, by_share, by_size, bypass, papers_figures, wan
+from orchestrator.bench.plots import draw_plots
 from orchestrator.bench.pop.grid import IPV4
 from orchestrator.bench.results import Results
 from orchestrator.edge.planner import Cloud, Load, Tcam, plan
@@ -44,7 +44,7 @@ def test_figures_9_and_10_are_the_planners_points() -> None:
 
 
 def test_all_four_are_drawn(tmp_path: Path) -> None:
-    names = [path.name for path in report.drawn(papers_figures(CLOUD, TCAM, LOAD), tmp_path)]
+    names = [path.name for path in draw_plots(papers_figures(CLOUD, TCAM, LOAD), (), tmp_path)]
     assert [name.split("-")[1] for name in names] == ["7", "8", "9", "10"]
     assert all((tmp_path / name).read_text().startswith("<?xml") for name in names)
 

@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.bench import report
-from orchestrator.bench.results import Figure, Results, Series, Target, in_digits
+from orchestrator.bench.plots import thin_points
+from orchestrator.bench.results import Figure, Results, Series, Stack, Target, in_digits
+from orchestrator.errors import BadInput, Missing
 
 
 def test_few_runs_give_the_whole_range() -> None:
@@ -48,6 +50,36 @@ def test_a_target_has_a_side(at_most: bool, value: float, met: bool) -> None:
 )
 def test_large_numbers_are_written_out(value: float, digits: str) -> None:
     assert in_digits(value) == digits
+
+
+def test_plots_are_drawn_again_from_the_results(tmp_path: Path) -> None:
+    results = Results("demo", {})
+    results.series += [
+        Series("ours", (1, 10, 100), (3, 4, 5), "rules", "seconds (s)", (2, 3, 4), (4, 5, 6), x_log=True, y_log=True),
+        Series("long", tuple(range(1000)), (0.0,) * 999 + (7.5,), "time", "size"),
+    ]
+    results.stacks.append(Stack("parts of it", ("a", "b"), {"one": (1.0, 2.0), "two": (3.0, 4.0)}, "ms"))
+    first = {path: path.read_bytes() for path in report.write(results, tmp_path) if path.suffix == ".svg"}
+    for path in first:
+        path.unlink()
+    assert {path: path.read_bytes() for path in report.redraw(tmp_path)} == first
+    assert all(b"<text" in svg and len(svg) < 30_000 for svg in first.values())
+
+
+def test_a_folder_without_results_is_not_drawn_again(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match=r"results\.json"):
+        report.redraw(tmp_path)
+    (tmp_path / "results.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"results\.json"):
+        report.redraw(tmp_path)
+
+
+def test_a_thinned_line_keeps_its_lowest_and_highest_values() -> None:
+    y = [0.0] * 5000
+    y[1234], y[4321] = 9.0, -9.0
+    x, thin = thin_points(list(range(5000)), y)
+    assert len(x) == len(thin) <= 160
+    assert {(1234, 9.0), (4321, -9.0)} <= set(zip(x, thin, strict=True))
 
 
 def test_a_report_says_what_was_measured_what_was_missed_and_what_is_absent(tmp_path: Path) -> None:
