@@ -44,24 +44,34 @@ static PyObject *misfit(void)
 /* ---- building ---- */
 
 /* Neighbours in a tree should be neighbours in space. Boxes that are open to every address lie apart. The tenant's own
- * side comes first, for there the prefixes are narrow. */
+ * side comes first, for there the prefixes are narrow. Boxes of the same addresses follow a Z-curve through their ports. */
 typedef struct {
     u128 own, far;
-    uint32_t closed, row;
+    uint32_t closed, ports, row;
 } place;
+
+/* A number of 16 bits with a zero before each bit. */
+static uint32_t spread(uint32_t port)
+{
+    port = (port | port << 8) & 0x00ff00ff;
+    port = (port | port << 4) & 0x0f0f0f0f;
+    port = (port | port << 2) & 0x33333333;
+    return (port | port << 1) & 0x55555555;
+}
 
 static place place_of(const atom *a, uint32_t row)
 {
     int own = a->direction == 0, far = !own;        /* ingress: the destination */
     box where = box_of(a);
-    return (place){where.low[own], where.low[far], 2 * (a->length[own] > 0) + (a->length[far] > 0), row};
+    return (place){where.low[own], where.low[far], 2 * (a->length[own] > 0) + (a->length[far] > 0),
+                   spread(where.port_low[0]) << 1 | spread(where.port_low[1]), row};
 }
 
 static int by_place(const void *left, const void *right)
 {
     const place *a = left, *b = right;
 #define BY(member) if (a->member != b->member) return a->member < b->member ? -1 : 1
-    BY(closed); BY(own); BY(far); BY(row);
+    BY(closed); BY(own); BY(far); BY(ports); BY(row);
 #undef BY
     return 0;
 }

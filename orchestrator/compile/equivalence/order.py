@@ -6,6 +6,7 @@ earlier rule has not the higher priority. A table without a conflict decides eve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,14 +30,20 @@ class Index(Protocol):
     def mark_met(self, items: Items, met: npt.NDArray[np.bool_], /) -> None:
         """Set `met` for those here that share a packet with one of some items."""
 
+    @property
+    def compared(self) -> int:
+        """How many boxes and items `conflict` has compared: what it cost."""
+
 
 class PlainIndex:
     """The search by the definition: every item against all others."""
 
     def __init__(self, items: Items) -> None:
         self._items = items
+        self.compared = 0
 
     def conflict(self) -> Pair | None:
+        self.compared += len(self._items) * (len(self._items) - 1) // 2
         for place in range(len(self._items)):
             found = np.flatnonzero(_conflicts(self._items[place], self._items[:place]))
             if len(found):
@@ -111,16 +118,26 @@ def _not_above(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> np
 
 
 def _by_place(items: Items) -> npt.NDArray[np.uint32]:
-    """An order in which neighbours in space are neighbours: along a Z-curve through sources and destinations."""
-    places = np.zeros(len(items), np.uint64)
-    ranks = [_rank(items["low"][:, side]) for side in (0, 1)]
-    for bit in range(_CURVE_BITS - 1, -1, -1):
+    """An order in which neighbours in space are neighbours: along a Z-curve through sources and destinations.
+
+    Items of the same place on that curve follow one through their ports: a rule of many ports has no other difference.
+    """
+    addresses = _curve([_rank(items["low"][:, side]) for side in (0, 1)], _CURVE_BITS)
+    ports = _curve([items["port_low"][:, side].astype(np.uint64) for side in (0, 1)], _PORT_BITS)
+    return np.lexsort((ports, addresses, items["small_low"][:, TABLE])).astype(np.uint32)
+
+
+def _curve(ranks: Sequence[npt.NDArray[np.uint64]], bits: int) -> npt.NDArray[np.uint64]:
+    """Places along a Z-curve: the bits of some ranks in turn, the highest first."""
+    places = np.zeros(len(ranks[0]), np.uint64)
+    for bit in range(bits - 1, -1, -1):
         for rank in ranks:
             places = places << np.uint64(1) | rank >> np.uint64(bit) & np.uint64(1)
-    return np.lexsort((places, items["small_low"][:, TABLE])).astype(np.uint32)
+    return places
 
 
 _CURVE_BITS = 10
+_PORT_BITS = 16
 
 
 def _rank(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -269,11 +269,26 @@ def _ones_below(length: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 def _by_place(boxes: Boxes, table: RuleTable) -> npt.NDArray[np.intp]:
     """The order of the tree: boxes of like place together, those that are open to every address apart.
 
-    The tenant's own side comes first, for there the prefixes are narrow.
+    The tenant's own side comes first, for there the prefixes are narrow. Boxes of the same addresses follow a Z-curve
+    through their ports.
     """
     egress, low = table.direction == EGRESS, boxes[:, _LOW]
     source, destination = low[:, _SOURCE], low[:, _DESTINATION]
     far, own = np.where(egress, destination, source), np.where(egress, source, destination)
     far_length = np.where(egress, table.dst_len, table.src_len)
     own_length = np.where(egress, table.src_len, table.dst_len)
-    return np.lexsort((far, own, far_length > 0, own_length > 0, table.direction, low[:, _TENANT]))
+    ports = _ports_curve(low[:, _SOURCE_PORTS].astype(np.uint32), low[:, _DESTINATION_PORTS].astype(np.uint32))
+    return np.lexsort((ports, far, own, far_length > 0, own_length > 0, table.direction, low[:, _TENANT]))
+
+
+def _ports_curve(source: npt.NDArray[np.uint32], destination: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Places along a Z-curve: the 16 bits of both in turn."""
+    found: npt.NDArray[np.uint32] = _spread(source) << np.uint32(1) | _spread(destination)
+    return found
+
+
+def _spread(ports: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Numbers of 16 bits with a zero before each bit."""
+    for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
+        ports = (ports | ports << np.uint32(shift)) & np.uint32(mask)
+    return ports

@@ -45,10 +45,15 @@ static int holds_addresses(const pool *p, uint32_t set, u128 low, u128 high)
 static int holds_ports(const pool *p, uint32_t set, uint16_t low, uint16_t high)
 {
     const port_span *spans = p->members;
-    for (uint32_t i = p->start[set]; i < p->start[set + 1]; i++)
-        if (spans[i].low <= low && high <= spans[i].high)
-            return 1;
-    return 0;
+    uint32_t from = p->start[set], to = p->start[set + 1];
+    while (to - from > 1) {
+        uint32_t middle = (from + to) / 2;
+        if (spans[middle].low <= low)
+            from = middle;
+        else
+            to = middle;
+    }
+    return from < to && spans[from].low <= low && high <= spans[from].high;
 }
 
 static int holds_flags(const pool *p, uint32_t set, const uint8_t *flags)

@@ -2,10 +2,14 @@
  * entries instead of rules). Node i of a layer covers nodes FAN*i .. FAN*i+FAN-1 of the layer below; layer 0 are the items.
  *
  * The first search takes the items in list order and remembers in every node the lowest priority of those below it that
- * were taken: an item conflicts only with one taken before that has not the higher priority. Later searches, for an item
- * that is new, go by the ranges of keys and priorities below a node.
+ * were taken: an item conflicts only with one taken before that has not the higher priority. The items of one rule, which
+ * must not overlap at all, are taken by ascending priority, so that the same search finds them. Later searches, for an
+ * item that is new, go by the ranges of keys and priorities below a node.
  */
 #include "equivalence.h"
+
+#include <stddef.h>
+#include <structmember.h>
 
 #define FAN 8
 #define LAYERS 16
@@ -24,6 +28,7 @@ typedef struct {
     node *nodes[LAYERS];                        /* nodes[0] is not there: the items */
     uint32_t count[LAYERS];
     int layers;
+    unsigned long long compared;                /* boxes and items, in the first search */
 } index_object;
 
 static inline const box *box_at(const index_object *t, int layer, uint32_t i)
@@ -96,7 +101,7 @@ typedef struct {
 
 /* ---- every item against those before it ---- */
 
-static uint32_t first_taken(const index_object *t, uint16_t *const *taken, const item *wanted)
+static uint32_t first_taken(index_object *t, uint16_t *const *taken, const item *wanted)
 {
     place stack[LAYERS * FAN];
     int top = 0;
@@ -111,21 +116,49 @@ static uint32_t first_taken(const index_object *t, uint16_t *const *taken, const
         }
         uint32_t child = here.at * FAN, end = child + FAN;
         int layer = here.layer - 1;
-        for (end = end < t->count[layer] ? end : t->count[layer]; child < end; child++)
+        end = end < t->count[layer] ? end : t->count[layer];
+        t->compared += end - child;
+        for (; child < end; child++)
             if (taken[layer][child] <= wanted->priority && !boxes_apart(&wanted->box, box_at(t, layer, child)))
                 stack[top++] = (place){layer, child};
     }
     return NONE;
 }
 
-/* Items of one rule mostly have one priority, and then the search finds two that overlap; else every pair is tried. */
-static uint32_t within_rule(const index_object *t, const uint32_t *sequence, uint32_t start, uint32_t at)
+typedef struct {
+    uint16_t priority;
+    uint32_t at;
+} ranked;
+
+static int by_priority(const void *left, const void *right)
 {
-    const item *wanted = &t->items[sequence[at]];
-    for (uint32_t other = start; other < at; other++)
-        if (t->items[sequence[other]].priority != wanted->priority && items_overlap(wanted, &t->items[sequence[other]]))
-            return sequence[other];
-    return NONE;
+    const ranked *a = left, *b = right;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+/* Put the items of every rule in ascending order of priority. Returns 0, or -1 without memory. */
+static int order_rules(const index_object *t, uint32_t *sequence)
+{
+    uint32_t end;
+    for (uint32_t start = 0; start < t->count[0]; start = end) {
+        int is_sorted = 1;
+        for (end = start + 1; end < t->count[0] && t->items[sequence[end]].key == t->items[sequence[start]].key; end++)
+            is_sorted &= t->items[sequence[end - 1]].priority <= t->items[sequence[end]].priority;
+        if (is_sorted)                              /* nearly always: they have one priority */
+            continue;
+        ranked *rows = malloc((end - start) * sizeof *rows);
+        if (!rows)
+            return -1;
+        for (uint32_t i = start; i < end; i++)
+            rows[i - start] = (ranked){t->items[sequence[i]].priority, sequence[i]};
+        qsort(rows, end - start, sizeof *rows, by_priority);
+        for (uint32_t i = start; i < end; i++)
+            sequence[i] = rows[i - start].at;
+        free(rows);
+    }
+    return 0;
 }
 
 static void take(const index_object *t, uint16_t **taken, uint32_t at)
@@ -135,17 +168,13 @@ static void take(const index_object *t, uint16_t **taken, uint32_t at)
         taken[layer][at] = priority;
 }
 
-/* Returns whether two items conflict: the places in the tree. `sequence` are the items' places in list order. */
-static int search(const index_object *t, uint16_t **taken, const uint32_t *sequence, uint32_t found[2])
+/* Returns whether two items conflict: the places in the tree. `sequence` are the items' places in list order, those of
+ * each rule by ascending priority. */
+static int search(index_object *t, uint16_t **taken, const uint32_t *sequence, uint32_t found[2])
 {
-    for (uint32_t i = 0, start = 0; i < t->count[0]; i++) {
-        const item *wanted = &t->items[sequence[i]];
-        if (wanted->key != t->items[sequence[start]].key)
-            start = i;
+    for (uint32_t i = 0; i < t->count[0]; i++) {
         found[0] = sequence[i];
-        found[1] = first_taken(t, taken, wanted);
-        if (found[1] == NONE)
-            found[1] = within_rule(t, sequence, start, i);
+        found[1] = first_taken(t, taken, &t->items[sequence[i]]);
         if (found[1] != NONE)
             return 1;
         take(t, taken, sequence[i]);
@@ -179,8 +208,10 @@ static PyObject *index_conflict(PyObject *self, PyObject *unused)
     if (!failed) {
         for (uint32_t i = 0; i < t->count[0]; i++)
             sequence[t->origin[i]] = i;
-        is_found = search(t, taken, sequence, found);
+        failed = order_rules(t, sequence);
     }
+    if (!failed)
+        is_found = search(t, taken, sequence, found);
     for (int layer = 0; layer < t->layers; layer++)
         free(taken[layer]);
     free(sequence);
@@ -329,11 +360,18 @@ static PyMethodDef index_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef index_members[] = {
+    {"compared", T_ULONGLONG, offsetof(index_object, compared), READONLY,
+     "How many boxes and items `conflict` has compared."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot index_slots[] = {
     {Py_tp_doc, "Index(items, order): items, and uint32[n], the order in which neighbours in space are neighbours."},
     {Py_tp_new, index_new},
     {Py_tp_dealloc, index_dealloc},
     {Py_tp_methods, index_methods},
+    {Py_tp_members, index_members},
     {0, NULL},
 };
 
