@@ -36,7 +36,7 @@ test: DEBIAN += $(TRAFFIC) $(TUNNEL) chromium fonts-dejavu-core openssh-client o
 test: packages $(VENV)/.ready .venv-ansible/.ready  ## every test: laws, contracts, real switches, real database
 	$(more-packages)
 	$(BIN)/pytest -m "not system and not long" -n 2 --dist loadfile
-	$(BIN)/pytest -m "system and not long"
+	$(BIN)/pytest -m "system and not long" --dist loadfile --tx "2*popen//python=tests/isolated-python"
 
 ansible: .venv-ansible/.ready  ## Ansible with the collection aclflow.cloud, in an environment of its own
 

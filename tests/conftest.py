@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -24,3 +26,15 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seconds that each folder of tests took, setups and teardowns included."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
+    if len(seconds) > 1:
+        terminalreporter.section("seconds by folder")
+        terminalreporter.line("  ".join(f"{folder} {spent:.0f}" for folder, spent in seconds.most_common()))
