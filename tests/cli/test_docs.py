@@ -195,3 +195,9 @@ def test_links_lead_somewhere() -> None:
                 broken.append(f"{page.relative_to(ROOT)}: {link}")
     assert broken == []
     assert seen > 100
+
+
+def test_the_map_of_documents_names_every_page() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    named = set(re.findall(r"\]\(([a-z-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert pages == named
