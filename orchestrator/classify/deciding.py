@@ -6,8 +6,9 @@ between two of them must pass both; what is neither is nobody's. Without them ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows, world
+from orchestrator.policy.space import Box
 
 I32 = npt.NDArray[np.int32]
 
@@ -52,6 +54,22 @@ class Verdicts:
     """Who let it leave before the ingress list was asked; NOBODY where there was no such."""
 
 
+class Searching(Protocol):
+    """Rows of one IP version that can be asked, from any thread."""
+
+    def first(self, packets: Packets) -> I32:
+        """The first row that holds each packet, -1 where none does."""
+
+
+MakeSearch = Callable[[Family, Sequence[Box]], Searching]
+"""What makes rows ready to be asked."""
+
+
+def search_in_c(_: Family, boxes: Sequence[Box]) -> Searching:
+    """Rows, one at least, in the classifier that runs on this machine's processor."""
+    return Search(space(boxes))
+
+
 class Deciding:
     """A list that is ready to be asked, from any thread."""
 
@@ -62,19 +80,21 @@ class Deciding:
         own: Sequence[Prefix] = (),
         way: Direction = Direction.INGRESS,
         returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
+        searching: MakeSearch = search_in_c,
     ) -> None:
-        """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in."""
+        """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in. `searching`
+        makes the list's rows ready; which packets are the tenant's is always looked up in C."""
         self._ways = ORDER if own else (way,)
         self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
-        self._searches: dict[tuple[Direction, Family], tuple[Search, I32]] = {}
+        self._searches: dict[tuple[Direction, Family], tuple[Searching, I32]] = {}
         for direction in self._ways:
             begin = len(deciders)
             rows = rule_rows(acl, direction, returns=returns)
             deciders += _deciders(acl, direction, returns)
             for family, listed in rows.items():
                 numbers = np.array([begin + row.position for row in listed], np.int32)
-                self._searches[direction, family] = Search(space([row.box for row in listed])), numbers
+                self._searches[direction, family] = searching(family, [row.box for row in listed]), numbers
         self.deciders = tuple(deciders)
         """Of each direction that may be asked, in the order of the list, with its default at the end."""
         self.permits = np.array([each.action is Action.PERMIT for each in deciders], np.bool_)

@@ -13,7 +13,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from orchestrator.classify.captures import STDIN, Capture, opened
-from orchestrator.classify.deciding import Decider, Deciding
+from orchestrator.classify.deciding import Decider, Deciding, MakeSearch, search_in_c
+from orchestrator.classify.devices.choice import C, chosen
+from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.flows import Count, Flow, Flows
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
@@ -83,8 +85,14 @@ class Asking:
             rules = f"{_several(len(left), f'{other} rule')} {_are(len(left))} not asked"
             yield f"{read.name}: {rules} without --for or --way {other}"
 
-    def of(self, acl: Acl) -> Deciding:
-        return Deciding(acl, own=self.prefixes(), way=self.way or Direction.INGRESS, returns=self.return_traffic)
+    def of(self, acl: Acl, searching: MakeSearch) -> Deciding:
+        return Deciding(
+            acl,
+            own=self.prefixes(),
+            way=self.way or Direction.INGRESS,
+            returns=self.return_traffic,
+            searching=searching,
+        )
 
 
 @taking
@@ -100,6 +108,9 @@ def replay(
         str | None, typer.Option("--against", help="The list that is in force: show what --acl would change.")
     ] = None,
     most: Annotated[int, typer.Option("--most", min=0, help="Lines of each table, 0 for all.")] = 20,
+    device: Annotated[
+        str, typer.Option("--device", help="What searches: c, opencl, cuda or auto; `aclflow devices` lists them.")
+    ] = C,
     as_json: AsJson = False,
 ) -> None:
     """Show what a list would have decided about recorded traffic.
@@ -114,9 +125,12 @@ def replay(
     asking.check()
     read = read_files(names, reading)
     lists = [whole(each, reading) for each in read]
+    on_device = _on_device(device)
+    searching = search_in_c if on_device is None else on_device.search
     with at_work(f"making {' and '.join(_several(len(each.rules), 'rule') for each in lists)} ready"):
-        deciding, *others = [asking.of(each) for each in lists]
+        deciding, *others = [asking.of(each, searching) for each in lists]
     found = _replayed(captures, deciding, others[0] if others else None)
+    found.remarks += [f"{device}: {why}" for why in (on_device.reasons() if on_device else ())]
     found.remarks[:0] = [text for each in read for text in asking.not_asked(each)]
     for each in found.remarks:
         remark(each)
@@ -126,6 +140,14 @@ def replay(
         _say(found, most)
     if found.changed:
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _on_device(name: str) -> OnDevice | None:
+    """What makes rows ready on the device of a name; None for C. Raises BadInput and Missing."""
+    if name == C:
+        return None
+    device = chosen(name)
+    return None if device is None else OnDevice(device)
 
 
 def _replayed(names: Sequence[str], deciding: Deciding, against: Deciding | None) -> Replay:

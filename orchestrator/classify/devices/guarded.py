@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -80,6 +80,23 @@ class GuardedSearch:
             except (Refused, TooLarge) as error:
                 because = str(error)
         return _Ready(in_c, None, Place(None, because))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnDevice:
+    """Makes rows ready on a device, and knows those that it made."""
+
+    device: Device
+    made: list[GuardedSearch] = field(default_factory=list)
+
+    def search(self, family: Family, boxes: Sequence[Box]) -> GuardedSearch:
+        """Rows, one at least, on the device."""
+        self.made.append(GuardedSearch(self.device, family, boxes))
+        return self.made[-1]
+
+    def reasons(self) -> tuple[str, ...]:
+        """Why rows are searched in C, or in another model than the first choice; each reason once."""
+        return tuple(dict.fromkeys(each.place.because for each in self.made if each.place.because is not None))
 
 
 class _NoRows:

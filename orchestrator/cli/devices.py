@@ -1,0 +1,41 @@
+"""`aclflow devices`: what packets can be classified on here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.classify.devices.choice import Listed, listed
+from orchestrator.cli.options import AsJson
+from orchestrator.cli.terminal import remark, say_json, say_table
+
+_MIB = 1 << 20
+
+
+def devices(as_json: AsJson = False) -> None:
+    """List the devices that packets can be classified on.
+
+    The first column is what `--device` takes; c, the classifier that runs on the processor, is there always.
+    """
+    found = listed()
+    if as_json:
+        say_json(
+            {"devices": [*_documents(found)], "missing": {each.library: each.missing for each in found if each.missing}}
+        )
+        return
+    rows = [(each["device"], each["name"], each["units"], each["memory_mib"]) for each in _documents(found)]
+    say_table(("device", "name", "units", "memory MiB"), [("c", "this machine's processor", "", ""), *rows])
+    for each in found:
+        if each.missing:
+            remark(f"{each.library}: {each.missing}")
+
+
+def _documents(found: tuple[Listed, ...]) -> Iterator[dict[str, object]]:
+    for library in found:
+        for number, device in enumerate(library.devices):
+            yield {
+                "device": f"{library.library}:{number}",
+                "name": device.name,
+                "accelerator": device.is_accelerator,
+                "units": device.limits.units,
+                "memory_mib": device.limits.memory_bytes // _MIB,
+            }
