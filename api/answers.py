@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 
 import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel
 
 from orchestrator.store.records import Reply
+from orchestrator.wire.codec import encode
 
 GENERATION = "X-Aclflow-Generation"
 _JSON = "application/json"
@@ -19,9 +21,9 @@ def dumped(body: object) -> bytes:
     if isinstance(body, BaseModel):
         return body.model_dump_json().encode()
     try:
-        return orjson.dumps(body)
+        return encode(body)
     except orjson.JSONEncodeError:
-        return orjson.dumps(_speakable(body))
+        return encode(_speakable(body))
 
 
 def _speakable(value: object) -> object:
@@ -30,6 +32,12 @@ def _speakable(value: object) -> object:
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
         return {_speakable(key): _speakable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_speakable(each) for each in value]
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value):
+        return {each.name: _speakable(getattr(value, each.name)) for each in fields(value)}
     return value
 
 

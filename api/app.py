@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from api import problems, waiting
+from api.components import rename_components
 from api.context import Services
 from api.limits import BodyLimit
 from api.lookout import look_ahead
@@ -95,6 +96,7 @@ class Application(FastAPI):
             _, raw = models_json_schema([(model, "validation") for model in RAW_BODIES], ref_template=template)
             schemas |= raw["$defs"]
             waiting.document(document)
+            rename_components(document)
         return document
 
 

@@ -14,8 +14,9 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.difference import difference
 from orchestrator.policy.history import bisect, blame
 from orchestrator.policy.model import Acl, ReturnTraffic
-from orchestrator.store.records import AclVersion, Change
+from orchestrator.store.records import Change
 from orchestrator.store.unit import Unit
+from orchestrator.wire.lists import AclVersion
 
 _PAGE = 100
 

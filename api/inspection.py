@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from api.context import Services
 from api.schemas.acl import RuleDocument
-from api.schemas.cost import CostBody, WrittenList
 from api.schemas.inspection import (
     ChangeBody,
     FindingBody,
@@ -22,8 +21,8 @@ from api.schemas.inspection import (
     TraceBody,
 )
 from api.tiers import Settled, settled
-from orchestrator.compile.cost import Cost, cost
-from orchestrator.compile.filters.cost import FirewallCost, firewall_cost
+from orchestrator.compile.cost import cost
+from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
 from orchestrator.control.judging import Told, findings_now, soon_over
 from orchestrator.errors import TooLarge
@@ -33,6 +32,7 @@ from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.costs import Cost, FirewallCost, WrittenList
 
 MOST_FINDINGS = 1000
 """Of a dry run; the counts are of all."""
@@ -100,7 +100,7 @@ def standing(services: Services, tenant: str, parts: Collection[PartWord]) -> St
         found = bench.judge(within_s, findings_now, tenant, acl, checks, MOST_OF_A_KIND)
         return [*map(FindingBody.of, found.first)], _counts(found, 0)
 
-    def price() -> CostBody:
+    def price() -> Cost:
         plain = services.reviews.of((tenant, "plain cost"), state, lambda: bench.run(within_s, cost, acl, returns))
         firewall = functools.partial(bench.run, within_s, firewall_cost, acl, returns)
         return _priced(plain, firewall if "firewall" in parts else None)
@@ -120,13 +120,13 @@ def _counts(found: Told, soon: int) -> dict[KindWord, int]:
     return counts | ({"expiring": soon} if soon else {})
 
 
-def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> CostBody:
+def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
     """What a list costs on each kind of device; what takes too long to tell of a firewall is left out."""
     found = None
     if firewall is not None:
         with suppress(TooLarge):
             found = firewall()
-    return CostBody.of(plain, found)
+    return replace(plain, firewall=found)
 
 
 def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) -> WrittenList:
@@ -134,7 +134,7 @@ def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) ->
     told = None
     if with_cost:
         returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
-        told = CostBody.of(cost(unit.acls.current(tenant).acl, returns))
+        told = cost(unit.acls.current(tenant).acl, returns)
     return WrittenList(version=change.version, generation=change.generation, changed=change.changed, cost=told)
 
 

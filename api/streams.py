@@ -26,10 +26,11 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Send
 
 from api.answers import dumped
-from api.schemas.events import EventBody
 from orchestrator.control.feed import Feed, Feeding
 from orchestrator.errors import TryAgain, Unauthenticated
-from orchestrator.store.records import Event
+from orchestrator.store.records import LoggedEvent
+from orchestrator.wire.codec import fill
+from orchestrator.wire.events import Event
 
 MEDIA_TYPE = "text/event-stream"
 STALLED_S = 30.0
@@ -93,9 +94,9 @@ async def _fed(feed: Feed, after: int, wait_s: float, tenant: int | None) -> Fee
         return None
 
 
-def framed(event: Event) -> bytes:
+def framed(event: LoggedEvent) -> bytes:
     """One event as it goes over the wire."""
-    return _frame(event.id, event.kind, dumped(EventBody.of(event)))
+    return _frame(event.id, event.kind, dumped(fill(Event, event)))
 
 
 def _frame(event_id: int | None, kind: str, data: bytes) -> bytes:

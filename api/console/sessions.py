@@ -19,7 +19,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from api.console.draft import Draft
 from api.console.reading import Reading
-from orchestrator.client import AclSeen, Client, Token
+from orchestrator.client import AclSeen, Client
+from orchestrator.wire.tokens import Token
 
 IDLE_S = 12 * 3600.0
 COOKIE = "aclflow-console"

@@ -23,7 +23,6 @@ from api.history import bisected, blamed
 from api.inspection import review, standing, trace, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
-from api.schemas.cost import WrittenList
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
 from orchestrator.policy.formats.json_text import json_document
@@ -31,6 +30,7 @@ from orchestrator.policy.formats.native import acl_from_json, acl_to_json
 from orchestrator.store.records import Reply
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
+from orchestrator.wire.costs import WrittenList
 
 Against = Annotated[
     int | None, Query(ge=0, le=BIGGEST, description="the version to compare with; the current one by default")

@@ -22,33 +22,28 @@ from api.context import (
 )
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import Gone, Page, Written
-from api.schemas.domains import (
-    DomainBody,
-    DomainChange,
-    EndpointBody,
-    EndpointPut,
-    GenerationBody,
-    Host,
-    NewDomain,
-)
+from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import ReturnTraffic
-from orchestrator.store.records import HostRecord, Reply
+from orchestrator.store.points.records import EnforcedState, Laggard
+from orchestrator.store.records import DomainRecord, EndpointRecord, HostRecord, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.common import Gone, Page, Written
+from orchestrator.wire.domains import Domain, EndpointSeen, Enforced, Lagging
 
 router = APIRouter(prefix="/v1/domains", tags=["domains"], route_class=SmallBody)
 
 
-@router.get("", response_model=Page[DomainBody])
+@router.get("", response_model=Page[Domain])
 def list_domains(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
     """Every security domain."""
     found = services.control.read(lambda unit: unit.domains.list(limit=limit + 1, marker=marker))
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page[DomainBody](items=[DomainBody.of(record) for record in found[:limit]], next=following))
+    return answer(Page(tuple(_domain(record) for record in found[:limit]), following))
 
 
-@router.post("", status_code=201, response_model=DomainBody)
+@router.post("", status_code=201, response_model=Domain)
 def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain, once: OnceDep) -> Response:
     """Make a security domain."""
 
@@ -56,7 +51,7 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
         record = unit.domains.create(body.id, return_traffic=ReturnTraffic(body.return_traffic))
         logged(unit, caller, "domain.created", record.id, {"return_traffic": body.return_traffic})
         return reply(
-            DomainBody.of(record),
+            _domain(record),
             generation=record.generation,
             tag=etag(record.version),
             location=f"/v1/domains/{record.id}",
@@ -65,14 +60,14 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
     return sent(services.control.write(once.of(caller, work)))
 
 
-@router.get("/{domain}", response_model=DomainBody)
+@router.get("/{domain}", response_model=Domain)
 def get_domain(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """One domain. Its ETag changes with its settings, not with its generation."""
     record = services.control.read(lambda unit: unit.domains.get(domain))
-    return answer(DomainBody.of(record), tag=etag(record.version))
+    return answer(_domain(record), tag=etag(record.version))
 
 
-@router.patch("/{domain}", response_model=DomainBody)
+@router.patch("/{domain}", response_model=Domain)
 def change_domain(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: DomainChange, condition: ConditionDep
 ) -> Response:
@@ -82,7 +77,7 @@ def change_domain(
         condition.require(etag(unit.domains.get(domain).version))
         record = unit.domains.set_return_traffic(domain, ReturnTraffic(body.return_traffic))
         logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
-        return reply(DomainBody.of(record), generation=record.generation, tag=etag(record.version))
+        return reply(_domain(record), generation=record.generation, tag=etag(record.version))
 
     return sent(services.control.write(work))
 
@@ -96,7 +91,7 @@ def delete_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, 
         condition.require(etag(record.version))
         unit.domains.delete(domain)
         logged(unit, caller, "domain.deleted", domain, {})
-        return reply(Gone(generation=record.generation))
+        return reply(Gone(record.generation))
 
     done = services.control.delete_domain(domain, work)
     services.spreading.drop(domain)
@@ -131,7 +126,7 @@ def remove_host(
         unit.domains.remove_host(domain, host)
         logged(unit, caller, "host.removed", domain, {"name": host})
         generation = unit.domains.get(domain).generation
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -146,23 +141,23 @@ def _host(unit: Unit, domain: str, name: str) -> HostRecord:
 # ---------------------------------------------------------------------------------------------------- endpoints
 
 
-@router.get("/{domain}/endpoints", response_model=Page[EndpointBody])
+@router.get("/{domain}/endpoints", response_model=Page[EndpointSeen])
 def list_endpoints(
     _: Administrator, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's endpoints, by name."""
     found = {each.endpoint.name: each for each in services.control.read(lambda unit: unit.domains.endpoints(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page[EndpointBody](items=[EndpointBody.of(found[name]) for name in names], next=following))
+    return answer(Page(tuple(_endpoint(found[name]) for name in names), following))
 
 
-@router.get("/{domain}/endpoints/{endpoint}", response_model=EndpointBody)
+@router.get("/{domain}/endpoints/{endpoint}", response_model=EndpointSeen)
 def get_endpoint(
     _: Administrator, services: ServicesDep, domain: NamePath, endpoint: NamePath, request: Request
 ) -> Response:
     """One endpoint."""
     record = services.control.read(lambda unit: unit.domains.endpoint(domain, endpoint))
-    return answer(EndpointBody.of(record), tag=etag(record.version), request=request)
+    return answer(_endpoint(record), tag=etag(record.version), request=request)
 
 
 @router.put("/{domain}/endpoints/{endpoint}", response_model=Written, responses={201: {"model": Written}})
@@ -204,7 +199,7 @@ def remove_endpoint(
         condition.require(etag(unit.domains.endpoint(domain, endpoint).version))
         generation = unit.domains.remove_endpoint(domain, endpoint)
         logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -212,7 +207,7 @@ def remove_endpoint(
 # ---------------------------------------------------------------------------------------------------- generations
 
 
-@router.get("/{domain}/generations/{generation}", response_model=GenerationBody)
+@router.get("/{domain}/generations/{generation}", response_model=Enforced)
 async def get_generation(
     caller: Caller,
     services: ServicesDep,
@@ -227,4 +222,30 @@ async def get_generation(
     wait_s = min(timeout, services.watch_limit_s) if wait else 0.0
     state = await services.enforcement.wait(domain, generation, wait_s)
     named = is_admin(caller) or caller.domain == domain
-    return answer(GenerationBody.of(domain, state, named=named))
+    return answer(_enforced(domain, state, named=named))
+
+
+# ---------------------------------------------------------------------------------------------------- documents
+
+
+def _domain(record: DomainRecord) -> Domain:
+    return fill(Domain, record, return_traffic=record.return_traffic.value)
+
+
+def _endpoint(record: EndpointRecord) -> EndpointSeen:
+    endpoint = record.endpoint
+    mac, prefixes = endpoint.mac.to_bytes(6, "big").hex(":"), tuple(map(str, endpoint.prefixes))
+    return fill(EndpointSeen, endpoint, mac=mac, prefixes=prefixes, version=record.version)
+
+
+def _enforced(domain: str, state: EnforcedState, *, named: bool) -> Enforced:
+    laggards = tuple(_lagging(each, named=named) for each in state.laggards)
+    return Enforced(domain, state.generation, "enforced" if state.done else "pending", state.hosts, laggards)
+
+
+def _lagging(laggard: Laggard, *, named: bool) -> Lagging:
+    host = laggard.host if named else None
+    if laggard.point is None:
+        return Lagging(host, None, None, None)
+    report = laggard.point.report
+    return Lagging(host, report.generation, report.state.value, report.error if named else None)

@@ -27,7 +27,7 @@ from api.context import (
 from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import BIGGEST, Gone, Page, problem_responses
+from api.schemas.common import BIGGEST, problem_responses
 from api.schemas.enforcers import (
     EnforcerBody,
     Epoch,
@@ -41,6 +41,7 @@ from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STRE
 from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Gone, Page
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
 reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean, responses=problem_responses())
@@ -72,7 +73,7 @@ def list_enforcers(
     """The domain's enforcement points, by name."""
     found = {record.name: record for record in services.control.read(lambda unit: unit.enforcers.list(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page[EnforcerBody](items=[EnforcerBody.of(found[name]) for name in names], next=following))
+    return answer(Page(tuple(EnforcerBody.of(found[name]) for name in names), following))
 
 
 @router.get("/domains/{domain}/enforcers/{enforcer}", response_model=EnforcerBody)
@@ -93,7 +94,7 @@ def remove_enforcer(
         condition.require(etag(record.epoch))
         unit.enforcers.remove(enforcer)
         logged(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
-        return reply(Gone(generation=unit.domains.get(domain).generation))
+        return reply(Gone(unit.domains.get(domain).generation))
 
     return sent(services.control.write(work))
 

@@ -23,7 +23,7 @@ from api.context import (
 )
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import NAME, Page
+from api.schemas.common import NAME
 from api.schemas.enrolment import (
     AuthorityBody,
     CertificateBody,
@@ -43,6 +43,7 @@ from orchestrator.control.enrolment import Applicant
 from orchestrator.identity.names import SWITCH
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
 
 router = APIRouter(prefix="/v1", tags=["enrolment"], route_class=SmallBody)
 
@@ -104,7 +105,7 @@ def list_groups(
     records = services.control.read(lambda unit: unit.enforcers.groups(domain))
     found = [record for record in records if record.id > (marker or 0)][: limit + 1]
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page[GroupBody](items=[GroupBody.of(record) for record in found[:limit]], next=following))
+    return answer(Page(tuple(GroupBody.of(record) for record in found[:limit]), following))
 
 
 @router.delete("/domains/{domain}/enrolment-groups/{group}", status_code=204)
@@ -214,7 +215,7 @@ def list_certificates(
     """Certificates that were issued, by domain, name and time; until 90 days after their end."""
     found = {each.serial: each for each in services.control.read(lambda unit: unit.certificates.list(domain))}
     serials, following = page_after(list(found), limit, marker)
-    return answer(Page[CertificateBody](items=[CertificateBody.of(found[each]) for each in serials], next=following))
+    return answer(Page(tuple(CertificateBody.of(found[each]) for each in serials), following))
 
 
 @router.get("/certificates/{serial}", response_model=CertificateBody)

@@ -13,10 +13,11 @@ from api.auth import Bearer, Caller, only_tenant
 from api.context import Limit, NumberMarker, Services, ServicesDep
 from api.limits import SmallBody
 from api.schemas.common import BIGGEST, NAME
-from api.schemas.events import EventBody, EventsBody
 from api.streams import MEDIA_TYPE, following, stream
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.store.records import EventPage, Principal
+from orchestrator.wire.codec import fill
+from orchestrator.wire.events import Event, Events
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=SmallBody)
 
@@ -26,7 +27,7 @@ LastEventId = Annotated[str | None, Header(description="the id that was read las
 _STREAM = {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
 
-@router.get("/events", response_model=EventsBody, responses=_STREAM)  # type: ignore[arg-type]
+@router.get("/events", response_model=Events, responses=_STREAM)  # type: ignore[arg-type]
 async def list_events(
     caller: Caller,
     bearer: Bearer,
@@ -64,9 +65,9 @@ def _newest_page(services: Services, number: int | None, limit: int, marker: int
 
 
 def _answered(page: EventPage, limit: int) -> Response:
-    items = [EventBody.of(event) for event in page.events[:limit]]
+    items = tuple(fill(Event, event) for event in page.events[:limit])
     following_id = items[-1].id if len(page.events) > limit else None
-    return answer(EventsBody(items=items, next=following_id, missed=page.missed))
+    return answer(Events(items, following_id, page.missed))
 
 
 async def _followed(services: Services, number: int | None, after: int, bearer: str) -> AsyncIterator[bytes]:

@@ -9,11 +9,11 @@ from api.auth import DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import Gone, Page
 from api.schemas.firewalls import FirewallBody, Load, NewFirewall, WrittenFirewall
 from orchestrator.errors import NotFound
 from orchestrator.store.records import FirewallSeen, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Gone, Page
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["firewalls"], route_class=SmallBody)
 
@@ -25,7 +25,7 @@ def list_firewalls(
     """The domain's firewall VNFs by name, with the latest word of their load."""
     found = {seen.firewall.name: seen for seen in services.control.read(lambda unit: unit.firewalls.list(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page[FirewallBody](items=[FirewallBody.of(found[name]) for name in names], next=following))
+    return answer(Page(tuple(FirewallBody.of(found[name]) for name in names), following))
 
 
 @router.post("/firewalls", status_code=201, response_model=WrittenFirewall)
@@ -61,7 +61,7 @@ def remove_firewall(
         condition.require(etag(_firewall(unit, domain, firewall).firewall.plane.value))
         generation = unit.firewalls.remove(domain, firewall)
         logged(unit, caller, "firewall.removed", domain, {"name": firewall})
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 

@@ -11,7 +11,6 @@ from api.answers import answer, etag, reply, sent
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, logged
 from api.limits import SmallBody
-from api.schemas.common import Gone, Page
 from api.schemas.fleet import (
     CapacityBody,
     CapacityList,
@@ -33,6 +32,7 @@ from orchestrator.store.firewalls.capacities import model_of
 from orchestrator.store.firewalls.records import CapacityRecord, FleetLook, FleetSettings, TrialSheet
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Gone, Page
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["fleet"], route_class=SmallBody)
 capacities = APIRouter(prefix="/v1/capacities", tags=["fleet"], route_class=SmallBody)
@@ -78,7 +78,7 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
         condition.require(etag(unit.fleets.get(domain).version))
         unit.fleets.remove(domain)
         logged(unit, caller, "fleet.removed", domain, {})
-        return reply(Gone(generation=unit.domains.get(domain).generation))
+        return reply(Gone(unit.domains.get(domain).generation))
 
     return sent(services.control.write(work))
 
@@ -110,7 +110,7 @@ def list_decisions(
     """Changes of the fleet's size, the newest first, each with its reason."""
     found = services.control.read(lambda unit: unit.fleets.decisions(domain, limit=limit + 1, before=marker))
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page[DecisionBody](items=[*map(DecisionBody.of, found[:limit])], next=following))
+    return answer(Page(tuple(map(DecisionBody.of, found[:limit])), following))
 
 
 @router.get("/fleet/samples", response_model=Samples)

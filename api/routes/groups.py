@@ -30,14 +30,16 @@ from api.context import (
 from api.inspection import written_list
 from api.paging import page_after
 from api.schemas.acl import GroupDocument
-from api.schemas.common import Page, read_prefix
-from api.schemas.cost import WrittenList
-from api.schemas.groups import GroupBody, MembersChange
+from api.schemas.common import read_prefix
+from api.schemas.groups import MembersChange
 from orchestrator.errors import NotFound
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import group_from_json
-from orchestrator.store.records import Change, Principal, Reply
+from orchestrator.store.records import Change, GroupRecord, Principal, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
+from orchestrator.wire.costs import WrittenList
+from orchestrator.wire.tenants import Group
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl/groups", tags=["address groups"])
 
@@ -45,26 +47,26 @@ MemberMarker = Annotated[str | None, Query(max_length=49, description="the last 
 MemberPath = Annotated[str, Path(max_length=49, examples=["192.0.2.0/24"])]
 
 
-@router.get("", response_model=Page[GroupBody])
+@router.get("", response_model=Page[Group])
 def list_groups(
     _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The groups of the list, by name."""
 
-    def work(unit: Unit) -> tuple[dict[str, GroupBody], int]:
-        found = {str(record.group.name): GroupBody.of(record) for record in unit.groups.list(tenant)}
+    def work(unit: Unit) -> tuple[dict[str, Group], int]:
+        found = {str(record.group.name): _seen(record) for record in unit.groups.list(tenant)}
         return found, unit.acls.version(tenant)
 
     found, version = services.control.read(work)
     names, following = page_after(list(found), limit, marker)
-    return answer(Page[GroupBody](items=[found[name] for name in names], next=following), tag=etag(version))
+    return answer(Page(tuple(found[name] for name in names), following), tag=etag(version))
 
 
-@router.get("/{group}", response_model=GroupBody)
+@router.get("/{group}", response_model=Group)
 def get_group(_: TenantReader, services: ServicesDep, tenant: NamePath, group: NamePath, request: Request) -> Response:
     """One group and the rules that name it."""
     record = services.control.read(lambda unit: unit.groups.get(tenant, group))
-    return answer(GroupBody.of(record), tag=etag(record.version), request=request)
+    return answer(_seen(record), tag=etag(record.version), request=request)
 
 
 @router.put(
@@ -211,3 +213,8 @@ def _written(
         logged(unit, caller, kind, tenant, found)
     body = written_list(unit, tenant, change, with_cost=with_cost)
     return reply(body, generation=change.generation, tag=etag(change.version), location=location)
+
+
+def _seen(record: GroupRecord) -> Group:
+    group = record.group
+    return Group(name=group.name, description=group.description, members=len(group.prefixes), rules=record.rules)

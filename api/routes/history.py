@@ -24,26 +24,29 @@ from api.context import (
 from api.history import compared, restored
 from api.inspection import written_list
 from api.limits import SmallBody
-from api.schemas.acl import AclDocument, VersionBody
-from api.schemas.common import BIGGEST, Page
-from api.schemas.history import DifferenceBody, Restored
+from api.schemas.acl import AclDocument
+from api.schemas.common import BIGGEST
+from api.schemas.history import DifferenceBody
 from orchestrator.policy.formats.native import acl_to_json
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.common import Page
+from orchestrator.wire.lists import AclVersion, Restored
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/acl/versions", tags=["versions"], route_class=SmallBody)
 
 Later = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the other version; the current one by default")]
 
 
-@router.get("", response_model=Page[VersionBody])
+@router.get("", response_model=Page[AclVersion])
 def list_versions(
     _: TenantReader, services: ServicesDep, tenant: NamePath, limit: Limit = 100, marker: NumberMarker = None
 ) -> Response:
     """The list's history, newest first."""
     found = services.control.read(lambda unit: unit.acls.versions(tenant, limit=limit + 1, marker=marker))
     following = found[limit - 1].version if len(found) > limit else None
-    return answer(Page[VersionBody](items=[VersionBody.of(record) for record in found[:limit]], next=following))
+    return answer(Page(found[:limit], following))
 
 
 @router.get("/{version}", response_model=AclDocument)
@@ -82,7 +85,7 @@ def restore_version(
             detail = {"version": change.version, "generation": change.generation, "of": version}
             logged(unit, caller, "acl.restored", tenant, detail)
         told = written_list(unit, tenant, change, with_cost=cost)
-        body = Restored(**told.model_dump(), left_out=list(left_out))
+        body = fill(Restored, told, left_out=left_out)
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with seen_from(f"tenants[{tenant}].acl"):

@@ -9,13 +9,13 @@ from api.auth import DomainOwner
 from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import Page
-from api.schemas.domains import WrittenHost
 from api.schemas.onboarding import NewHost, OnboardingBody
 from orchestrator.errors import BadInput
 from orchestrator.store.points.onboardings import OnboardingRecord
 from orchestrator.store.records import HostRecord, Principal, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
+from orchestrator.wire.domains import WrittenHost
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["domains"], route_class=SmallBody)
 
@@ -49,7 +49,7 @@ def list_onboardings(
     found = services.control.read(lambda unit: unit.onboardings.list(domain))
     known = {record.asked.switch.host: record for record in found}
     names, following = page_after(list(known), limit, marker)
-    return answer(Page[OnboardingBody](items=[OnboardingBody.of(known[name]) for name in names], next=following))
+    return answer(Page(tuple(OnboardingBody.of(known[name]) for name in names), following))
 
 
 @router.get("/onboardings/{host}", response_model=OnboardingBody)

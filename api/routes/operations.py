@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from api.answers import answer
 from api.context import ServicesDep
-from api.schemas.common import Health
+from orchestrator.wire.common import Health
 
 router = APIRouter(tags=["operations"])
 
@@ -15,14 +15,14 @@ router = APIRouter(tags=["operations"])
 @router.get("/healthz", response_model=Health)
 async def healthz() -> Response:
     """Whether the process answers."""
-    return answer(Health(status="ok"))
+    return answer(Health("ok"))
 
 
 @router.get("/readyz", response_model=Health)
 def readyz(services: ServicesDep) -> Response:
     """Whether the database answers and the programs are compiled; 503 until then."""
     services.control.check_ready()
-    return answer(Health(status="ok"))
+    return answer(Health("ok"))
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Request, Response
 from api.answers import answer, etag, reply, sent
 from api.auth import Administrator
 from api.context import ConditionDep, NamePath, RawBody, ServicesDep, logged, seen_from, takes
-from api.schemas.common import Written
 from api.schemas.domains import OperatorRulesDocument
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.json_text import json_document
@@ -15,6 +14,7 @@ from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Written
 
 router = APIRouter(prefix="/v1/domains/{domain}/operator-rules", tags=["domains"])
 

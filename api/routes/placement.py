@@ -8,7 +8,6 @@ from api.answers import answer, etag, reply, sent
 from api.auth import DomainOwner
 from api.context import ConditionDep, NamePath, ServicesDep, logged
 from api.limits import SmallBody
-from api.schemas.common import Gone
 from api.schemas.placement import (
     ChoiceBody,
     PlacedRule,
@@ -26,6 +25,7 @@ from orchestrator.policy.model import RuleId, TenantId
 from orchestrator.store.placements import Placement
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Gone
 
 router = APIRouter(prefix="/v1/domains/{domain}/placement", tags=["placement"], route_class=SmallBody)
 
@@ -98,7 +98,7 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
         unit.placements.wish(domain, name, None)
         logged(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": None})
         generation = unit.domains.get(domain).generation
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 

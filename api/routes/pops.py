@@ -9,8 +9,7 @@ from api.auth import Administrator, DomainReader
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.common import Gone, Page
-from api.schemas.domains import Host, WrittenHost
+from api.schemas.domains import Host
 from api.schemas.pops import (
     ChosenBody,
     Moved,
@@ -30,6 +29,8 @@ from orchestrator.control.pops.heavy import choose
 from orchestrator.control.pops.traffic import pop_traffic
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Gone, Page
+from orchestrator.wire.domains import WrittenHost
 
 router = APIRouter(prefix="/v1/pops", tags=["pops"], route_class=SmallBody)
 edges = APIRouter(prefix="/v1/domains/{domain}", tags=["pops"], route_class=SmallBody)
@@ -48,7 +49,7 @@ def list_pops(_: Administrator, services: ServicesDep, limit: Limit = 100, marke
 
     found = services.control.read(work)
     following = found[limit - 1].name if len(found) > limit else None
-    return answer(Page[WrittenPop](items=found[:limit], next=following))
+    return answer(Page(tuple(found[:limit]), following))
 
 
 @router.post("", status_code=201, response_model=WrittenPop)
@@ -107,7 +108,7 @@ def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, cond
         condition.require(etag(found.version))
         generation = unit.pops.remove(pop)
         logged(unit, caller, "pop.removed", found.domain, {"pop": pop})
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -135,7 +136,7 @@ def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edg
         unit.pops.remove_edge(pop, edge)
         logged(unit, caller, "pop.edge-removed", domain, {"pop": pop, "name": edge})
         generation = unit.domains.get(domain).generation
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -179,7 +180,7 @@ def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, s
         domain = unit.pops.get(pop).domain
         generation = unit.pops.remove_server(pop, server)
         logged(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -236,4 +237,4 @@ def list_edges(
 
     found = services.control.read(work)
     names, following = page_after(list(found), limit, marker)
-    return answer(Page[Host](items=[found[name] for name in names], next=following))
+    return answer(Page(tuple(found[name] for name in names), following))

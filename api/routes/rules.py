@@ -27,14 +27,15 @@ from api.inspection import written_list
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.acl import RuleDocument
-from api.schemas.common import BIGGEST, Page, problem_responses
-from api.schemas.cost import WrittenList
+from api.schemas.common import BIGGEST, problem_responses
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Rule
 from orchestrator.store.records import Change, Principal, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
+from orchestrator.wire.costs import WrittenList
 
 router = APIRouter(
     prefix="/v1/tenants/{tenant}/acl/rules", tags=["rules"], route_class=SmallBody, responses=problem_responses()

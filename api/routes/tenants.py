@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -10,25 +10,21 @@ from api.answers import answer, etag, reply, sent
 from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, only_tenant
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, logged
 from api.limits import SmallBody
-from api.schemas.common import Gone, Page, Written, read_prefix, read_prefixes
-from api.schemas.cost import LimitsBody, QuotaBody, QuotaPut, UsedBody
-from api.schemas.tenants import (
-    NewPrefix,
-    NewTenant,
-    Prefixes,
-    PrefixesBody,
-    SeenTenant,
-    TenantBody,
-    TenantChange,
-    WrittenTenant,
-)
+from api.schemas.common import read_prefix, read_prefixes
+from api.schemas.cost import QuotaPut
+from api.schemas.tenants import NewPrefix, NewTenant, Prefixes, TenantChange
 from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.common import Gone, Page, Written
+from orchestrator.wire.tenants import Limits, OwnedPrefixes, Quota, SeenTenant, Tenant, Used, WrittenTenant
+
+Shown = TypeVar("Shown", bound=Tenant)
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"], route_class=SmallBody)
 
 
-@router.get("", response_model=Page[TenantBody])
+@router.get("", response_model=Page[Tenant])
 def list_tenants(caller: Caller, services: ServicesDep, limit: Limit = 100, marker: NameMarker = None) -> Response:
     """The tenants that the caller may see: all of them, or its own."""
     only = only_tenant(caller)
@@ -40,7 +36,7 @@ def list_tenants(caller: Caller, services: ServicesDep, limit: Limit = 100, mark
 
     found = services.control.read(work)
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page[TenantBody](items=[TenantBody.of(record) for record in found[:limit]], next=following))
+    return answer(Page(tuple(_seen(Tenant, record) for record in found[:limit]), following))
 
 
 @router.post("", status_code=201, response_model=WrittenTenant)
@@ -60,7 +56,7 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
 def get_tenant(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """One tenant. Its ETag changes with what it is and owns, not with what its list costs."""
     record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
-    return answer(SeenTenant.with_use(record, _used(services, record, rules)), tag=etag(record.version))
+    return answer(_seen(SeenTenant, record, used=_used(services, record, rules)), tag=etag(record.version))
 
 
 @router.patch("/{tenant}", response_model=WrittenTenant)
@@ -86,7 +82,7 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
         condition.require(etag(unit.tenants.get(tenant).version))
         generation = unit.tenants.delete(tenant)
         logged(unit, caller, "tenant.deleted", tenant, {"generation": generation})
-        return reply(Gone(generation=generation), generation=generation)
+        return reply(Gone(generation), generation=generation)
 
     return sent(services.control.write(work))
 
@@ -94,11 +90,11 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
 # ---------------------------------------------------------------------------------------------------- prefixes
 
 
-@router.get("/{tenant}/prefixes", response_model=PrefixesBody)
+@router.get("/{tenant}/prefixes", response_model=OwnedPrefixes)
 def get_prefixes(_: TenantReader, services: ServicesDep, tenant: NamePath, request: Request) -> Response:
     """What a tenant owns."""
     record = services.control.read(lambda unit: unit.tenants.get(tenant))
-    body = PrefixesBody(prefixes=list(map(str, record.prefixes)))
+    body = OwnedPrefixes(_texts(record))
     return answer(body, tag=etag(record.version), request=request)
 
 
@@ -160,12 +156,12 @@ def remove_prefix(
 # ---------------------------------------------------------------------------------------------------- quotas
 
 
-@router.get("/{tenant}/quota", response_model=QuotaBody)
+@router.get("/{tenant}/quota", response_model=Quota)
 def get_quota(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
     """What the tenant's list may cost, and what it does."""
     record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
     used = _used(services, record, rules)
-    return answer(QuotaBody(**LimitsBody.of(record.quota).model_dump(), used=used), tag=etag(record.version))
+    return answer(fill(Quota, record.quota, used=used), tag=etag(record.version))
 
 
 @router.put("/{tenant}/quota", response_model=WrittenTenant)
@@ -190,8 +186,17 @@ def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:
     return record, newest.rules
 
 
-def _used(services: Services, record: TenantRecord, rules: int) -> UsedBody:
-    return UsedBody(rules=rules, flows=services.control.flows_of(record.domain, record.number))
+def _used(services: Services, record: TenantRecord, rules: int) -> Used:
+    return Used(rules, services.control.flows_of(record.domain, record.number))
+
+
+def _seen(kind: type[Shown], record: TenantRecord, **more: object) -> Shown:
+    """Return a tenant as a document."""
+    return fill(kind, record, prefixes=_texts(record), quota=fill(Limits, record.quota), **more)
+
+
+def _texts(record: TenantRecord) -> tuple[str, ...]:
+    return tuple(map(str, record.prefixes))
 
 
 # ---------------------------------------------------------------------------------------------------- steps
@@ -199,7 +204,7 @@ def _used(services: Services, record: TenantRecord, rules: int) -> UsedBody:
 
 def _written(unit: Unit, record: TenantRecord, location: str | None = None) -> Reply:
     generation = unit.domains.get(record.domain).generation
-    body = WrittenTenant.at(record, generation)
+    body = _seen(WrittenTenant, record, generation=generation)
     return reply(body, generation=generation, tag=etag(record.version), location=location)
 
 
@@ -209,7 +214,6 @@ def _prefixes_written(
     generation = unit.domains.get(after.domain).generation
     changed = after.version != before.version
     if changed:
-        owned = list(map(str, after.prefixes))
-        logged(unit, caller, "tenant.prefixes", after.id, {"prefixes": owned, "generation": generation})
+        logged(unit, caller, "tenant.prefixes", after.id, {"prefixes": list(_texts(after)), "generation": generation})
     body = Written(version=after.version, generation=generation, changed=changed)
     return reply(body, generation=generation, tag=etag(after.version), location=location)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from fastapi import APIRouter, Response
 
 from api.answers import answer, etag, reply, sent
 from api.auth import Administrator, Caller
 from api.context import ConditionDep, Limit, NumberMarker, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
-from api.schemas.common import Page
-from api.schemas.tokens import NewTokenBody, TokenBody, TokenRequest
+from api.schemas.tokens import TokenRequest
 from orchestrator.errors import NotFound
 from orchestrator.store.records import Reply, Role, TokenRecord
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.common import Page
+from orchestrator.wire.tokens import NewToken, Token
+
+Shown = TypeVar("Shown", bound=Token)
 
 router = APIRouter(prefix="/v1", tags=["tokens"], route_class=SmallBody)
 
 
-@router.get("/tokens", response_model=Page[TokenBody])
+@router.get("/tokens", response_model=Page[Token])
 def list_tokens(_: Administrator, services: ServicesDep, limit: Limit = 100, marker: NumberMarker = None) -> Response:
     """The tokens, oldest first, without their secrets."""
     records = services.control.read(lambda unit: unit.tokens.list())
     found = [record for record in records if record.id > (marker or 0)][: limit + 1]
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page[TokenBody](items=[TokenBody.of(record) for record in found[:limit]], next=following))
+    return answer(Page(tuple(_seen(Token, record) for record in found[:limit]), following))
 
 
-@router.post("/tokens", status_code=201, response_model=NewTokenBody)
+@router.post("/tokens", status_code=201, response_model=NewToken)
 def create_token(caller: Administrator, services: ServicesDep, body: TokenRequest, once: OnceDep) -> Response:
     """Make a token. Its secret is in this answer and nowhere else: repeated with its key, the answer is 409."""
 
@@ -36,23 +42,23 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         )
         logged(unit, caller, "token.created", str(new.record.id), {"role": body.role, "tenant": body.tenant})
         location = f"/v1/tokens/{new.record.id}"
-        return reply(NewTokenBody.made(new), tag=etag(new.record.id), location=location)
+        return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
     return sent(services.control.write(once.of(caller, work, secret=True)))
 
 
-@router.get("/tokens/mine", response_model=TokenBody)
+@router.get("/tokens/mine", response_model=Token)
 def get_own_token(caller: Caller, services: ServicesDep) -> Response:
     """The token that this request was made with: who its bearer is, and until when."""
     record = services.control.read(lambda unit: _token(unit, caller.token_id))
-    return answer(TokenBody.of(record), tag=etag(record.id))
+    return answer(_seen(Token, record), tag=etag(record.id))
 
 
-@router.get("/tokens/{token}", response_model=TokenBody)
+@router.get("/tokens/{token}", response_model=Token)
 def get_token(_: Administrator, services: ServicesDep, token: NumberPath) -> Response:
     """One token, without its secret."""
     record = services.control.read(lambda unit: _token(unit, token))
-    return answer(TokenBody.of(record), tag=etag(record.id))
+    return answer(_seen(Token, record), tag=etag(record.id))
 
 
 @router.delete("/tokens/{token}", status_code=204)
@@ -66,6 +72,12 @@ def revoke_token(caller: Administrator, services: ServicesDep, token: NumberPath
 
     services.control.write(work)
     return Response(status_code=204)
+
+
+def _seen(kind: type[Shown], record: TokenRecord, **more: object) -> Shown:
+    """Return a token as a document."""
+    bearer = record.principal
+    return fill(kind, record, role=bearer.role.value, tenant=bearer.tenant, domain=bearer.domain, **more)
 
 
 def _token(unit: Unit, token: int) -> TokenRecord:

@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic.json_schema import SkipJsonSchema
 
-from api.schemas.common import NAME, Outgoing
-from orchestrator.store.records import AclVersion
+from api.schemas.common import NAME
 
 ActionWord = Literal["permit", "deny"]
 DirectionWord = Literal["ingress", "egress"]
@@ -74,16 +73,3 @@ class AclDocument(_Document):
     egress_default: ActionWord = "permit"
     groups: dict[str, GroupDocument] = {}
     rules: list[RuleDocument]
-
-
-class VersionBody(Outgoing):
-    """A line of a list's history."""
-
-    version: int
-    author: str
-    created: dt.datetime
-    rules: int
-
-    @classmethod
-    def of(cls, record: AclVersion) -> VersionBody:
-        return cls(version=record.version, author=record.author, created=record.created, rules=record.rules)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
-
-Item = TypeVar("Item")
 
 BIGGEST = 2**53 - 1
 """The biggest number that every JSON reader takes as it is written."""
@@ -32,13 +30,6 @@ class Outgoing(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Page(Outgoing, Generic[Item]):
-    """Some of a list. `next` is the `marker` of the page that follows, null at the end."""
-
-    items: list[Item]
-    next: str | int | None
-
-
 class Problem(Outgoing):
     """What is wrong with a request, and where in it (RFC 9457)."""
 
@@ -47,26 +38,6 @@ class Problem(Outgoing):
     status: int
     detail: str
     place: str | None = Field(default=None, examples=["rules[3].destination"])
-
-
-class Written(Outgoing):
-    """What a write came to. `generation` is what the domain's enforcement points must reach to hold it."""
-
-    version: int
-    generation: int
-    changed: bool = Field(description="false when all was so before")
-
-
-class Health(Outgoing):
-    """How the service is."""
-
-    status: str
-
-
-class Gone(Outgoing):
-    """What a removal came to."""
-
-    generation: int
 
 
 def read_prefixes(texts: list[str]) -> tuple[Prefix, ...]:

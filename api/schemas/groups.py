@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.common import Incoming, Outgoing, PrefixText, read_prefix
+from api.schemas.common import Incoming, PrefixText, read_prefix
 from orchestrator.policy.addresses import Prefix
 from orchestrator.store.acls.grouprows import MOST_MEMBERS
-from orchestrator.store.records import GroupRecord
 
 Members = list[PrefixText]
-
-
-class GroupBody(Outgoing):
-    """An address group without its members, which have pages of their own."""
-
-    name: str
-    description: str
-    members: int = Field(description="how many")
-    rules: list[str] = Field(description="the rules that name it, in the list's order")
-
-    @classmethod
-    def of(cls, record: GroupRecord) -> GroupBody:
-        group = record.group
-        return cls(
-            name=group.name, description=group.description, members=len(group.prefixes), rules=list(record.rules)
-        )
 
 
 class MembersChange(Incoming):

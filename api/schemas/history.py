@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from api.schemas.acl import ActionWord, DirectionWord
 from api.schemas.common import Outgoing
-from api.schemas.cost import WrittenList
 from api.schemas.inspection import ChangeBody, PacketBody
 from orchestrator.policy.history import Asked, Bisected, Blame, Verdict
 from orchestrator.policy.model import Direction, ReturnTraffic
@@ -18,12 +15,6 @@ class DifferenceBody(Outgoing):
     before: int
     after: int
     changes: list[ChangeBody]
-
-
-class Restored(WrittenList):
-    """What taking a version back came to."""
-
-    left_out: list[str] = Field(description="rules of that version whose time is over")
 
 
 class AskedBody(PacketBody):

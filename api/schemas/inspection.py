@@ -8,7 +8,6 @@ from pydantic import Field
 
 from api.schemas.acl import ActionWord, DirectionWord, RuleDocument
 from api.schemas.common import Incoming, Outgoing
-from api.schemas.cost import CostBody
 from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Family, format_address, parse_address
 from orchestrator.policy.describe import box_json, box_text
@@ -17,6 +16,7 @@ from orchestrator.policy.findings import Finding
 from orchestrator.policy.model import Packet, Rule
 from orchestrator.policy.oracle import Step
 from orchestrator.policy.protocols import format_protocol, parse_protocol
+from orchestrator.wire.costs import Cost
 
 AddressText = Annotated[str, Field(max_length=45, examples=["198.51.100.7", "2001:db8::7"])]
 Byte = Annotated[int, Field(ge=0, le=255)]
@@ -195,7 +195,7 @@ class ReviewBody(ToldBody):
     Parts that were not asked for are null.
     """
 
-    cost: CostBody | None
+    cost: Cost | None
     difference: list[ChangeBody] | None
 
 
@@ -209,7 +209,7 @@ class StandingBody(Outgoing):
     version: int
     findings: list[FindingBody] | None
     counts: dict[KindWord, int] | None
-    cost: CostBody | None
+    cost: Cost | None
 
 
 def _address(text: str, place: str) -> tuple[Family, int]:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import typer
 
 from orchestrator.cli.terminal import complain, counting
-from orchestrator.client import Client, Enforced
+from orchestrator.client import Client
 from orchestrator.errors import Missing
 from orchestrator.settings import load
+from orchestrator.wire.domains import Enforced
 
 _LOOK_EVERY_S = 0.5
 _ANSWER_IS_NO = 1

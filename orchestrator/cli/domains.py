@@ -42,7 +42,7 @@ def list_all(url: Url = None, as_json: AsJson = False) -> None:
     with service(url) as client:
         found = list(client.domains())
     if as_json:
-        say_json([*map(asdict, found)])
+        say_json(found)
     else:
         say_table(
             ("domain", "return traffic", "generation"), ((one.id, one.return_traffic, one.generation) for one in found)
@@ -61,7 +61,7 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
             {
                 **asdict(seen),
                 "enforced": state.done,
-                "laggards": [*map(asdict, state.laggards)],
+                "laggards": state.laggards,
                 "hosts": [host.to_json() for host in hosts],
                 "endpoints": [*map(_endpoint_json, endpoints)],
                 "enforcers": [

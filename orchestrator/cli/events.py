@@ -13,7 +13,8 @@ from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json
-from orchestrator.client import Client, Event
+from orchestrator.client import Client
+from orchestrator.wire.events import Event
 
 _PAGE = 1000
 

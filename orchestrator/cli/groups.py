@@ -26,7 +26,7 @@ def list_all(tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None
     with service(url) as client:
         found = list(client.groups(tenant))
     if as_json:
-        say_json([*map(asdict, found)])
+        say_json(found)
     else:
         rows = ((one.name, one.members, " ".join(one.rules) or "-", one.description) for one in found)
         say_table(("group", "members", "rules", "description"), rows)

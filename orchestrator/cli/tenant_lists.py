@@ -11,10 +11,10 @@ from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
-from orchestrator.client import Spending
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import change_text, packet_text
 from orchestrator.policy.model import Direction
+from orchestrator.wire.tenants import Limits
 
 _ANSWER_IS_NO = 1
 
@@ -29,14 +29,13 @@ def quota(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
     with service(url) as client:
         found = client.quota(tenant)
     if as_json:
-        limit, used = found.limit, found.used
-        say_json({"rules": limit.rules, "flows": limit.flows, "used": {"rules": used.rules, "flows": used.flows}})
+        say_json(found)
         return
     rows = (
         (name, "no limit" if limit is None else limit, "?" if used is None else used)
         for name, limit, used in (
-            ("rules", found.limit.rules, found.used.rules),
-            ("flow entries", found.limit.flows, found.used.flows),
+            ("rules", found.rules, found.used.rules),
+            ("flow entries", found.flows, found.used.flows),
         )
     )
     say_table(("unit", "quota", "used"), rows)
@@ -46,9 +45,9 @@ def quota(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
 def set_quota(tenant: TenantName, rules: Most = None, flows: Most = None, url: Url = None) -> None:
     """Say what a tenant's list may cost: rules, and flow entries on a switch. What is not named stays."""
     with service(url) as client:
-        now = client.quota(tenant).limit
-        client.set_quota(tenant, Spending(_most(rules, now.rules, "--rules"), _most(flows, now.flows, "--flows")))
-        found = client.quota(tenant).limit
+        now = client.quota(tenant)
+        client.set_quota(tenant, Limits(_most(rules, now.rules, "--rules"), _most(flows, now.flows, "--flows")))
+        found = client.quota(tenant)
     words = ("no limit" if each is None else each for each in (found.rules, found.flows))
     say("{}: rules {}, flow entries {}".format(tenant, *words))
 

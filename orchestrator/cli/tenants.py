@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -12,9 +11,9 @@ from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json, say_table
-from orchestrator.client import Tenant as TenantSeen
 from orchestrator.client import Trace
 from orchestrator.policy.describe import packet_text
+from orchestrator.wire.tenants import Tenant as TenantSeen
 
 _ANSWER_IS_NO = 1
 
@@ -35,7 +34,7 @@ def create(
     with service(url) as client:
         made = client.create_tenant(tenant, domain=domain, name=name, prefixes=prefixes)
     if as_json:
-        say_json(_json(made))
+        say_json(made)
     else:
         say(f"tenant {made.id} of domain {made.domain}, number {made.number}: {_owned(made)}")
 
@@ -46,7 +45,7 @@ def list_all(url: Url = None, as_json: AsJson = False) -> None:
     with service(url) as client:
         found = list(client.tenants())
     if as_json:
-        say_json([*map(_json, found)])
+        say_json(found)
     else:
         rows = ((one.id, one.name, one.domain, one.number, _owned(one)) for one in found)
         say_table(("tenant", "name", "domain", "number", "prefixes"), rows)
@@ -70,7 +69,7 @@ def trace(tenant: TenantName, packet_options: PacketOptions, url: Url = None, as
     with service(url) as client:
         found = client.trace(tenant, packet)
     if as_json:
-        say_json(asdict(found))
+        say_json(found)
     else:
         say(packet_text(packet))
         _say_trace(found)
@@ -95,11 +94,7 @@ def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> No
 
 
 def _owned(tenant: TenantSeen) -> str:
-    return ", ".join(map(str, tenant.prefixes)) or "no prefixes"
-
-
-def _json(tenant: TenantSeen) -> dict[str, object]:
-    return {**asdict(tenant), "prefixes": [str(prefix) for prefix in tenant.prefixes]}
+    return ", ".join(tenant.prefixes) or "no prefixes"
 
 
 def _say_trace(found: Trace) -> None:

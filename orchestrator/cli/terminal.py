@@ -6,11 +6,13 @@ move the reader's cursor.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 
 import typer
 
@@ -54,7 +56,16 @@ class AsTheyCome(list[object]):
         yield from self._others
 
 
-_JSON = json.JSONEncoder(indent=2, ensure_ascii=False)
+def _plain(value: object) -> object:
+    """Return what JSON has for a value that it does not know."""
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
+_JSON = json.JSONEncoder(indent=2, ensure_ascii=False, default=_plain)
 
 _AT_ONCE = 10_000
 """Words of JSON that are written at once: most results are."""

@@ -12,48 +12,35 @@ is wise.
 from __future__ import annotations
 
 from orchestrator.client.client import Client
-from orchestrator.client.domains import Domain, Enforced, Host, Lagging
+from orchestrator.client.domains import Host
 from orchestrator.client.enrolment import Certificate, Enrolment, GroupToken
 from orchestrator.client.hits import DomainHits, HitSummary, RuleHits, TenantHits, Unused
-from orchestrator.client.lists import AclSeen, AclVersion, Finding, Review, RuleSeen, Standing, Step, Trace
+from orchestrator.client.lists import AclSeen, Finding, Review, RuleSeen, Standing, Step, Trace
 from orchestrator.client.points import Enforcer, Held, PointReport
 from orchestrator.client.records import Page, Written
-from orchestrator.client.stream import Event
-from orchestrator.client.tenants import Group, Quota, Spending, Tenant
-from orchestrator.client.tokens import Token
 from orchestrator.client.transport import ANY_VERSION
 
 __all__ = [
     "ANY_VERSION",
     "AclSeen",
-    "AclVersion",
     "Certificate",
     "Client",
-    "Domain",
     "DomainHits",
-    "Enforced",
     "Enforcer",
     "Enrolment",
-    "Event",
     "Finding",
-    "Group",
     "GroupToken",
     "Held",
     "HitSummary",
     "Host",
-    "Lagging",
     "Page",
     "PointReport",
-    "Quota",
     "Review",
     "RuleHits",
     "RuleSeen",
-    "Spending",
     "Standing",
     "Step",
-    "Tenant",
     "TenantHits",
-    "Token",
     "Trace",
     "Unused",
     "Written",

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from orchestrator.client.paths import group_path, once_header, tenant_path
 from orchestrator.client.records import Json, Written
-from orchestrator.client.tenants import Group, Quota, Spending
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of, written
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of, json_of, written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import AddressGroup, Direction, Packet
 from orchestrator.program.sightings import packet_to_json
+from orchestrator.wire.lists import Restored
+from orchestrator.wire.tenants import Group, Limits, Quota
 
 
 class GroupCalls:
@@ -20,11 +21,11 @@ class GroupCalls:
 
     def groups(self, tenant: str) -> Iterator[Group]:
         """The groups of the list, by name."""
-        return map(Group.of, self._service.pages(f"{tenant_path(tenant)}/acl/groups"))
+        return self._service.documents(Group, f"{tenant_path(tenant)}/acl/groups")
 
     def group(self, tenant: str, group: str) -> Group:
         """Raises NotFound."""
-        return Group.of(self._service.read(group_path(tenant, group)))
+        return self._service.read_document(Group, group_path(tenant, group))
 
     def group_members(self, tenant: str, group: str) -> Iterator[Prefix]:
         """The members of a group, in their order."""
@@ -66,7 +67,7 @@ class HistoryCalls:
         """Make the list what it was at a version; with the rules left out because their time is over."""
         path = f"{tenant_path(tenant)}/acl/versions/{version}/restore"
         response = self._service.write("POST", path, etag=etag, headers=once_header(key))
-        return written(response), tuple(json_of(response)["left_out"])
+        return written(response), document_of(Restored, response).left_out
 
     def acl_difference(self, tenant: str, before: int, after: int | None = None) -> Json:
         """What became permitted and denied from one version to another, or to the current one. Raises TooLarge."""
@@ -95,9 +96,9 @@ class QuotaCalls:
 
     def quota(self, tenant: str) -> Quota:
         """What a tenant's list may cost, and what it does. Raises NotFound."""
-        return Quota.of(self._service.read(f"{tenant_path(tenant)}/quota"))
+        return self._service.read_document(Quota, f"{tenant_path(tenant)}/quota")
 
-    def set_quota(self, tenant: str, limit: Spending, *, etag: str = ANY_VERSION) -> None:
+    def set_quota(self, tenant: str, limit: Limits, *, etag: str = ANY_VERSION) -> None:
         """Raises NotFound, Stale."""
         body = {"rules": limit.rules, "flows": limit.flows}
         self._service.write("PUT", f"{tenant_path(tenant)}/quota", body=body, etag=etag)

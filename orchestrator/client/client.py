@@ -18,7 +18,7 @@ from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.firewalls import FirewallCalls
 from orchestrator.client.fleet import FleetCalls
 from orchestrator.client.hits import HitCalls
-from orchestrator.client.lists import PARTS, AclSeen, AclVersion, Part, Review, RuleSeen, Standing, Trace
+from orchestrator.client.lists import PARTS, AclSeen, Part, Review, RuleSeen, Standing, Trace
 from orchestrator.client.onboarding import OnboardingCalls
 from orchestrator.client.packetlog import PacketLogCalls
 from orchestrator.client.paths import once_header, rule_path, tenant_path
@@ -27,15 +27,17 @@ from orchestrator.client.points import PointCalls
 from orchestrator.client.pops import PopCalls
 from orchestrator.client.records import Page, Written
 from orchestrator.client.spread import SpreadCalls
-from orchestrator.client.stream import Event, followed
-from orchestrator.client.tenants import Tenant
+from orchestrator.client.stream import followed
 from orchestrator.client.tokens import TokenCalls
-from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of, trust_of, written
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, trust_of, written
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
+from orchestrator.wire.events import Event, Events
+from orchestrator.wire.lists import AclVersion
+from orchestrator.wire.tenants import Tenant
 
 _LOOKED_AT_S = 120.0
 """How much longer than others an answer may take that tells what is odd about a list; the service has its own limit."""
@@ -108,22 +110,22 @@ class Client(
 
     def tenants(self) -> Iterator[Tenant]:
         """The tenants that the caller may see."""
-        return map(Tenant.of, self._service.pages("/v1/tenants"))
+        return self._service.documents(Tenant, "/v1/tenants")
 
     def tenant(self, tenant: str) -> Tenant:
         """Raises NotFound."""
-        return Tenant.of(self._service.read(tenant_path(tenant)))
+        return self._service.read_document(Tenant, tenant_path(tenant))
 
     def create_tenant(
         self, tenant: str, *, domain: str, name: str = "", prefixes: Iterable[Prefix] = (), key: str | None = None
     ) -> Tenant:
         """Raises Conflict (id or prefix taken), NotFound (domain). `key`: an idempotency key, for asking again."""
         body = {"id": tenant, "name": name, "domain": domain, "prefixes": list(map(str, prefixes))}
-        return Tenant.of(json_of(self._service.write("POST", "/v1/tenants", body=body, headers=once_header(key))))
+        return document_of(Tenant, self._service.write("POST", "/v1/tenants", body=body, headers=once_header(key)))
 
     def rename_tenant(self, tenant: str, name: str, *, etag: str = ANY_VERSION) -> Tenant:
         """Raises NotFound, Stale."""
-        return Tenant.of(json_of(self._service.write("PATCH", tenant_path(tenant), body={"name": name}, etag=etag)))
+        return document_of(Tenant, self._service.write("PATCH", tenant_path(tenant), body={"name": name}, etag=etag))
 
     def delete_tenant(self, tenant: str, *, etag: str = ANY_VERSION) -> int:
         """Returns the generation without it. Raises NotFound, Stale, Conflict while it has endpoints."""
@@ -175,7 +177,7 @@ class Client(
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
         """The list's history, newest first."""
-        return map(AclVersion.of, self._service.pages(f"{tenant_path(tenant)}/acl/versions"))
+        return self._service.documents(AclVersion, f"{tenant_path(tenant)}/acl/versions")
 
     def trace(self, tenant: str, packet: Packet) -> Trace:
         """What decides a packet: for administrators in the whole domain, for a tenant in its own lists."""
@@ -235,13 +237,15 @@ class Client(
 
     def events(self, *, since: int = 0, limit: int = 100, tenant: str | None = None) -> Page[Event]:
         """Events after an id, oldest first: all that the caller may see, or those about one tenant."""
-        body = self._service.read("/v1/events", limit=limit, marker=since, tenant=tenant)
-        return Page(tuple(map(Event.of, body["items"])), None if body["next"] is None else str(body["next"]))
+        events = self._service.read_document(Events, "/v1/events", limit=limit, marker=since, tenant=tenant)
+        return Page(events.items, None if events.next is None else str(events.next))
 
     def newest_events(self, *, before: int | None = None, limit: int = 100, tenant: str | None = None) -> Page[Event]:
         """The newest events, before an id if one is named, newest first."""
-        body = self._service.read("/v1/events", limit=limit, marker=before, tenant=tenant, newest=True)
-        return Page(tuple(map(Event.of, body["items"])), None if body["next"] is None else str(body["next"]))
+        events = self._service.read_document(
+            Events, "/v1/events", limit=limit, marker=before, tenant=tenant, newest=True
+        )
+        return Page(events.items, None if events.next is None else str(events.next))
 
     def follow_events(self, *, after: int | None = None, tenant: str | None = None) -> Iterator[Event]:
         """Events as they happen, after an id or else from now on, for ever; broken connections are made anew.

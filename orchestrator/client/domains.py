@@ -7,24 +7,11 @@ from dataclasses import dataclass
 
 from orchestrator.client.paths import domain_path, once_header, quoted
 from orchestrator.client.records import Json, Written
-from orchestrator.client.transport import ANY_VERSION, Transport, generation_of, json_of, written
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
-from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A security domain."""
-
-    id: str
-    return_traffic: str
-    generation: int
-    version: int
-
-    @classmethod
-    def of(cls, body: Json) -> Domain:
-        return cls(body["id"], body["return_traffic"], body["generation"], body["version"])
+from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule, TenantId
+from orchestrator.wire.domains import Domain, EndpointSeen, Enforced
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,38 +30,10 @@ class Host:
         return {"name": self.name, "datapath_id": f"{self.datapath_id:016x}", "uplink": self.uplink}
 
 
-@dataclass(frozen=True, slots=True)
-class Lagging:
-    """A host that does not hold a generation yet; `state` is None when nobody ever reported it.
-
-    Tenants are not told which host it is, nor the error.
-    """
-
-    host: str | None
-    generation: int | None
-    state: str | None
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Enforced:
-    """Whether every host of a domain was read back at a generation or a later one, and who lags."""
-
-    domain: str
-    generation: int
-    done: bool
-    laggards: tuple[Lagging, ...]
-
-    @classmethod
-    def of(cls, body: Json) -> Enforced:
-        laggards = tuple(Lagging(**each) for each in body["laggards"])
-        return cls(body["domain"], body["generation"], body["state"] == "enforced", laggards)
-
-
-def endpoint_of(body: Json) -> Endpoint:
-    """An endpoint as the policy has it."""
-    prefixes = tuple(Prefix.parse(text) for text in body["prefixes"])
-    return Endpoint(body["name"], body["tenant"], body["port"], int(body["mac"].replace(":", ""), 16), prefixes)
+def endpoint_of(seen: EndpointSeen) -> Endpoint:
+    """Return an endpoint as the policy has it."""
+    mac, prefixes = int(seen.mac.replace(":", ""), 16), tuple(map(Prefix.parse, seen.prefixes))
+    return Endpoint(seen.name, TenantId(seen.tenant), seen.port, mac, prefixes)
 
 
 class DomainCalls:
@@ -84,23 +43,23 @@ class DomainCalls:
 
     def domains(self) -> Iterator[Domain]:
         """Every security domain."""
-        return map(Domain.of, self._service.pages("/v1/domains"))
+        return self._service.documents(Domain, "/v1/domains")
 
     def domain(self, domain: str) -> Domain:
         """Raises NotFound."""
-        return Domain.of(self._service.read(domain_path(domain)))
+        return self._service.read_document(Domain, domain_path(domain))
 
     def create_domain(
         self, domain: str, *, return_traffic: ReturnTraffic = ReturnTraffic.ESTABLISHED, key: str | None = None
     ) -> Domain:
         """Raises Conflict."""
         body = {"id": domain, "return_traffic": return_traffic.value}
-        return Domain.of(json_of(self._service.write("POST", "/v1/domains", body=body, headers=once_header(key))))
+        return document_of(Domain, self._service.write("POST", "/v1/domains", body=body, headers=once_header(key)))
 
     def set_return_traffic(self, domain: str, setting: ReturnTraffic, *, etag: str = ANY_VERSION) -> Domain:
         """Raises NotFound, Stale."""
         body = {"return_traffic": setting.value}
-        return Domain.of(json_of(self._service.write("PATCH", domain_path(domain), body=body, etag=etag)))
+        return document_of(Domain, self._service.write("PATCH", domain_path(domain), body=body, etag=etag))
 
     def delete_domain(self, domain: str, *, etag: str = ANY_VERSION) -> None:
         """Raises Conflict while it has tenants or hosts."""
@@ -121,7 +80,7 @@ class DomainCalls:
 
     def endpoints(self, domain: str) -> tuple[Endpoint, ...]:
         """The endpoints of a domain, by name."""
-        return tuple(map(endpoint_of, self._service.pages(f"{domain_path(domain)}/endpoints")))
+        return tuple(map(endpoint_of, self._service.documents(EndpointSeen, f"{domain_path(domain)}/endpoints")))
 
     def put_endpoint(self, domain: str, endpoint: Endpoint, *, etag: str | None = None) -> Written:
         """Add an endpoint, or change the one at `etag`. Raises BadPolicy, Conflict, NotFound, Stale."""
@@ -151,7 +110,7 @@ class DomainCalls:
 
     def generation(self, domain: str, generation: int) -> Enforced:
         """How far a generation has got."""
-        return Enforced.of(self._service.read(f"{domain_path(domain)}/generations/{generation}"))
+        return self._service.read_document(Enforced, f"{domain_path(domain)}/generations/{generation}")
 
     def wait_enforced(self, domain: str, generation: int, *, timeout_s: float = 30.0) -> Enforced:
         """Wait until every host was read back at `generation` or later; when time ran out it is not `done`."""
@@ -161,4 +120,4 @@ class DomainCalls:
             query={"wait": "enforced", "timeout": timeout_s},
             held_s=timeout_s,
         )
-        return Enforced.of(json_of(response))
+        return document_of(Enforced, response)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from orchestrator.client.records import Json
 from orchestrator.policy.model import Acl, Rule
+from orchestrator.wire.codec import decode
+from orchestrator.wire.costs import Cost
 
 Part = Literal["difference", "findings", "cost", "firewall"]
 """What can be told of a list; `firewall` is the cost with what it costs a firewall VNF, which takes longest to tell."""
@@ -29,20 +30,6 @@ class RuleSeen:
 
     rule: Rule
     etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class AclVersion:
-    """A line of a list's history."""
-
-    version: int
-    author: str
-    created: dt.datetime
-    rules: int
-
-    @classmethod
-    def of(cls, body: Json) -> AclVersion:
-        return cls(body["version"], body["author"], dt.datetime.fromisoformat(body["created"]), body["rules"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +58,14 @@ class Review:
     counts: Mapping[str, int]
     brought: tuple[Finding, ...]
     brought_counts: Mapping[str, int]
-    cost: Json
+    cost: Cost | None
     difference: Sequence[Json] | None
 
     @classmethod
     def of(cls, body: Json) -> Review:
         found, more = (tuple(map(Finding.of, body[name] or ())) for name in ("findings", "brought"))
         counts, of_more = (body[name] or {} for name in ("counts", "brought_counts"))
-        return cls(found, counts, more, of_more, body["cost"] or {}, body["difference"])
+        return cls(found, counts, more, of_more, body["cost"] and decode(Cost, body["cost"]), body["difference"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +78,12 @@ class Standing:
     version: int
     findings: tuple[Finding, ...]
     counts: Mapping[str, int]
-    cost: Json
+    cost: Cost | None
 
     @classmethod
     def of(cls, body: Json) -> Standing:
         findings = tuple(map(Finding.of, body["findings"] or ()))
-        return cls(body["version"], findings, body["counts"] or {}, body["cost"] or {})
+        return cls(body["version"], findings, body["counts"] or {}, body["cost"] and decode(Cost, body["cost"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from orchestrator.wire import common as wire
+
 Item = TypeVar("Item")
 Json = Mapping[str, Any]
 """A JSON object of the service's: its members are checked when a record is made of it, not by the type checker."""
@@ -25,17 +27,11 @@ class Page(Generic[Item]):
     next: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a write came to. `generation` is what the domain's enforcement points must reach to hold it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written(wire.Written):
+    """What a write came to, with what the headers of its answer say. `etag` is for the next write of the same thing."""
 
-    `etag` is for the next write of the same thing, `changed` is False when all was so before.
-    """
-
-    generation: int
     etag: str
-    version: int
-    changed: bool
     enforced: bool | None = None
     """Whether every host holds it already; None where nobody waited for that (`Client.waiting`)."""
     stages: Mapping[str, float] = field(default_factory=dict, compare=False)

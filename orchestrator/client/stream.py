@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import orjson
 
-from orchestrator.client.records import Json
-from orchestrator.errors import TryAgain, Unreachable
+from orchestrator.errors import BadInput, TryAgain, Unreachable
+from orchestrator.wire.codec import decode
+from orchestrator.wire.events import Event
 
 MEDIA_TYPE = "text/event-stream"
 MISSED = "missed"
@@ -28,25 +29,9 @@ Connect = Callable[[Mapping[str, str]], AbstractContextManager[Iterable[bytes]]]
 """Opens the stream with some headers; its octets as they come. Raises what a refused or failed request raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A line of the service's log; ids grow in the order in which things happened."""
-
-    id: int
-    time: dt.datetime
-    kind: str
-    subject: str
-    detail: Json
-
-    @classmethod
-    def of(cls, body: Json) -> Event:
-        happened = dt.datetime.fromisoformat(body["time"])
-        return cls(body["id"], happened, body["kind"], body["subject"], body["detail"])
-
-    @classmethod
-    def missed(cls, after: int) -> Event:
-        """Stands for events after an id that were forgotten before they were read."""
-        return cls(after, dt.datetime.now(dt.UTC), MISSED, "", {"after": after})
+def missed_after(after: int) -> Event:
+    """Return what stands for events after an id that were forgotten before they were read."""
+    return Event(after, dt.datetime.now(dt.UTC), MISSED, "", {"after": after})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +90,10 @@ def _events(chunks: Iterable[bytes], after: int | None) -> Iterator[Event]:
         try:
             body = orjson.loads(message.data)
             if message.event == MISSED:
-                yield Event.missed(after or 0)
+                yield missed_after(after or 0)
             else:
-                yield Event.of(body)
-        except (ValueError, KeyError, TypeError) as error:
+                yield decode(Event, body)
+        except (ValueError, BadInput) as error:
             raise Unreachable("the service's events cannot be read: is that the service?") from error
 
 

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 
-from orchestrator.client.records import Json, time_of
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A bearer token without its secret."""
-
-    id: int
-    role: str
-    tenant: str | None
-    domain: str | None
-    description: str
-    expires: dt.datetime | None
-
-    @classmethod
-    def of(cls, body: Json) -> Token:
-        expires = time_of(body["expires"])
-        return cls(body["id"], body["role"], body["tenant"], body["domain"], body["description"], expires)
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of
+from orchestrator.wire.codec import fill
+from orchestrator.wire.tokens import NewToken, Token
 
 
 class TokenCalls:
@@ -33,7 +16,7 @@ class TokenCalls:
 
     def own_token(self) -> Token:
         """Who the service takes us for. Raises Unauthenticated."""
-        return Token.of(self._service.read("/v1/tokens/mine"))
+        return self._service.read_document(Token, "/v1/tokens/mine")
 
     def create_token(
         self, role: str, *, tenant: str | None = None, description: str = "", expires: dt.datetime | None = None
@@ -42,12 +25,12 @@ class TokenCalls:
         body = {"role": role, "description": description}
         body |= {"tenant": tenant} if tenant else {}
         body |= {"expires": expires.isoformat()} if expires else {}
-        answer = json_of(self._service.write("POST", "/v1/tokens", body=body))
-        return Token.of(answer), str(answer["token"])
+        made = document_of(NewToken, self._service.write("POST", "/v1/tokens", body=body))
+        return fill(Token, made), made.token
 
     def tokens(self) -> tuple[Token, ...]:
         """Every token, without secrets."""
-        return tuple(map(Token.of, self._service.pages("/v1/tokens")))
+        return tuple(self._service.documents(Token, "/v1/tokens"))
 
     def revoke_token(self, token: int) -> None:
         """Raises NotFound."""

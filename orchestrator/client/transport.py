@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -20,6 +20,10 @@ from orchestrator.client.stream import SILENCE_S
 from orchestrator.client.tlsfaults import tls_fault
 from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
 from orchestrator.identity.trust import client_context
+from orchestrator.wire import common as wire
+from orchestrator.wire.codec import decode, fill
+
+Document = TypeVar("Document")
 
 _STAGE = re.compile(r"(?:^|,)\s*([a-z.]+);dur=([0-9.]+)\s*(?=,|$)")
 
@@ -107,6 +111,15 @@ class Transport:
     def read(self, path: str, **query: Asked) -> Any:
         """GET a JSON document."""
         return json_of(self.ask("GET", path, query=query))
+
+    def read_document(self, kind: type[Document], path: str, **query: Asked) -> Document:
+        """GET a document of a kind. Raises Unreachable for an answer that is none."""
+        return document_of(kind, self.ask("GET", path, query=query))
+
+    def documents(self, kind: type[Document], path: str, **query: Asked) -> Iterator[Document]:
+        """Return every document of a list, page after page."""
+        for page in self.bodies(path, limit=1000, **query):
+            yield from _read(tuple[kind, ...], page["items"], path)  # type: ignore[valid-type]
 
     def bodies(self, path: str, *, limit: int = 1000, **query: Asked) -> Iterator[Any]:
         """The pages of a list, one after the other."""
@@ -201,17 +214,27 @@ def generation_of(response: Answer) -> int:
 
 def written(response: Answer) -> Written:
     """What the answer to a write says."""
-    body = json_of(response)
-    etag = response.headers.get("ETag", ANY_VERSION)
     enforced = response.headers.get("X-Aclflow-Enforced")
-    return Written(
-        generation=body["generation"],
-        etag=etag,
-        version=body.get("version", 0),
-        changed=body.get("changed", True),
+    return fill(
+        Written,
+        document_of(wire.Written, response),
+        etag=response.headers.get("ETag", ANY_VERSION),
         enforced=None if enforced is None else enforced == "true",
         stages=_stages(response.headers.get("Server-Timing", "")),
     )
+
+
+def document_of(kind: type[Document], response: Answer) -> Document:
+    """Return the document that an answer carries. Raises Unreachable for an answer that is none."""
+    found: Document = _read(kind, json_of(response), response.url)
+    return found
+
+
+def _read(kind: Any, body: object, url: str) -> Any:
+    try:
+        return decode(kind, body)
+    except BadInput as error:
+        raise Unreachable(f"{url} did not answer as the service does: {error}") from None
 
 
 def _stages(timing: str) -> dict[str, float]:

@@ -20,60 +20,16 @@ from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.lists.lists import INGRESS_STAGE, return_atoms
 from orchestrator.compile.openflow.encoder import MaskedRules, flow_counts, with_port_masks
-from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY
-from orchestrator.compile.tcam import TcamCost, tcam_cost
+from orchestrator.compile.pipelines.host import HIGHEST_RULE_PRIORITY, LOWEST_RULE_PRIORITY
+from orchestrator.compile.tcam import tcam_cost, tcam_slots
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Acl, Direction, ReturnTraffic
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, INGRESS, RuleTable
-
-SHAPE_NS = 40
-"""What looking into one more hash table costs the first packet of a flow, in nanoseconds (measured, OVS 3.1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListCost:
-    """One direction of a list: its rules, the flow entries they become, levels and shapes, return traffic included."""
-
-    rules: int
-    flows: int
-    levels: int
-    shapes: int
-
-    @property
-    def first_packet_ns(self) -> int:
-        """At most so much longer does the first packet of a flow take than without the list."""
-        return self.shapes * SHAPE_NS
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """A list on each kind of device: a switch, by direction, and a ternary CAM.
-
-    `widest_rule` is the id of the rule that needs the most flow entries, if any does.
-    """
-
-    ingress: ListCost
-    egress: ListCost
-    tcam: TcamCost
-    widest_rule: str | None
-    widest_rule_flows: int
-
-    @property
-    def flows(self) -> int:
-        return self.ingress.flows + self.egress.flows
-
-    @property
-    def levels(self) -> int:
-        return max(self.ingress.levels, self.egress.levels)
-
-    @property
-    def shapes(self) -> int:
-        """In the larger of the two tables."""
-        return max(self.ingress.shapes, self.egress.shapes)
+from orchestrator.wire.costs import Cost, ListCost, TcamCost
 
 
 def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
-    """The cost of a list. Raises TooLarge where it cannot even be expanded."""
+    """The cost of a list on switches. Raises TooLarge where it cannot even be expanded."""
     expanded = _Expanded.of(acl)
     extra = return_atoms(0) if returns is ReturnTraffic.ESTABLISHED else RuleTable.empty()
     by_rule = expanded.flows_by_rule()
@@ -82,6 +38,8 @@ def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
         ingress=_list_cost(expanded, extra, INGRESS),
         egress=_list_cost(expanded, extra, EGRESS),
         tcam=expanded.tcam(extra),
+        firewall=None,
+        most_levels=HIGHEST_RULE_PRIORITY - LOWEST_RULE_PRIORITY + 1,
         widest_rule=acl.rules[widest].id if by_rule.any() else None,
         widest_rule_flows=int(by_rule[widest]) if len(by_rule) else 0,
     )
@@ -121,7 +79,7 @@ class _Expanded:
         plain = tcam_cost(RuleTable.joined([self.table.take(self.own), extra]))
         products = [self._parts(place) for place in self.conjunctive]
         four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
-        return TcamCost(plain.ipv4_entries + four, plain.ipv6_entries + six)
+        return tcam_slots(plain.ipv4_entries + four, plain.ipv6_entries + six)
 
     def placed(self, direction: int) -> list[Placed]:
         """The conjunctive rules of one direction, by level."""

@@ -15,31 +15,22 @@ four.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from orchestrator.compile.openflow.encoder import flow_counts
 from orchestrator.program.rules import RuleTable
+from orchestrator.wire.costs import TcamCost
 
 SLOTS_OF_IPV4 = 1
 SLOTS_OF_IPV6 = 4
 _DIRECTIONS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TcamCost:
-    """Entries of both directions, defaults included."""
-
-    ipv4_entries: int
-    ipv6_entries: int
-
-    @property
-    def slots(self) -> int:
-        """Slots of 160 bits."""
-        return self.ipv4_entries * SLOTS_OF_IPV4 + self.ipv6_entries * SLOTS_OF_IPV6
-
-
 def tcam_cost(rules: RuleTable) -> TcamCost:
     """The cost of a list's atoms, return traffic among them."""
     counts = flow_counts(rules)
     ipv6 = rules.family == 6
-    return TcamCost(int(counts[~ipv6].sum()) + _DIRECTIONS, int(counts[ipv6].sum()) + _DIRECTIONS)
+    return tcam_slots(int(counts[~ipv6].sum()) + _DIRECTIONS, int(counts[ipv6].sum()) + _DIRECTIONS)
+
+
+def tcam_slots(ipv4_entries: int, ipv6_entries: int) -> TcamCost:
+    """The cost of so many entries."""
+    return TcamCost(ipv4_entries, ipv6_entries, ipv4_entries * SLOTS_OF_IPV4 + ipv6_entries * SLOTS_OF_IPV6)

@@ -11,8 +11,8 @@ import datetime as dt
 import functools
 from dataclasses import dataclass
 
-from orchestrator.compile.cost import Cost, cost
-from orchestrator.compile.filters.cost import FirewallCost, firewall_cost
+from orchestrator.compile.cost import cost
+from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.control.judging import Told, findings_then, soon_over
 from orchestrator.control.workbench import read_list
 from orchestrator.errors import TooLarge
@@ -21,6 +21,7 @@ from orchestrator.policy.difference import Difference, difference
 from orchestrator.policy.findings import Checks
 from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.ownership import check_ownership
+from orchestrator.wire.costs import Cost, FirewallCost
 
 
 @dataclass(frozen=True, slots=True)

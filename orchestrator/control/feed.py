@@ -22,7 +22,7 @@ from itertools import islice
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy
 from orchestrator.store import Store
-from orchestrator.store.records import Committed, Event
+from orchestrator.store.records import Committed, LoggedEvent
 
 PAGE = 100
 """How many events are given at once."""
@@ -41,7 +41,7 @@ class Feeding:
     `missed`: events between what it had and the oldest of these may have been forgotten.
     """
 
-    events: tuple[Event, ...]
+    events: tuple[LoggedEvent, ...]
     upto: int
     missed: bool
 
@@ -53,7 +53,7 @@ class Feed:
         self._store = store
         self._signal = Signal()
         self._lock = threading.Lock()
-        self._tail: deque[Event] = deque(maxlen=TAIL)
+        self._tail: deque[LoggedEvent] = deque(maxlen=TAIL)
         self._floor = 0
         """All events of a higher id, up to `_head`, are in the tail."""
         self._head: int | None = None
@@ -143,7 +143,7 @@ class Feed:
             self._stale = True
             raise
 
-    def _append(self, events: tuple[Event, ...]) -> None:
+    def _append(self, events: tuple[LoggedEvent, ...]) -> None:
         for event in events:
             if len(self._tail) == TAIL:
                 self._floor = self._tail[0].id

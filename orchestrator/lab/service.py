@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from orchestrator.client import Client, Enforced, Host
+from orchestrator.client import Client, Host
 from orchestrator.enforce.spreading import SPREADING_SWITCH
 from orchestrator.errors import Missing, Unreachable
 from orchestrator.identity.files import AuthorityDir, write_file, write_key
@@ -41,6 +41,7 @@ from orchestrator.policy.model import Acl, ReturnTraffic, TenantId
 from orchestrator.store import open_store
 from orchestrator.store.records import Role
 from orchestrator.store.sql.clock import utc_now
+from orchestrator.wire.domains import Enforced
 
 SERVICE = "service"
 CONTROLLER = "controller"

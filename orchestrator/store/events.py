@@ -14,7 +14,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import NotFound
 from orchestrator.eventkinds import About, about
-from orchestrator.store.records import Event, EventPage
+from orchestrator.store.records import EventPage, LoggedEvent
 from orchestrator.store.schema.core import events
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
@@ -33,7 +33,9 @@ class Events:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def append(self, kind: str, subject: str, detail: Mapping[str, object], *, owner: Row[Any] | None = None) -> Event:
+    def append(
+        self, kind: str, subject: str, detail: Mapping[str, object], *, owner: Row[Any] | None = None
+    ) -> LoggedEvent:
         """Log an event in this transaction: it exists if and only if the change does. `detail` must be JSON.
 
         What it is about (`eventkinds.py`) is found by its subject, the generation by its detail. `owner` has the number
@@ -58,7 +60,7 @@ class Events:
             oldest = event_id - self._tx.settings.events_kept
             self._tx.write(delete(events).where(events.c.id <= oldest))
             self._tx.raise_highest(_FORGOTTEN, oldest)
-        return Event(event_id, self._tx.now, kind, subject, dict(detail), tenant)
+        return LoggedEvent(event_id, self._tx.now, kind, subject, dict(detail), tenant)
 
     def since(self, event_id: int, *, limit: int = 100, tenant: int | None = None) -> EventPage:
         """Events after an id, oldest first: all of them, or those about the tenant of a number."""
@@ -109,5 +111,5 @@ class Events:
                 return None, None
 
 
-def _event(row: Row[Any]) -> Event:
-    return Event(row.id, from_micros(row.time), row.kind, row.subject, orjson.loads(row.detail), row.tenant)
+def _event(row: Row[Any]) -> LoggedEvent:
+    return LoggedEvent(row.id, from_micros(row.time), row.kind, row.subject, orjson.loads(row.detail), row.tenant)

@@ -27,6 +27,7 @@ from orchestrator.policy.model import (
     TenantId,
     check_name,
 )
+from orchestrator.wire.events import Event
 
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}\Z")  # what Linux takes: no space, no slash, and here no colon
 
@@ -79,16 +80,6 @@ class RuleRecord:
     rule: Rule
     number: int
     since_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class AclVersion:
-    """A line of an access list's history."""
-
-    version: int
-    author: str
-    created: dt.datetime
-    rules: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,17 +256,9 @@ class NewToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A line of the log. `id` grows in the order of commits, whatever the clock did; `detail` is a JSON object.
+class LoggedEvent(Event):
+    """A line of the log, with the number of the tenant that it is about, None when it is about none."""
 
-    `tenant` is the number of the tenant that it is about, None when it is about none.
-    """
-
-    id: int
-    time: dt.datetime
-    kind: str
-    subject: str
-    detail: Mapping[str, object]
     tenant: int | None = None
 
 
@@ -283,7 +266,7 @@ class Event:
 class EventPage:
     """Events after an id, oldest first. `missed` says that older ones after that id were already forgotten."""
 
-    events: tuple[Event, ...]
+    events: tuple[LoggedEvent, ...]
     missed: bool
 
 

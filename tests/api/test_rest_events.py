@@ -20,7 +20,7 @@ from served import Served, ServiceProcess, served
 
 from api import streams
 from orchestrator.bootstrap import create_token
-from orchestrator.client import Client, Event, Held, Host, PointReport
+from orchestrator.client import Client, Held, Host, PointReport
 from orchestrator.client.stream import Message, messages
 from orchestrator.errors import Conflict, Unauthenticated, Unreachable
 from orchestrator.eventkinds import KINDS
@@ -28,6 +28,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store.records import Role
 from orchestrator.store.transaction import StoreSettings
+from orchestrator.wire.events import Event
 
 ACCEPT = {"Accept": "text/event-stream"}
 _numbers = itertools.count()

@@ -93,7 +93,9 @@ def test_what_a_plane_cannot_carry_is_refused_with_its_place(admin: Client, doma
 def test_a_trace_tells_that_a_vnf_drops_what_comes_from_outside(admin: Client, service: Served, domain: str) -> None:
     """It holds the whole list, so no host sees a packet of it; which of several it is, a hash decides."""
     admin.put_acl("vnf-shop", Acl((WEB,)))
-    packet = Packet(Family.IPV4, 0xC0000207, admin.tenant("vnf-shop").prefixes[0].network + 9, UDP, 40000, 22)
+    packet = Packet(
+        Family.IPV4, 0xC0000207, Prefix.parse(admin.tenant("vnf-shop").prefixes[0]).network + 9, UDP, 40000, 22
+    )
     found = admin.trace("vnf-shop", packet)
     assert (found.action, found.tier, found.server) == ("deny", "server", "fw1")
     _, member = admin.create_token("member", tenant="vnf-shop")
@@ -101,7 +103,7 @@ def test_a_trace_tells_that_a_vnf_drops_what_comes_from_outside(admin: Client, s
         assert (client.trace("vnf-shop", packet).tier, client.trace("vnf-shop", packet).server) == ("server", None)
         inside = replace(packet, source=packet.destination + 1)
         admin.create_tenant("vnf-near", domain=domain, prefixes=[Prefix.parse("203.0.113.64/26")])
-        neighbours = replace(packet, source=admin.tenant("vnf-near").prefixes[0].network)
+        neighbours = replace(packet, source=Prefix.parse(admin.tenant("vnf-near").prefixes[0]).network)
         for asks in (admin, client):
             assert [asks.trace("vnf-shop", each).tier for each in (inside, neighbours)] == ["host", "host"]
     admin.add_firewall(domain, "fw2", "nftables")

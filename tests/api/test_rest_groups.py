@@ -11,12 +11,13 @@ import httpx
 import pytest
 from served import Served
 
-from orchestrator.client import Client, Spending
+from orchestrator.client import Client
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.policy.model import Acl, Direction, Packet
 from orchestrator.policy.protocols import TCP
+from orchestrator.wire.tenants import Limits
 
 _numbers = itertools.count()
 OFFICE = {"prefixes": ["192.0.2.0/24", "192.0.2.7"], "description": "the office"}
@@ -135,7 +136,7 @@ def test_a_bad_change_names_the_place_and_changes_nothing(
 
 
 def test_members_of_a_group_on_the_own_side_must_be_owned(admin: Client, tenant: str) -> None:
-    (owned,) = admin.tenant(tenant).prefixes
+    (owned,) = map(Prefix.parse, admin.tenant(tenant).prefixes)
     group = {"servers": {"prefixes": [str(owned)]}}
     admin.put_acl(tenant, acl(permit("in", 80, destination="@servers"), groups=group))
     with pytest.raises(BadPolicy, match="rule 'in'") as caught:
@@ -188,7 +189,7 @@ def test_a_rule_whose_time_is_over_does_not_come_back(service: Served, admin: Cl
 
 
 def test_blame_and_bisect_find_the_version(admin: Client, tenant: str) -> None:
-    (owned,) = admin.tenant(tenant).prefixes
+    (owned,) = map(Prefix.parse, admin.tenant(tenant).prefixes)
     packet = Packet(Family.IPV4, 0x01010101, owned.network + 1, TCP, 1024, 443)
     for number, port in enumerate((81, 82, 443, 443, 443)):
         admin.put_acl(tenant, acl(permit("tls", port), permit(f"x{number}", 9)))
@@ -208,7 +209,7 @@ def test_blame_and_bisect_find_the_version(admin: Client, tenant: str) -> None:
 
 
 def test_a_quota_is_held_before_anything_is_written(admin: Client, http: httpx.Client, tenant: str) -> None:
-    admin.set_quota(tenant, Spending(rules=3, flows=71))
+    admin.set_quota(tenant, Limits(rules=3, flows=71))
     wide = permit("wide", "1-65534")
     with pytest.raises(TooLarge, match="rule 'wide' needs most of them, 60") as caught:
         admin.put_acl(tenant, acl(permit("a", 80), {**wide, "source": ["192.0.2.0/24", "203.0.113.0/24"]}))
@@ -224,13 +225,13 @@ def test_a_quota_is_held_before_anything_is_written(admin: Client, http: httpx.C
     assert http.get(f"/v1/tenants/{tenant}/quota").json() == {**seen["quota"], "used": seen["used"]}
     refused = http.post(f"/v1/tenants/{tenant}/acl/rules", json=permit("more", "1-65534"))
     assert (refused.status_code, refused.json()["type"]) == (413, "urn:aclflow:problem:too-large")
-    admin.set_quota(tenant, Spending(rules=None, flows=None))
+    admin.set_quota(tenant, Limits(rules=None, flows=None))
     assert http.post(f"/v1/tenants/{tenant}/acl/rules", json=permit("more", "1-65534")).status_code == 201
 
 
 def test_a_list_over_a_smaller_quota_may_only_shrink(admin: Client, tenant: str) -> None:
     admin.put_acl(tenant, acl(*(permit(f"r{port}", port) for port in range(20))))
-    admin.set_quota(tenant, Spending(rules=5, flows=5))
+    admin.set_quota(tenant, Limits(rules=5, flows=5))
     admin.delete_rule(tenant, "r3")
     admin.put_acl(tenant, acl(*(permit(f"r{port}", port + 100) for port in range(10))))
     with pytest.raises(TooLarge):

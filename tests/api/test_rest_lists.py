@@ -311,8 +311,8 @@ def test_a_dry_run_finds_costs_compares_and_changes_nothing(admin: Client, tenan
     candidate = rules(web_of(tenant, destination_ports=80), web_of(tenant, id="again", destination_ports=80))
     review = admin.check_acl(tenant, candidate)
     assert ("duplicate", ("again", "web")) in [(each.kind, each.rules) for each in review.findings]
-    assert review.cost["ingress"]["rules"] == 2
-    assert review.cost["ingress"]["levels"] == 3  # two that overlap, and return traffic
+    assert review.cost.ingress.rules == 2
+    assert review.cost.ingress.levels == 3  # two that overlap, and return traffic
     assert [(each["becomes"], each["before"], each["after"]) for each in review.difference] == [
         ("deny", ["web"], ["_default"])
     ]

@@ -112,7 +112,7 @@ def test_traffic_and_heavy_hitters_are_told(admin: Client, site: Site) -> None:
 
 def test_a_trace_tells_at_which_tier_a_packet_is_settled(admin: Client, site: Site, service: Served) -> None:
     domain, tenant, pop = site
-    inside = admin.tenant(tenant).prefixes[0].network + 5
+    inside = Prefix.parse(admin.tenant(tenant).prefixes[0]).network + 5
     rules = [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 80}]
     admin.put_acl(tenant, acl_from_json({"rules": rules}))
     outside = parse_address("192.0.2.7")[1]

@@ -22,7 +22,7 @@ def _domain(admin: Client) -> None:
 
 def test_a_tenant_is_made_read_renamed_and_deleted(admin: Client, http: httpx.Client) -> None:
     made = admin.create_tenant("life", domain="pop", name="Life", prefixes=[prefix("10.1.0.0/16")])
-    assert (made.id, made.name, made.domain, made.prefixes) == ("life", "Life", "pop", (prefix("10.1.0.0/16"),))
+    assert (made.id, made.name, made.domain, made.prefixes) == ("life", "Life", "pop", ("10.1.0.0/16",))
     answer = http.get("/v1/tenants/life")
     assert answer.headers["ETag"] == f'"{made.version}"'
     renamed = admin.rename_tenant("life", "Better life", etag=answer.headers["ETag"])
@@ -64,7 +64,7 @@ def test_prefixes_are_added_set_and_removed(admin: Client, http: httpx.Client) -
     admin.set_prefixes("owner", [prefix("10.4.0.0/16"), prefix("10.14.0.0/16")], etag=second.etag)
     assert http.get("/v1/tenants/owner/prefixes").json() == {"prefixes": ["10.4.0.0/16", "10.14.0.0/16"]}
     admin.remove_prefix("owner", prefix("10.14.0.0/16"))
-    assert admin.tenant("owner").prefixes == (prefix("10.4.0.0/16"),)
+    assert admin.tenant("owner").prefixes == ("10.4.0.0/16",)
 
 
 def test_a_prefix_that_a_rule_names_cannot_go(admin: Client) -> None:

@@ -29,7 +29,7 @@ class Service:
 
     def put_acl(self, _tenant: str, _acl: Acl) -> Written:
         self._lists += 1
-        return Written(1, "", 1, changed=True, enforced=True)
+        return Written(generation=1, etag="", version=1, changed=True, enforced=True)
 
     def insert_rule(self, *_: object, position: int) -> Written:
         assert position >= 0
@@ -47,7 +47,7 @@ class Service:
 
     def _changed(self, stages: dict[str, float]) -> Written:
         self.now += self._lists**2
-        return Written(1, "", 1, changed=True, enforced=True, stages=stages)
+        return Written(generation=1, etag="", version=1, changed=True, enforced=True, stages=stages)
 
 
 @pytest.fixture

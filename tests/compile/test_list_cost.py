@@ -12,20 +12,20 @@ from strategies import acls
 
 from orchestrator.compile.conjunctions import conjunctive
 from orchestrator.compile.conjunctions.grouped import TenantList
-from orchestrator.compile.cost import Cost, cost
+from orchestrator.compile.cost import cost
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import levels
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.openflow.encoder import with_port_masks
 from orchestrator.compile.pipelines.host import Table
 from orchestrator.compile.pipelines.structure import default_rows
-from orchestrator.compile.tcam import TcamCost
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, ReturnTraffic, Rule, RuleId, Tenant, TenantId
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, WITH_PORTS
 from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.flows import FlowTable
+from orchestrator.wire.costs import ListCost, TcamCost
 
 CLASSBENCH = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[2] / "../shared/data")) / "classbench"
 
@@ -56,7 +56,7 @@ def check_cost(acl: Acl) -> None:
             assert one.shapes == len({shape_of(row.match) for row in mine.rows()})
             rules = {row.priority for row in mine.rows() if row.priority > 301}
             assert one.levels == len(rules) + (returns is ReturnTraffic.ESTABLISHED)
-        assert told.flows == told.ingress.flows + told.egress.flows == len(rows)
+        assert told.ingress.flows + told.egress.flows == len(rows)
 
 
 def shape_of(match: bytes) -> frozenset[tuple[str, int]]:
@@ -75,8 +75,9 @@ def shape_of(match: bytes) -> frozenset[tuple[str, int]]:
 
 def test_an_empty_list_costs_its_ends() -> None:
     told = cost(Acl(), ReturnTraffic.EXPLICIT)
-    assert told == Cost(told.ingress, told.egress, TcamCost(2, 2), None, 0)
-    assert (told.flows, told.levels, told.shapes) == (2, 0, 1)
+    end = ListCost(rules=0, flows=1, levels=0, shapes=1)
+    assert (told.ingress, told.egress, told.tcam) == (end, end, TcamCost(2, 2, slots=10))
+    assert (told.widest_rule, told.widest_rule_flows) == (None, 0)
 
 
 def test_the_widest_rule_is_named() -> None:
@@ -84,7 +85,6 @@ def test_the_widest_rule_is_named() -> None:
     wide = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(1, 65534),))
     told = cost(Acl((narrow, wide)))
     assert (told.widest_rule, told.widest_rule_flows) == ("wide", 60)
-    assert told.ingress.first_packet_ns == told.ingress.shapes * 40
 
 
 def classbench(name: str) -> Acl:

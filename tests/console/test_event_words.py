@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from api.console.parts.events import event_text
-from orchestrator.client import Event
+from orchestrator.wire.events import Event
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

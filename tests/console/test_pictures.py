@@ -11,8 +11,9 @@ from api.console.pictures.path import way
 from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
 from api.console.pictures.topology import Column, Node, domain_picture
-from orchestrator.client import Event, Step
+from orchestrator.client import Step
 from orchestrator.client.hits import VerdictStretch
+from orchestrator.wire.events import Event
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert('x')</script>&\""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 from api.console.parts.question import concerned
-from orchestrator.client.tenants import Spending, Tenant
-from orchestrator.policy.addresses import Prefix
+from orchestrator.wire.tenants import Limits, Tenant
 
 SHOP, BANK = (
-    Tenant(name, name, "pop", number, (Prefix.parse(prefix),), 1, Spending(None, None))
+    Tenant(
+        id=name,
+        name=name,
+        domain="pop",
+        number=number,
+        prefixes=(prefix,),
+        quota=Limits(None, None),
+        version=1,
+        created=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    )
     for number, (name, prefix) in enumerate([("shop", "198.51.100.0/24"), ("bank", "2001:db8:200::/48")], 1)
 )
 

@@ -6,8 +6,8 @@ from nicegui import ui
 
 from api.console.parts.events import draw_events
 from api.console.parts.view import View
-from orchestrator.client import Event
 from orchestrator.errors import AclflowError
+from orchestrator.wire.events import Event
 
 _LIVE_S = 2.0
 _PAGE = 50

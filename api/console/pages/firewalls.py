@@ -16,11 +16,12 @@ from api.console.parts.pieces import empty, heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
 from api.console.pictures.series import Series, series_picture
-from orchestrator.client import Client, Lagging
+from orchestrator.client import Client
 from orchestrator.client.firewalls import Firewall
 from orchestrator.client.fleet import Fleet, FleetDecision, FleetMember, FleetSample
 from orchestrator.client.spread import SpreadSeen
 from orchestrator.errors import AclflowError, NotFound
+from orchestrator.wire.domains import Lagging
 
 _LIVE_S = 3.0
 _DECISIONS = 10

@@ -15,8 +15,8 @@ from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty
 from api.console.parts.section import working
 from api.console.parts.view import View
-from orchestrator.client import AclVersion
 from orchestrator.errors import AclflowError, TooLarge
+from orchestrator.wire.lists import AclVersion
 
 _SHOWN = 100
 

@@ -16,8 +16,10 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
-from orchestrator.client import Client, Event, HitSummary, Tenant
+from orchestrator.client import Client, HitSummary
 from orchestrator.errors import AclflowError
+from orchestrator.wire.events import Event
+from orchestrator.wire.tenants import Tenant
 
 _LIVE_S = 3.0
 _EVENTS = 8
@@ -98,8 +100,8 @@ class _Overview:
         except AclflowError:
             return
         flows = quota.used.flows
-        self._rules.show(words.count(seen.rules), _of_limit(quota.limit.rules))
-        self._flows.show("…" if flows is None else words.count(flows), _of_limit(quota.limit.flows))
+        self._rules.show(words.count(seen.rules), _of_limit(quota.rules))
+        self._flows.show("…" if flows is None else words.count(flows), _of_limit(quota.flows))
         self._permitted.show(words.short(seen.permitted))
         self._denied.show(words.short(seen.denied + seen.denied_ahead), _where_denied(seen))
         self._unused.show(words.count(seen.unused))

@@ -15,9 +15,10 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.lifts import LIFTED, LOWERED, lifted_over_time
 from api.console.pictures.series import Series, series_picture
-from orchestrator.client import Domain, Event
 from orchestrator.client.placement import Fate, PlacedRule, PlacementSeen
 from orchestrator.errors import AclflowError
+from orchestrator.wire.domains import Domain
+from orchestrator.wire.events import Event
 
 _LIVE_S = 3.0
 _EVENTS = 500

@@ -19,10 +19,11 @@ from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begun
-from orchestrator.client import Client, Enforced, Lagging, Review, Written
+from orchestrator.client import Client, Review, Written
 from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.formats.native import acl_text
+from orchestrator.wire.domains import Enforced, Lagging
 
 _LOOK_S = 0.25
 _PATIENCE_S = 30.0

@@ -10,8 +10,8 @@ from api.console.parts.pieces import empty
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import Tenant
 from orchestrator.policy.addresses import Prefix
+from orchestrator.wire.tenants import Tenant
 
 
 async def build(view: View) -> None:

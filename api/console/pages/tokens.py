@@ -9,8 +9,8 @@ from nicegui import ui
 from api.console import words
 from api.console.parts.dialog import Way, dialog, is_sure
 from api.console.parts.view import View
-from orchestrator.client import Token
 from orchestrator.errors import AclflowError
+from orchestrator.wire.tokens import Token
 
 _ROLES = {
     "member": "member: changes its project's list",

@@ -13,6 +13,7 @@ from api.console.parts.section import working
 from api.console.parts.tree import path_of
 from orchestrator.client import Finding
 from orchestrator.client.lists import Part
+from orchestrator.wire.costs import Cost
 
 Json = Mapping[str, Any]
 
@@ -136,8 +137,10 @@ def packet_words(packet: Json) -> str:
     return f"{packet['protocol']} {ends[0]} > {ends[1]}"
 
 
-def draw_cost(after: Json, before: Json | None = None, *, counting: bool = False) -> None:
+def draw_cost(after: Cost | None, before: Cost | None = None, *, counting: bool = False) -> None:
     """What a list costs on each kind of device, beside what it costs now. `counting`: a firewall's share is to come."""
+    if after is None:
+        return
     rows = [
         ("Rules", "rules"),
         ("Flow entries on a switch", "flows"),
@@ -165,9 +168,15 @@ def draw_cost(after: Json, before: Json | None = None, *, counting: bool = False
         working("Counting the lines of a firewall VNF")
 
 
-def _costs(cost: Json) -> dict[str, int]:
-    found = {name: cost["ingress"][name] + cost["egress"][name] for name in ("rules", "flows", "shapes")}
-    found["levels"] = max(cost["ingress"]["levels"], cost["egress"]["levels"])
-    found["slots"] = cost["tcam"]["slots"]
-    firewall = cost.get("firewall") or {}
-    return found | {name: firewall[name] for name in ("iptables_lines", "nftables_lines") if name in firewall}
+def _costs(cost: Cost) -> dict[str, int]:
+    ingress, egress, firewall = cost.ingress, cost.egress, cost.firewall
+    found = {
+        "rules": ingress.rules + egress.rules,
+        "flows": ingress.flows + egress.flows,
+        "levels": max(ingress.levels, egress.levels),
+        "shapes": ingress.shapes + egress.shapes,
+        "slots": cost.tcam.slots,
+    }
+    if firewall is not None:
+        found |= {"iptables_lines": firewall.iptables_lines, "nftables_lines": firewall.nftables_lines}
+    return found

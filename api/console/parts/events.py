@@ -9,8 +9,8 @@ from contextlib import suppress
 from nicegui import ui
 
 from api.console import words
-from orchestrator.client import Event
 from orchestrator.eventkinds import KINDS
+from orchestrator.wire.events import Event
 
 _BAD = frozenset({"firewall.unmade", "host.refused", "host.drifted", "host.disconnected", "enforcer.down"})
 _GOOD = frozenset(

@@ -10,8 +10,8 @@ from nicegui import ui
 from api.console.parts.pieces import empty
 from api.console.parts.tree import Place, sections_for
 from api.console.sessions import Session
-from orchestrator.client import Tenant
 from orchestrator.errors import AclflowError
+from orchestrator.wire.tenants import Tenant
 
 _LOOK_S = 3.0
 """How often a page looks whether the service answers."""

@@ -9,9 +9,9 @@ from nicegui import ui
 
 from api.console.parts.pieces import heading
 from api.console.parts.tree import path_of
-from orchestrator.client import Tenant
 from orchestrator.errors import AclflowError
-from orchestrator.policy.addresses import parse_address
+from orchestrator.policy.addresses import Family, Prefix, parse_address
+from orchestrator.wire.tenants import Tenant
 
 PROTOCOLS = ("tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 
@@ -48,8 +48,12 @@ def _owner(tenants: Sequence[Tenant], address: str) -> Tenant | None:
     except AclflowError:
         return None  # the page of the trace says what is wrong with it
     return next(
-        (each for each in tenants if any(one.family is family and one.holds(number) for one in each.prefixes)), None
+        (each for each in tenants if any(_holds(Prefix.parse(one), family, number) for one in each.prefixes)), None
     )
+
+
+def _holds(prefix: Prefix, family: Family, number: int) -> bool:
+    return prefix.family is family and prefix.holds(number)
 
 
 def _text(label: str, example: str) -> ui.input:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.client import Token
+from orchestrator.wire.tokens import Token
 
 
 @dataclass(frozen=True, slots=True)

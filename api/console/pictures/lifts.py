@@ -7,7 +7,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.client import Event
+from orchestrator.wire.events import Event
 
 LIFTED, LOWERED = "placement.lifted", "placement.lowered"
 

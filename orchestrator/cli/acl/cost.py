@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from orchestrator.cli.files import Files, Read, read_files, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.compile.cost import cost as cost_of
-from orchestrator.compile.filters.cost import FirewallCost, firewall_cost
+from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.errors import TooLarge
 from orchestrator.policy.model import Acl, ReturnTraffic
+from orchestrator.wire.costs import Cost, FirewallCost
 
 Told = Mapping[str, Any]
 
@@ -25,25 +26,18 @@ def cost(names: Files, reading: Reading, judging: Judging, as_json: AsJson = Fal
     """
     told = [(one, _told(one, reading, judging.return_traffic)) for one in read_files(names, reading)]
     if as_json:
-        say_json({"files": [{"file": one.name, **found} for one, found in told]})
+        say_json({"files": [{"file": one.name, **asdict(found)} for one, found in told]})
         return
     for one, found in told:
         say(one.name, bold=True)
         say_cost(found)
 
 
-def _told(read: Read, reading: Reading, returns: ReturnTraffic) -> Told:
+def _told(read: Read, reading: Reading, returns: ReturnTraffic) -> Cost:
     acl = whole(read, reading)
     with at_work(f"counting {read.name}: {len(acl.rules)} rules"):
         found, firewall = cost_of(acl, returns), _firewall_cost(acl, returns)
-    return {
-        "ingress": asdict(found.ingress),
-        "egress": asdict(found.egress),
-        "tcam": {**asdict(found.tcam), "slots": found.tcam.slots},
-        "firewall": None if firewall is None else asdict(firewall),
-        "widest_rule": found.widest_rule,
-        "widest_rule_flows": found.widest_rule_flows,
-    }
+    return replace(found, firewall=firewall)
 
 
 def _firewall_cost(acl: Acl, returns: ReturnTraffic) -> FirewallCost | None:
@@ -55,19 +49,17 @@ def _firewall_cost(acl: Acl, returns: ReturnTraffic) -> FirewallCost | None:
         return None
 
 
-def say_cost(cost: Told) -> None:
-    """What a list costs, in the form of the REST interface, for people."""
-    for direction in ("ingress", "egress"):
-        told = cost[direction]
-        say(f"{direction}: " + ", ".join(f"{told[name]} {name}" for name in ("rules", "flows", "levels", "shapes")))
-    tcam = cost["tcam"]
-    say(f"tcam: {tcam['slots']} slots, {tcam['ipv4_entries']} IPv4 and {tcam['ipv6_entries']} IPv6 entries")
-    firewall = cost["firewall"]
+def say_cost(cost: Cost) -> None:
+    """Print what a list costs, for people."""
+    for direction, told in (("ingress", cost.ingress), ("egress", cost.egress)):
+        say(f"{direction}: {told.rules} rules, {told.flows} flows, {told.levels} levels, {told.shapes} shapes")
+    tcam, firewall = cost.tcam, cost.firewall
+    say(f"tcam: {tcam.slots} slots, {tcam.ipv4_entries} IPv4 and {tcam.ipv6_entries} IPv6 entries")
     if firewall is not None:
-        say(f"iptables: {firewall['iptables_lines']} lines")
+        say(f"iptables: {firewall.iptables_lines} lines")
         say(
-            f"nftables: {firewall['nftables_lines']} lines, {firewall['nftables_elements']} of them elements of maps; "
-            f"at most {firewall['nftables_lookups']} lookups and {firewall['nftables_rules']} rules a packet"
+            f"nftables: {firewall.nftables_lines} lines, {firewall.nftables_elements} of them elements of maps; "
+            f"at most {firewall.nftables_lookups} lookups and {firewall.nftables_rules} rules a packet"
         )
-    if cost["widest_rule"] is not None:
-        say(f"the dearest rule is '{cost['widest_rule']}': {cost['widest_rule_flows']} flows")
+    if cost.widest_rule is not None:
+        say(f"the dearest rule is '{cost.widest_rule}': {cost.widest_rule_flows} flows")

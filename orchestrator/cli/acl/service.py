@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -118,7 +118,7 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
     with service(url) as client:
         found = list(client.acl_versions(tenant))
     if as_json:
-        say_json([{**asdict(one), "created": one.created.isoformat()} for one in found])
+        say_json(found)
         return
     say_table(
         ("version", "author", "created", "rules"),
@@ -133,7 +133,8 @@ def _say_review(found: Review) -> None:
         say_change(change)
     if not _comparable(found):
         say("it has next to nothing in common with the list as it is", colour="yellow")
-    say_cost(found.cost)
+    if found.cost is not None:
+        say_cost(found.cost)
 
 
 def _comparable(found: Review) -> bool:

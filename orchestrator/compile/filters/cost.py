@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from orchestrator.compile.filters.iptables import iptables_lines
 from orchestrator.compile.filters.lists import WORLDS, tenant_lists
 from orchestrator.compile.nftables.plan import plan
@@ -11,21 +9,7 @@ from orchestrator.compile.nftables.size import LOOKUP_NS, RULE_NS, Size, dearest
 from orchestrator.compile.nftables.space import Space
 from orchestrator.compile.nftables.write import Declarations, PlanWriter
 from orchestrator.policy.model import Acl, ReturnTraffic, Tenant, TenantId
-
-
-@dataclass(frozen=True, slots=True)
-class FirewallCost:
-    """Both directions and IP versions of a list, return traffic and defaults included.
-
-    `iptables_lines`: one a match. `nftables_lines` of the script, of which `nftables_elements` are elements of maps. Of
-    what one packet meets in one list: `nftables_lookups` and `nftables_rules`, on the dearest way.
-    """
-
-    iptables_lines: int
-    nftables_lines: int
-    nftables_elements: int
-    nftables_lookups: int
-    nftables_rules: int
+from orchestrator.wire.costs import FirewallCost
 
 
 def firewall_cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> FirewallCost:

@@ -29,7 +29,6 @@ from orchestrator.store.prefixrows import owned_prefixes
 from orchestrator.store.records import (
     UNWRITTEN,
     AclRecord,
-    AclVersion,
     Change,
     ExpiredRules,
     ExpiringRule,
@@ -40,6 +39,7 @@ from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.lists import AclVersion
 
 EXPIRY = "expiry"
 """The author of versions that `Acls.expire` makes."""

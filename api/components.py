@@ -1,0 +1,57 @@
+"""The names of OpenAPI's components, which generated clients know: they outlive the names of our classes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+NAMES = {
+    "AclVersion": "VersionBody",
+    "Cost": "CostBody",
+    "Domain": "DomainBody",
+    "EndpointSeen": "EndpointBody",
+    "Enforced": "GenerationBody",
+    "Event": "EventBody",
+    "Events": "EventsBody",
+    "FirewallCost": "FirewallCostBody",
+    "Group": "AddressGroupBody",
+    "Lagging": "LaggardBody",
+    "Limits": "LimitsBody",
+    "ListCost": "ListCostBody",
+    "NewToken": "NewTokenBody",
+    "OwnedPrefixes": "PrefixesBody",
+    "Quota": "QuotaBody",
+    "TcamCost": "TcamCostBody",
+    "Tenant": "TenantBody",
+    "Token": "TokenBody",
+    "Used": "UsedBody",
+}
+"""The component of each document whose class has another name."""
+
+_REFERENCE = "#/components/schemas/"
+_PAGE = re.compile(r"Page_(\w+)_")
+
+
+def rename_components(document: dict[str, Any]) -> None:
+    """Give an OpenAPI document's components the names that they are known by, wherever they are referred to."""
+    schemas = document["components"]["schemas"]
+    for name in NAMES.keys() & schemas.keys():
+        schemas[name]["title"] = NAMES[name]
+    for name in schemas:
+        if page := _PAGE.fullmatch(name):
+            schemas[name]["title"] = f"Page[{_known(page[1])}]"
+    document["components"]["schemas"] = {_known(name): schema for name, schema in schemas.items()}
+    _rename_references(document)
+
+
+def _known(name: str) -> str:
+    page = _PAGE.fullmatch(name)
+    return f"Page_{_known(page[1])}_" if page else NAMES.get(name, name)
+
+
+def _rename_references(part: Any) -> None:
+    for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+        if key == "$ref":
+            part[key] = _REFERENCE + _known(each.removeprefix(_REFERENCE))
+        elif isinstance(each, dict | list):
+            _rename_references(each)

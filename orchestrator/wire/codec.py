@@ -1,0 +1,201 @@
+"""Write documents as JSON, and read them again.
+
+A document is a frozen dataclass whose fields are JSON scalars, times, enums, words (`Literal`), tuples, mappings from
+words, and other documents. Times are in UTC. `decode` refuses what a document's types do not permit, and passes over
+fields that it does not know: a newer service may say more.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import orjson
+
+from orchestrator.errors import BadInput
+
+Document = TypeVar("Document")
+Reader = Callable[[Any], Any]
+"""Returns a value from its JSON. Raises BadInput with the place within it."""
+
+
+def encode(document: object) -> bytes:
+    """Return a document, or a structure of documents, as JSON. Raises orjson.JSONEncodeError for halves of letters."""
+    return orjson.dumps(document, option=orjson.OPT_UTC_Z)
+
+
+def decode(kind: type[Document], body: object) -> Document:
+    """Return the document of a class from parsed JSON. Raises BadInput with the place."""
+    read: Callable[[object], Document] = reader(kind)  # type: ignore[arg-type]
+    return read(body)
+
+
+def fill(kind: type[Document], source: object, **stated: Any) -> Document:
+    """Return a document whose fields are those of `source` with the same names, but for those that are stated."""
+    names = (each.name for each in fields(kind) if each.name not in stated)  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names}, **stated)
+
+
+@cache
+def reader(hint: Any) -> Reader:
+    """Return what reads values of a type. Raises TypeError for a type that no document may have."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if get_origin(hint) in _READERS:
+        return _READERS[get_origin(hint)](get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _enum_reader(hint)
+    if is_dataclass(hint):
+        return _document_reader(hint)
+    raise TypeError(f"{hint} cannot be read from JSON")
+
+
+def _exactly(kind: type, words: str) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise BadInput(f"is not {words}")
+        return value
+
+    return read
+
+
+def _number(value: Any) -> float:
+    if type(value) is not float and type(value) is not int:
+        raise BadInput("is not a number")
+    return float(value)
+
+
+def _time(value: Any) -> dt.datetime:
+    try:
+        time = dt.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise BadInput("is not a time") from None
+    if time.tzinfo is None:
+        raise BadInput("is a time without its zone")
+    return time
+
+
+def _null(value: Any) -> None:
+    if value is not None:
+        raise BadInput("is not null")
+
+
+_PLAIN: dict[Any, Reader] = {
+    str: _exactly(str, "text"),
+    int: _exactly(int, "a whole number"),
+    bool: _exactly(bool, "true or false"),
+    float: _number,
+    dt.datetime: _time,
+    types.NoneType: _null,
+    object: lambda value: value,
+    Any: lambda value: value,
+}
+
+
+def _word_reader(words: tuple[Any, ...]) -> Reader:
+    def read(value: Any) -> Any:
+        if value not in words:
+            raise BadInput(f"is none of {', '.join(map(str, words))}")
+        return value
+
+    return read
+
+
+def _enum_reader(kind: type[enum.Enum]) -> Reader:
+    def read(value: Any) -> enum.Enum:
+        try:
+            return kind(value)
+        except ValueError:
+            raise BadInput(f"is none of {', '.join(str(each.value) for each in kind)}") from None
+
+    return read
+
+
+def _union_reader(hints: tuple[Any, ...]) -> Reader:
+    choices = [reader(each) for each in hints if each is not types.NoneType]
+    is_optional = types.NoneType in hints
+
+    def read(value: Any) -> Any:
+        if value is None and is_optional:
+            return None
+        for choice in choices[:-1]:
+            try:
+                return choice(value)
+            except BadInput:
+                continue
+        return choices[-1](value)
+
+    return read
+
+
+def _tuple_reader(hints: tuple[Any, ...]) -> Reader:
+    item = reader(hints[0])
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise BadInput("is not a list")
+        found = []
+        try:
+            for each in value:
+                found.append(item(each))  # noqa: PERF401 - how many were read is the place of the error
+        except BadInput as error:
+            raise error.within(f"[{len(found)}]") from None
+        return tuple(found)
+
+    return read
+
+
+def _mapping_reader(hints: tuple[Any, ...]) -> Reader:
+    item = reader(hints[1])
+
+    def read(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise BadInput("is not an object")
+        found = {}
+        for name, each in value.items():
+            try:
+                found[name] = item(each)
+            except BadInput as error:
+                raise error.within(name) from None
+        return found
+
+    return read
+
+
+def _document_reader(kind: Any) -> Reader:
+    hints = get_type_hints(kind)
+    parts = [
+        (each.name, reader(hints[each.name]), each.default is MISSING and each.default_factory is MISSING)
+        for each in fields(kind)
+    ]
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise BadInput("is not an object")
+        found = {}
+        for name, part, is_required in parts:
+            if name in value:
+                try:
+                    found[name] = part(value[name])
+                except BadInput as error:
+                    raise error.within(name) from None
+            elif is_required:
+                raise BadInput("is missing", place=name)
+        return kind(**found)
+
+    return read
+
+
+_READERS: dict[Any, Callable[[tuple[Any, ...]], Reader]] = {
+    Literal: _word_reader,
+    Union: _union_reader,
+    types.UnionType: _union_reader,
+    tuple: _tuple_reader,
+    Mapping: _mapping_reader,
+}
+"""What makes a reader of a type with parameters, by what it is made of."""

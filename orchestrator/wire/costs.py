@@ -1,0 +1,55 @@
+"""What lists cost on each kind of device."""
+
+from __future__ import annotations
+
+from orchestrator.wire.common import Written, described, document
+
+
+@document()
+class ListCost:
+    """What one direction of a list costs on a switch, return traffic included."""
+
+    rules: int
+    flows: int = described("flow entries")
+    levels: int = described("priorities that rules which overlap one another need")
+    shapes: int = described("hash tables that the first packet of a flow may be looked up in")
+
+
+@document()
+class TcamCost:
+    """What both directions of a list would need of a ternary CAM, with port ranges cut into aligned blocks."""
+
+    ipv4_entries: int
+    ipv6_entries: int
+    slots: int = described("of 160 bits: an IPv4 entry takes one, an IPv6 entry four")
+
+
+@document()
+class FirewallCost:
+    """What both directions of a list cost a firewall VNF, return traffic and defaults included."""
+
+    iptables_lines: int = described("a packet meets them one after the other")
+    nftables_lines: int
+    nftables_elements: int = described("lines that are elements of maps")
+    nftables_lookups: int = described("lookups in maps of one packet, on the dearest way")
+    nftables_rules: int = described("rules that one packet meets, on the dearest way")
+
+
+@document()
+class Cost:
+    """What a list costs on each kind of device. One of more than `most_levels` levels is refused when it is written."""
+
+    ingress: ListCost
+    egress: ListCost
+    tcam: TcamCost
+    firewall: FirewallCost | None = described("null where it was not asked, or took too long to tell")
+    most_levels: int
+    widest_rule: str | None = described("the rule that needs the most flow entries")
+    widest_rule_flows: int
+
+
+@document(kw_only=True)
+class WrittenList(Written):
+    """What a change of a list came to, and, where it was asked for with `cost=true`, what the list now costs."""
+
+    cost: Cost | None = None

@@ -1,0 +1,69 @@
+"""Security domains: endpoints, hosts just onboarded, how far generations have got."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from orchestrator.wire.common import document
+
+ReturnTrafficWord = Literal["established", "explicit"]
+
+
+@document(kw_only=True)
+class Domain:
+    """A security domain: hosts that hold the same rules."""
+
+    id: str
+    return_traffic: ReturnTrafficWord
+    generation: int
+    version: int
+    created: dt.datetime
+
+
+@document(kw_only=True)
+class WrittenHost:
+    """A host just onboarded, and the generation that it must reach."""
+
+    name: str
+    datapath_id: str
+    uplink: str
+    generation: int
+
+
+@document(kw_only=True)
+class EndpointSeen:
+    """An endpoint."""
+
+    name: str
+    tenant: str
+    port: str
+    mac: str
+    prefixes: tuple[str, ...]
+    version: int
+
+
+@document()
+class Lagging:
+    """A host that does not hold a generation yet. Tenants are not told which, nor why."""
+
+    host: str | None
+    generation: int | None
+    state: str | None
+    error: str | None
+
+
+@document()
+class Enforced:
+    """How far a generation has got: enforced when every host was read back at it or at a later one."""
+
+    domain: str
+    generation: int
+    state: Literal["enforced", "pending"]
+    hosts: int
+    laggards: tuple[Lagging, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether every host was read back at the generation, or at a later one."""
+        return self.state == "enforced"
