@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -34,6 +35,9 @@ EXIT_CODES: tuple[tuple[type[AclflowError], int], ...] = (
     (AclflowError, ANSWER_IS_NO),
 )
 """The first class that an error belongs to gives the exit code."""
+
+_EXTENSION = re.compile(r"orchestrator\.\w+\._\w+'|'_\w+' from 'orchestrator\.")
+"""How Python names an extension module that is missing."""
 
 TRACEBACK = "ACLFLOW_TRACEBACK"
 """Set in the environment, faults of the program itself are shown with their traceback."""
@@ -80,6 +84,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _reason(error: Exception) -> str:
     """Why a command ends that did not expect to."""
+    if isinstance(error, ImportError) and _EXTENSION.search(str(error)):
+        return "the extension modules are not built: run `make` again in the checkout, or install aclflow again"
     if isinstance(error, OSError) and streams.cannot_be_written(error):
         return f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     return f"a fault of the program itself: {type(error).__name__}: {error} (set {TRACEBACK}=1 to see where)"

@@ -1,12 +1,17 @@
+from typing import Any
+
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+Column = NDArray[Any] | Buffer
+
 def levels(
-    boxes: Buffer,
-    flags: Buffer,
-    sequence: Buffer,
-    rule: Buffer,
-    level: Buffer,
-    kind: Buffer = ...,
+    boxes: Column,
+    flags: Column,
+    sequence: Column,
+    rule: Column,
+    level: Column,
+    kind: Column = ...,
     classes: int = ...,
     /,
 ) -> None: ...

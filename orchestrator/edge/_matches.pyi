@@ -1,3 +1,8 @@
+from typing import Any
+
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-def matches(rows: Buffer, words: int, positions: Buffer, k: int, most: int, /) -> tuple[bytes, bytes]: ...
+Column = NDArray[Any] | Buffer
+
+def matches(rows: Column, words: int, positions: Column, k: int, most: int, /) -> tuple[bytes, bytes]: ...

@@ -7,20 +7,20 @@ formula by Student's t over the sets,
     t = (mean over sets - predicted) / (standard deviation over sets / sqrt(sets))
 
 which assumes nothing about either scatter. `AGREES` bounds |t|. Draws come from a counter and a seed (splitmix64): the
-same run gives the same numbers. In C where it was built, else in NumPy, with the same answer.
+same run gives the same numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from orchestrator.edge.hashing import KEY_BITS, U64, positions
+from orchestrator.edge import _sampling
+from orchestrator.edge.hashing import KEY_BITS, U64
 from orchestrator.edge.lines import Lines, Shape, build
-from orchestrator.edge.matching import matches, rows_of
+from orchestrator.edge.matching import rows_of
 from orchestrator.errors import BadInput
 
 AGREES = 4.0
@@ -29,25 +29,12 @@ AGREES = 4.0
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIXES = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _WORD = (1 << 64) - 1
-_BATCH = 1 << 18
 _TURN = 1 << 22
-_MOST_MATCHES = 1 << 28
 _SERVERS = 16
 _FEWEST_SETS = 2
 _MOST_SAMPLES = 10**12
 """Days of drawing."""
 _MOST_OF = {"lines": 1 << 20, "width": 4096, "per_line": 1 << 12, "functions": 4096}
-
-
-def _load() -> Any:
-    try:
-        from orchestrator.edge import _sampling  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _sampling
-
-
-extension = _load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +109,9 @@ def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
 
 def matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BITS) -> tuple[int, int]:
     """Of `count` draws, how many some line matches, and matches in all."""
-    if extension is None:
-        return _in_numpy(lines, seed, first, count, bits)
     rows = rows_of(lines.bits)
     bases = np.array(lines.shape.bases, np.uint32)
-    return extension.sample(rows, rows.shape[1], bases, lines.shape.width, bits, seed & _WORD, first, count)  # type: ignore[no-any-return]
-
-
-def _in_numpy(lines: Lines, seed: int, first: int, count: int, bits: int) -> tuple[int, int]:
-    some = total = 0
-    for start in range(first, first + count, _BATCH):
-        keys = drawn(seed, start, min(_BATCH, first + count - start), bits)
-        chunk, _ = matches(lines.bits, positions(keys, lines.shape.bases, lines.shape.width), _MOST_MATCHES)
-        some += len(np.unique(chunk))
-        total += len(chunk)
-    return some, total
+    return _sampling.sample(rows, rows.shape[1], bases, lines.shape.width, bits, seed & _WORD, first, count)
 
 
 def sample(

@@ -56,6 +56,23 @@ def test_help_is_the_map() -> None:
     assert order == sorted(order)
 
 
+@pytest.mark.parametrize("extension", ["orchestrator.compile._index", "orchestrator.compile._columns"])
+def test_a_checkout_that_was_not_built_says_so_at_once(extension: str) -> None:
+    program = f"""
+import sys
+from importlib.machinery import FileFinder
+find = FileFinder.find_spec
+FileFinder.find_spec = lambda self, name, target=None: None if name == '{extension}' else find(self, name, target)
+from orchestrator.cli.run import main
+sys.exit(main())"""
+    cost = ("acl", "cost", "orchestrator/lab/policies/bank.iptables")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *cost], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == run.NOT_THERE
+    assert "extension modules are not built: run `make`" in ended.stderr
+
+
 def test_the_version_is_the_distributions() -> None:
     ended = aclflow("--version")
     assert (ended.code, ended.out) == (0, f"aclflow {run.installed_version()}\n")

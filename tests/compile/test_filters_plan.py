@@ -12,6 +12,7 @@ import pytest
 from compiled_filter import check_iptables, check_nftables, counted_under
 from hypothesis import given
 from hypothesis import strategies as st
+from references.waves import reference_turns
 from strategies import acls
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER, Kind
@@ -20,10 +21,9 @@ from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.compile.filters.iptables import iptables_texts
 from orchestrator.compile.filters.lists import WORLDS, World, tenant_lists
 from orchestrator.compile.nftables import nftables_script
-from orchestrator.compile.nftables import waves as waves_module
 from orchestrator.compile.nftables.plan import Cut, Rules, Sequence, Table, plan
 from orchestrator.compile.nftables.space import Space
-from orchestrator.compile.nftables.waves import reference_turns, waves
+from orchestrator.compile.nftables.waves import row_turns, waves
 from orchestrator.enforce.drivers.nftables.fake import ruleset as nft_ruleset
 from orchestrator.errors import NotExpressible
 from orchestrator.lab.aims import aims
@@ -87,9 +87,7 @@ def test_turns_are_those_of_the_definition(acl: Acl, classes: int, data: st.Data
         taken = data.draw(st.lists(st.booleans(), min_size=len(space.lines), max_size=len(space.lines)))
         rows = np.flatnonzero(taken)
         kinds = data.draw(st.lists(st.integers(0, classes - 1), min_size=len(rows), max_size=len(rows)))
-        found, plain = (
-            take(space, rows, np.array(kinds, np.int64), classes) for take in (waves_module._turns, reference_turns)
-        )
+        found, plain = (take(space, rows, np.array(kinds, np.int64), classes) for take in (row_turns, reference_turns))
         assert found.tolist() == plain.tolist()
 
 

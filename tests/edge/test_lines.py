@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.edge import matching
 from orchestrator.edge.hashing import positions
 from orchestrator.edge.lines import Lines, Shape, bases, build
 from orchestrator.edge.matching import matches
@@ -83,22 +82,17 @@ def test_lines_hold_what_they_are_for_and_are_shared_out_evenly(
         lambda count: st.tuples(st.just(count), st.integers(1, 40), st.integers(1, 6), st.integers(0, 2**32 - 1))
     )
 )
-def test_the_extension_and_numpy_find_the_same_pairs(drawn: tuple[int, int, int, int]) -> None:
+def test_matches_are_those_found_by_hand(drawn: tuple[int, int, int, int]) -> None:
     count, width, k, seed = drawn
     random = np.random.default_rng(seed)
     bits = random.random((count, width)) < 0.6
     where = random.integers(0, width, (50, k)).astype(np.uint16)
-    rows = matching.rows_of(bits)
-    slow = matching._in_numpy(rows, where, 10**7)
     fast = matches(bits, where, 10**7)
-    assert [column.tolist() for column in fast] == [column.tolist() for column in slow]
     by_hand = [(c, line) for c in range(50) for line in range(count) if bits[line, where[c]].all()]
     assert list(zip(*(column.tolist() for column in fast), strict=True)) == by_hand
     if by_hand:
         with pytest.raises(TooLarge):
             matches(bits, where, len(by_hand) - 1)
-        with pytest.raises(TooLarge):
-            matching._in_numpy(rows, where, len(by_hand) - 1)
 
 
 def test_ordering_does_what_exceptions_would_cost() -> None:

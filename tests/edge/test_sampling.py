@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references.edge import count_matches
 
-from orchestrator.edge import sampling
 from orchestrator.edge.occupancy import exact, formula, union
 from orchestrator.edge.rates import union_of
 from orchestrator.edge.sampling import Comparison, Model, Sampled, compare, drawn, lines_of, matched, sample
@@ -20,8 +20,6 @@ PAPERS = Model(lines=1_024, width=288, per_line=11, functions=18)
 
 @pytest.fixture(scope="module")
 def dense() -> Sampled:
-    if sampling.extension is None:
-        pytest.skip("ten million draws take the compiled extension")
     return sample(MODEL, CI, seed=1)
 
 
@@ -33,8 +31,6 @@ def test_ten_million_draws_agree(dense: Sampled) -> None:
 
 
 def test_the_papers_lines_agree() -> None:
-    if sampling.extension is None:
-        pytest.skip("ten million draws take the compiled extension")
     found = sample(PAPERS, CI, seed=9)
     assert compare(found.one_line, exact(288, 18, 11)).agrees
     assert compare(found.union, union_of(288, 18, PAPERS.held)).agrees
@@ -74,13 +70,7 @@ def test_a_wrong_union_is_noticed(dense: Sampled, wrong: float) -> None:
 )  # fmt: skip
 def test_c_and_numpy_say_the_same(seed: int, first: int, bits: int, model: Model) -> None:
     lines, _, _ = lines_of(model, 7)
-    rows, bases = sampling.rows_of(lines.bits), np.array(lines.shape.bases, np.uint32)
-    if sampling.extension is None:
-        pytest.skip("there is no compiled extension to compare with")
-    in_c = sampling.extension.sample(rows, rows.shape[1], bases, model.width, bits, seed, first, 3_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "extension", None)
-        assert matched(lines, seed, first, 3_000, bits) == in_c
+    assert matched(lines, seed, first, 3_000, bits) == count_matches(lines, seed, first, 3_000, bits)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40), st.integers(1, 50), st.integers(1, 50))

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from strategies import FAR_POOL, OWN_POOL, acls, prefixes, rules
 
+from orchestrator.compile import _index
 from orchestrator.compile.conjunctions import covers
 from orchestrator.compile.lists import atoms as atoms_module
-from orchestrator.compile.lists import exchange, labels, lists, native, pieces
+from orchestrator.compile.lists import exchange, labels, lists, pieces
 from orchestrator.compile.lists.atoms import atoms
 from orchestrator.compile.lists.levels import ATOM_WORDS, packed
 from orchestrator.compile.lists.lists import CompiledList
@@ -401,20 +402,11 @@ def test_priorities_are_told_by_position(story: tuple[Tenant, ...]) -> None:
     assert compiled.priorities_of(range(len(acl.rules))) == expected
 
 
-def test_without_the_extension_everything_starts_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "extension", None)
-    before = CompiledList.of(tenant(Acl(tuple(many_rules(5, 1)))), ReturnTraffic.EXPLICIT)
-    after = before.updated(tenant(Acl(tuple(many_rules(4, 1)))), ReturnTraffic.EXPLICIT)
-    assert after.change is None
-    assert columns(after) == columns(CompiledList.of(after.tenant, ReturnTraffic.EXPLICIT))
-
-
 ATOM = packed(atoms(many_rules(1, 1), {}))
 
 
 def index_of_one() -> Any:
-    assert native.extension is not None
-    return native.extension.build(np.array([5], np.uint64), ATOM, np.zeros(1, np.int32))
+    return _index.build(np.array([5], np.uint64), ATOM, np.zeros(1, np.int32))
 
 
 @pytest.mark.parametrize(
@@ -422,9 +414,8 @@ def index_of_one() -> Any:
     [(bytes(8), bytes(8 * ATOM_WORDS), bytes(4)), (bytes(8), ATOM, b""), (b"", ATOM, bytes(4))],
 )
 def test_the_extension_refuses_columns_that_do_not_fit(label: bytes, atom: Any, level: bytes) -> None:
-    assert native.extension is not None
     with pytest.raises(ValueError, match="do not fit"):
-        native.extension.build(label, atom, level)
+        _index.build(label, atom, level)
 
 
 def test_the_extension_refuses_changes_that_do_not_fit() -> None:
@@ -453,9 +444,8 @@ def test_the_extension_refuses_changes_that_do_not_fit() -> None:
 )
 def test_the_extension_refuses_an_exchange_that_is_not_one(gone: tuple[int], come: tuple[int], room: int) -> None:
     """What goes is not there, or what is left does not fill the column: nothing is written behind it."""
-    assert native.extension is not None
     runs = [(np.array(labels, np.uint64), np.repeat(ATOM, len(labels), axis=0)) for labels in ((5,), gone, come)]
     column = np.full(room + 2, 77, np.int64)
     with pytest.raises(ValueError, match="do not fit"):
-        native.extension.merged(*runs[0], *runs[1], *runs[2], column[:room])
+        _index.merged(*runs[0], *runs[1], *runs[2], column[:room])
     assert column[room:].tolist() == [77, 77]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.compile._index import alike
 from orchestrator.compile.conjunctions import covers
 from orchestrator.compile.conjunctions.covers import Cover, PrefixChange
-from orchestrator.compile.lists import edits, labels, native
+from orchestrator.compile.lists import edits, labels
 from orchestrator.compile.lists.edits import Hunk, hunks, widened
 from orchestrator.compile.lists.labels import Labels
 from orchestrator.policy.addresses import Family, Prefix, aggregate
@@ -68,11 +69,12 @@ def test_too_long_an_edit_is_one_hunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hunks(old, new) == (Hunk(1, 9, 1, 9),)
 
 
-def test_the_stand_in_counts_as_the_extension_does() -> None:
-    old, new = (1, 2, 3, 4), (1, 2, 9, 4)
-    for arguments in ((0, 0, 1, 4), (3, 3, -1, 4), (0, 0, 1, 1), (2, 2, 1, 2)):
-        i, j, step, most = arguments
-        assert native.extension.alike(old, i, new, j, step, most) == native._alike(old, i, new, j, step, most)
+@pytest.mark.parametrize(
+    ("arguments", "count"), [((0, 0, 1, 4), 2), ((3, 3, -1, 4), 1), ((0, 0, 1, 1), 1), ((2, 2, 1, 2), 0)]
+)
+def test_places_alike_are_counted_in_both_directions(arguments: tuple[int, int, int, int], count: int) -> None:
+    i, j, step, most = arguments
+    assert alike((1, 2, 3, 4), i, (1, 2, 9, 4), j, step, most) == count
 
 
 @settings(max_examples=60)

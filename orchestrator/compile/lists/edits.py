@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.compile.lists.native import alike
+from orchestrator.compile._index import alike
 from orchestrator.policy.listed import Listed
 
 _MOST_STEPS = 128

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from orchestrator.compile import _index
 from orchestrator.compile.lists.labels import LabelColumn
 from orchestrator.compile.lists.levels import Levels
 from orchestrator.compile.lists.pieces import NO_ROWS, Piece, Pieces, Places, Run, merged
@@ -33,15 +34,18 @@ class RowChange:
     added: FlowTable
 
 
-class Exchanged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Exchanged:
     """A list's pieces and index after an exchange, and what became of its rows."""
 
     pieces: Pieces
-    index: Any
+    index: _index.Index
     change: RowChange
 
 
-def exchanged(pieces: Pieces, index: Any, gone: Run, come: Piece, highest: int, lowest: int) -> Exchanged | None:
+def exchanged(
+    pieces: Pieces, index: _index.Index, gone: Run, come: Piece, highest: int, lowest: int
+) -> Exchanged | None:
     """The list without the atoms `gone` and with `come`, both in list order; levels from priority `highest` downwards.
 
     None where starting from scratch is the faster way, or tells better what is wrong.

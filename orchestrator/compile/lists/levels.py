@@ -39,8 +39,7 @@ How it is computed
     so that boxes of like place are neighbours. Its nodes remember the highest level below them, and a search
     goes only where it can still find a higher one; so a rule that overlaps thousands looks at a handful.
 
-    The search is in C (`_native/levels.c`). `reference_levels` says the same in a few lines and stands in where the
-    extension was not built.
+    The search is in C (`_native/levels.c`); `tests/references/levels.py` says the same in a few lines.
 
 After a change
     When rules come, go or are put elsewhere, most levels stay: a later rule moves only if it overlaps one that moved,
@@ -52,12 +51,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile import _levels
 from orchestrator.compile.openflow.fewrules import Atom
 from orchestrator.program.rules import EGRESS, FRAG_LATER, FRAG_NOT_LATER, RuleTable
 
@@ -77,31 +75,13 @@ def levels(table: RuleTable) -> Levels:
 
     `table` is ordered by `order` within each tenant, the atoms of a rule side by side.
     """
-    if _extension is None:
-        return reference_levels(table)
-    boxes = _boxes(table)
+    boxes = table_boxes(table)
     flags = np.stack((table.flags_value, table.flags_mask), axis=1)
     tree_order = _by_place(boxes, table)
     sequence = np.empty(len(table), np.uint32)
     sequence[tree_order] = np.arange(len(table), dtype=np.uint32)
     found = np.zeros(len(table), np.int32)
-    _extension.levels(boxes[tree_order], flags[tree_order], sequence, _rule_ordinals(table), found)
-    return found
-
-
-def reference_levels(table: RuleTable) -> Levels:
-    """The same, rule by rule from the definition: every atom against all atoms before its rule."""
-    boxes, ordinals = _boxes(table), _rule_ordinals(table)
-    found = np.zeros(len(table), np.int32)
-    starts = np.flatnonzero(np.diff(ordinals.astype(np.int64), prepend=-1))
-    for start, end in pairwise([*starts.tolist(), len(table)]):
-        highest = -1
-        for atom in range(start, end):
-            apart = (boxes[:start, _LOW] > boxes[atom, _HIGH]) | (boxes[atom, _LOW] > boxes[:start, _HIGH])
-            other_flags = (table.flags_value[:start] ^ table.flags_value[atom]) & table.flags_mask[:start]
-            meets = ~apart.any(axis=1) & (other_flags & table.flags_mask[atom] == 0)
-            highest = max(highest, int(found[:start][meets].max(initial=-1)))
-        found[start:end] = highest + 1
+    _levels.levels(boxes[tree_order], flags[tree_order], sequence, rule_ordinals(table), found)
     return found
 
 
@@ -165,38 +145,25 @@ def turns(boxes: Boxes, flags: npt.NDArray[np.uint8], order: Integers, kinds: In
 
     A box gets the lowest of its class that is not below that of any earlier box it overlaps.
 
-    `boxes` (n, 2, 8) as `_boxes` makes them and `flags` (n, 2) are in list order, `order` puts neighbours together.
-    Only where `CAN_TAKE_TURNS`.
+    `boxes` (n, 2, 8) as `table_boxes` makes them and `flags` (n, 2) are in list order, `order` puts neighbours
+    together.
     """
     sequence = np.empty(len(boxes), np.uint32)
     sequence[order] = np.arange(len(boxes), dtype=np.uint32)
     found = np.zeros(len(boxes), np.int32)
     each = np.arange(len(boxes), dtype=np.uint32)
     columns = np.ascontiguousarray(boxes[order]), np.ascontiguousarray(flags[order])
-    _extension.levels(*columns, sequence, each, found, kinds.astype(np.uint32), classes)
+    _levels.levels(*columns, sequence, each, found, kinds.astype(np.uint32), classes)
     return found
 
 
-def _load_extension() -> Any:
-    try:
-        from orchestrator.compile import _levels  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _levels
-
-
-_extension = _load_extension()
-CAN_TAKE_TURNS = _extension is not None
-"""Whether the extension was built, without which `turns` is not there."""
-
-
-def _rule_ordinals(table: RuleTable) -> npt.NDArray[np.uint32]:
+def rule_ordinals(table: RuleTable) -> npt.NDArray[np.uint32]:
     """Consecutive numbers of the rules, one a row: equal for the atoms of a rule."""
     changes = (np.diff(table.order) != 0) | (np.diff(table.tenant) != 0)
     return np.concatenate(([0], np.cumsum(changes))).astype(np.uint32)[: len(table)]
 
 
-def _boxes(table: RuleTable) -> Boxes:
+def table_boxes(table: RuleTable) -> Boxes:
     """What every atom matches: (n, 2, 8) lowest and highest values on the eight axes."""
     boxes = np.empty((len(table), 2, 8), np.int32)
     axes = (

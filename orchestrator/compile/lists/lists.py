@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile import _index
 from orchestrator.compile.conjunctions.conjunctive import Hull
 from orchestrator.compile.conjunctions.members import Members
 from orchestrator.compile.conjunctions.sides import Sides
@@ -23,7 +23,6 @@ from orchestrator.compile.lists.atoms import MOST_ATOMS, atoms, atoms_one_by_one
 from orchestrator.compile.lists.exchange import RowChange, exchanged
 from orchestrator.compile.lists.labels import LabelColumn, Labels
 from orchestrator.compile.lists.levels import Levels, few_packed, levels, packed
-from orchestrator.compile.lists.native import extension
 from orchestrator.compile.lists.pieces import NO_LEVEL, Piece, Pieces, Run
 from orchestrator.compile.lists.steps import Difference, Labelled, Step
 from orchestrator.compile.openflow.encoder import MOST_FLOWS, RuleStage, doings, flow_counts, meter_of, rule_flows
@@ -112,7 +111,7 @@ class CompiledList:
     sides: Sides
     labels: Labels
     pieces: Pieces
-    index: Any
+    index: _index.Index
     return_rows: tuple[FlowTable, ...]
     members: Members | None = None
     change: RowChange | None = None
@@ -138,7 +137,7 @@ class CompiledList:
         labels = Labels.of(len(acl.rules))
         label = labels.between(0, len(labels))[table.order]
         whole = _piece(table, label, level, acl.rules).prioritised(among.highest)
-        index = None if extension is None else extension.build(whole.label, whole.atoms, level)
+        index = _index.build(whole.label, whole.atoms, level)
         established = returns is ReturnTraffic.ESTABLISHED
         return_rows = tuple(_return_rows(tenant.number)) if established else ()
         return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
@@ -151,7 +150,7 @@ class CompiledList:
         if difference is None:
             difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
         found = None
-        if returns is self.returns and self.index is not None and difference.come <= self.most_come:
+        if returns is self.returns and difference.come <= self.most_come:
             found = self._followed(tenant, difference)
         return CompiledList.of(tenant, returns, difference.groups.after) if found is None else found
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile import _index
 from orchestrator.compile.lists.labels import LabelColumn
 from orchestrator.compile.lists.levels import ATOM_WORDS, Atoms, Levels
-from orchestrator.compile.lists.native import extension
 from orchestrator.program.flows import U16, FlowTable
 
 Counts = npt.NDArray[np.int64]
@@ -174,7 +174,7 @@ class Pieces:
     def places_of(self, run: Run) -> Places:
         """The piece that each atom is in, or belongs to."""
         behind = np.empty(len(run), np.int64)
-        extension.places(self.first.label, self.first.atoms, run.label, run.atoms, behind)
+        _index.places(self.first.label, self.first.atoms, run.label, run.atoms, behind)
         return np.maximum(behind - 1, 0)
 
 
@@ -184,7 +184,7 @@ _NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
 def merged(whole: Run, gone: Run, come: Run) -> Places:
     """A run without some of its atoms and with others: the row of each. What comes is counted behind the run's own."""
     order = np.empty(len(whole) - len(gone) + len(come), np.int64)
-    extension.merged(whole.label, whole.atoms, gone.label, gone.atoms, come.label, come.atoms, order)
+    _index.merged(whole.label, whole.atoms, gone.label, gone.atoms, come.label, come.atoms, order)
     return order
 
 

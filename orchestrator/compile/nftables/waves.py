@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.compile.lists.levels import CAN_TAKE_TURNS, turns
+from orchestrator.compile.lists.levels import turns
 from orchestrator.compile.nftables.space import Axis, Rows, Space
 
 
@@ -35,29 +35,16 @@ def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
     The first turn is the first class's or the last one's, whichever makes fewer turns.
     """
     classes = int(kinds.max()) + 1
-    first, last = (_turns(space, rows, (kinds + shift) % classes, classes) for shift in (0, 1))
+    first, last = (row_turns(space, rows, (kinds + shift) % classes, classes) for shift in (0, 1))
     shift, turn = (1, last) if len(np.unique(last)) < len(np.unique(first)) else (0, first)
     return [Wave((int(number) - shift) % classes, rows[turn == number]) for number in np.unique(turn)]
 
 
-def _turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
+def row_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
     """The turn of every row, where class i has the turns i, i + classes, i + 2 classes, ..."""
-    if not CAN_TAKE_TURNS:
-        return reference_turns(space, rows, kinds, classes)
     boxes = np.zeros((len(rows), 2, 8), np.int32)
     boxes[:, 0, : len(Axis)], boxes[:, 1, : len(Axis)] = space.low[:, rows].T, space.high[:, rows].T
     source, destination = (space.low[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION))
     wide = [space.unbounded[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION)]
     order = np.lexsort((source, destination, *wide))  # neighbours in space, those open to every address apart
     return turns(boxes, space.flags[rows], order, kinds, classes).astype(np.int64)
-
-
-def reference_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
-    """The same from the definition: every row against all before it."""
-    turn = np.zeros(len(space.lines), np.int64)
-    for place, (row, kind) in enumerate(zip(rows.tolist(), kinds.tolist(), strict=True)):
-        before = rows[:place]
-        met = space.meeting(row, before[turn[before] > kind])
-        after = int(turn[met].max(initial=kind))
-        turn[row] = after + (kind - after) % classes
-    return turn[rows]

@@ -1,49 +1,28 @@
 """Counters on their way back: what a poll reads from the parts of a flow-desc reply.
 
 `flowdesc` takes whole flow entries apart, to compare them with a program; here only names and counters are read, in C
-where that was built (`_native/flowstats.c`), for this is done every few seconds with every entry of a switch.
+(`_native/flowstats.c`), for this is done every few seconds with every entry of a switch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from orchestrator.enforce import _flowstats
 from orchestrator.enforce.driver import Hits
-from orchestrator.enforce.drivers.openflow import flowdesc
 from orchestrator.enforce.drivers.openflow.messages import MULTIPART_BODY
 from orchestrator.errors import Drifted
-from orchestrator.program.entrykeys import entry_keys
 
 _KINDS = (np.uint64, np.uint64, np.uint64, np.uint64, np.uint32, np.float64)
 
 
-def _load() -> Any:
-    try:
-        from orchestrator.enforce import _flowstats  # noqa: PLC0415 -- optional: it takes a C compiler to be there
-    except ImportError:
-        return None
-    return _flowstats
-
-
-extension = _load()
-
-
 def read_counters(replies: Sequence[bytes]) -> Hits:
     """The counters of every entry in flow-desc replies. Raises Drifted for octets that are no such reply."""
-    if extension is None:
-        return counters_of(flowdesc.decode(replies))
     try:
-        columns = extension.counters(list(replies), MULTIPART_BODY)
+        columns = _flowstats.counters(list(replies), MULTIPART_BODY)
     except ValueError as error:
         raise Drifted(f"the switch's flow description is {error}") from None
     key, cookie, packets, octets, idle_s, age_s = map(np.frombuffer, columns, _KINDS)
     return Hits(key, cookie, packets, octets, idle_s, np.where(age_s < 0, np.nan, age_s))
-
-
-def counters_of(stats: flowdesc.FlowStats) -> Hits:
-    """The counters of entries that were read as a whole."""
-    flows = stats.flows
-    return Hits(entry_keys(flows), flows.cookie, stats.packets, stats.bytes, stats.idle_s, stats.age_s)

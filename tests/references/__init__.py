@@ -1,0 +1,1 @@
+"""Slow, plain implementations of what the extensions do: the laws compare both."""
