@@ -22,7 +22,7 @@ from api.context import (
 )
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain
+from api.schemas.domains import DomainChange, EndpointPut, Host, NewDomain, Raise
 from orchestrator.errors import NotFound
 from orchestrator.policy.model import ReturnTraffic
 from orchestrator.store.points.records import EnforcedState, Laggard
@@ -80,6 +80,23 @@ def change_domain(
         return reply(_domain(record), generation=record.generation, tag=etag(record.version))
 
     return sent(services.control.write(work))
+
+
+@router.post("/{domain}/raise", response_model=Domain)
+def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: Raise, once: OnceDep) -> Response:
+    """Move the generation above one that a host holds, where the database was put back to an earlier state.
+
+    Enforcement points take nothing older than what they hold. What comes first is an intersection with whatever such
+    hosts may hold. Nothing moves where the domain is above already.
+    """
+
+    def work(unit: Unit) -> Reply:
+        if unit.domains.raise_generation(domain, body.above) is not None:
+            logged(unit, caller, "domain.changed", domain, {"raised_above": body.above})
+        record = unit.domains.get(domain)
+        return reply(_domain(record), generation=record.generation, tag=etag(record.version))
+
+    return sent(services.control.write(once.of(caller, work)))
 
 
 @router.delete("/{domain}", response_model=Gone)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
@@ -35,7 +36,7 @@ from api.schemas.enforcers import (
 )
 from api.streams import stream
 from orchestrator.control.publisher import AnswerKind, Held
-from orchestrator.errors import NotFound
+from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.program import Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
 from orchestrator.store.points.records import EnforcerRecord
@@ -122,7 +123,8 @@ async def watch_program(
     Without `have` the whole program at once. With it, and if it is known here, the delta from there; a delta without
     rows when only the generation moved. 204 when nothing newer came within `wait` seconds.
     """
-    stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
+    look = _Look(domain, generation, epoch, Tier(tier), server)
+    stored = await run_in_threadpool(_stored, services, caller, look)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     wait_s = min(wait, services.watch_limit_s)
     found = await services.control.watch(domain, held, wait_s, stored_generation=stored, tier=Tier(tier), server=server)
@@ -148,7 +150,8 @@ async def follow_program(
     Each is behind its length, 4 octets, big-endian; a length of 0, at the beginning and now and then, says that there
     is nothing newer. The stream ends after `wait` seconds, and the caller asks again with what it has then.
     """
-    stored = await run_in_threadpool(_stored, services, caller, domain, generation, epoch)
+    look = _Look(domain, generation, epoch, Tier(tier), server)
+    stored = await run_in_threadpool(_stored, services, caller, look)
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.control.follow(
@@ -172,22 +175,39 @@ def report(
     return Response(status_code=204)
 
 
-def _stored(services: Services, caller: Principal, domain: str, held: int | None, epoch: int | None) -> int:
-    """The generation that the store is at, for who holds another and watches.
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a watch asks for: whose program, and the generation and the epoch of the caller, where they are said."""
 
-    An enforcer that holds a later one has it from before the database was put back: then the store's is raised.
-    Raises Conflict for an enforcer whose epoch is over.
+    domain: str
+    held: int | None
+    epoch: int | None
+    tier: Tier
+    server: str | None
+
+
+def _stored(services: Services, caller: Principal, look: _Look) -> int:
+    """The generation that the store is at. Changes nothing.
+
+    Raises Conflict for an enforcer whose epoch is over, and for one that holds a later generation: its reports raise
+    the domain by a change at the most, an operator does by more. Raises Forbidden for one that does not follow this.
     """
+    enforcer = caller.enforcer
 
-    def look(unit: Unit) -> int:
-        if caller.enforcer is not None:
-            unit.enforcers.check_epoch(caller.enforcer, epoch)
-        return unit.domains.get(domain).generation
+    def read(unit: Unit) -> int:
+        if enforcer is not None:
+            unit.enforcers.check_epoch(enforcer, look.epoch)
+            unit.enforcers.scope(enforcer).check_program(look.tier, look.server)
+        return unit.domains.get(look.domain).generation
 
-    stored = services.control.read(look)
-    if caller.enforcer is None or held is None or held <= stored:
-        return stored
-    return services.control.write(lambda unit: unit.domains.raise_generation(domain, held)) or stored
+    stored = services.control.read(read)
+    if enforcer is not None and look.held is not None and look.held > stored:
+        raise Conflict(
+            f"generation {look.held} is held, and domain '{look.domain}' has only come to {stored}: if its database "
+            f"was put back to an earlier state, an operator raises it (aclflow domain raise --above {look.held})",
+            place="query.generation",
+        )
+    return stored
 
 
 def _enforcer(unit: Unit, domain: str, enforcer: int) -> EnforcerRecord:

@@ -57,14 +57,16 @@ def invite(
 ) -> Response:
     """A one-time token for an enforcement point that is to join the domain, seen only now: see `POST /v1/tokens`.
 
-    Bound to a name or a kind, it is good for no other.
+    Bound to a name or a kind, it is good for no other. A controller that enrols with one that names hosts speaks for
+    their switches and no others.
     """
 
     def work(unit: Unit) -> Reply:
         expires = unit.now + dt.timedelta(seconds=body.lasts_s)
         bound = {"name": body.name, "kind": body.kind}
-        secret = unit.enforcers.invite(domain, expires=expires, author=author(caller), **bound)
-        said = {key: value for key, value in bound.items() if value is not None}
+        secret = unit.enforcers.invite(domain, expires=expires, author=author(caller), hosts=body.hosts, **bound)
+        said: dict[str, object] = {key: value for key, value in bound.items() if value is not None}
+        said |= {"hosts": body.hosts} if body.hosts else {}
         logged(unit, caller, "enforcer.invited", domain, {"expires": expires.isoformat(), **said})
         location = f"/v1/domains/{domain}/enforcers"
         token = services.desk.token_text(secret)

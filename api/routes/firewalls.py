@@ -69,7 +69,13 @@ def remove_firewall(
 @router.put("/enforcers/{enforcer}/load", status_code=204)
 def put_load(_: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: NumberPath, body: Load) -> Response:  # noqa: ARG001
     """What an agent says of the firewall that bears its name."""
-    services.control.write(lambda unit: unit.firewalls.report_load(enforcer, body.record()))
+
+    def work(unit: Unit) -> None:
+        name = unit.enforcers.get(enforcer).name
+        unit.enforcers.check_hosts(enforcer, (name,), place="path.enforcer")
+        unit.firewalls.report_load(enforcer, body.record())
+
+    services.control.write(work)
     return Response(status_code=204)
 
 

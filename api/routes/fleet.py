@@ -154,8 +154,9 @@ def put_trial(
 
 
 def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
-    """The trial that an enforcement point's VNF has not answered yet."""
+    """The trial that an enforcement point's VNF has not answered yet. Raises Forbidden for who is not its agent."""
     _, name = unit.fleets.name_of(enforcer)
+    unit.enforcers.check_hosts(enforcer, (name,), place="path.enforcer")
     member = next((each for each in unit.fleets.members(domain) if each.name == name), None)
     if member is None or member.state not in TRIED or member.trial is None:
         return None

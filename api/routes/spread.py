@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 
 from api.answers import answer, etag
 from api.auth import DomainOwner, DomainReader, TheEnforcer
@@ -46,7 +47,7 @@ def put_spread(
 
 @router.get("/spread/stream", response_class=Response, responses=_STREAM)  # type: ignore[arg-type]
 async def follow_spread(
-    _: DomainReader,
+    caller: DomainReader,
     services: ServicesDep,
     domain: NamePath,
     have: Digest = None,
@@ -54,6 +55,9 @@ async def follow_spread(
     wait: Seconds = 60.0,
 ) -> Response:
     """What the domain's spreading switch must hold, as it comes; like `/program/stream`."""
+    enforcer = caller.enforcer
+    if enforcer is not None:
+        await run_in_threadpool(services.control.read, lambda unit: unit.enforcers.scope(enforcer).check_spread())
     held = Held(bytes.fromhex(have), generation) if have is not None else None
     lasts_s = min(wait, services.watch_limit_s)
     found = await services.spreading.follow(domain, held, lasts_s, heartbeat_s=services.heartbeat_s)
@@ -65,9 +69,9 @@ def report_spread(
     _: TheEnforcer,
     services: ServicesDep,
     domain: NamePath,
-    enforcer: NumberPath,  # noqa: ARG001
+    enforcer: NumberPath,
     body: SpreadReport,
 ) -> Response:
     """What the controller of the spreading switch has read back."""
-    services.spreading.report(domain, body.generation, body.trouble)
+    services.spreading.report(domain, enforcer, body.generation, body.trouble)
     return Response(status_code=204)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from api.schemas.acl import RuleDocument
-from api.schemas.common import Incoming, Name, Outgoing, PrefixText, read_prefixes
+from api.schemas.common import BIGGEST, Incoming, Name, Outgoing, PrefixText, read_prefixes
 from orchestrator.policy.model import Endpoint, TenantId
 from orchestrator.store.records import HostRecord
 from orchestrator.wire.domains import ReturnTrafficWord
@@ -28,6 +28,12 @@ class DomainChange(Incoming):
     """What may be changed of a domain."""
 
     return_traffic: ReturnTrafficWord
+
+
+class Raise(Incoming):
+    """The generation that a host holds, of a domain whose database was put back to an earlier state."""
+
+    above: int = Field(ge=0, le=BIGGEST)
 
 
 class Host(Incoming):

@@ -35,6 +35,7 @@ class EnforcerBody(Outgoing):
     epoch: int
     created: dt.datetime
     last_seen: dt.datetime | None
+    hosts: list[str] = Field(description="the switches that it speaks for alone; none: what its kind and name allow")
 
     @classmethod
     def of(cls, record: EnforcerRecord) -> EnforcerBody:
@@ -46,6 +47,7 @@ class EnforcerBody(Outgoing):
             epoch=record.epoch,
             created=record.created,
             last_seen=record.last_seen,
+            hosts=[*record.hosts],
         )
 
 

@@ -13,6 +13,7 @@ from orchestrator.store.points.enrolments import EnrolmentGroup
 from orchestrator.store.points.records import CertificateRecord, Enrolled
 
 _LONGEST_S = 30 * 86400
+_MOST_HOSTS = 1000
 
 Request = Annotated[str, Field(max_length=LONGEST_REQUEST, description="certificate request (PKCS #10) in PEM")]
 
@@ -23,6 +24,9 @@ class NewInvitation(Incoming):
     lasts_s: int = Field(default=3600, ge=1, le=_LONGEST_S)
     name: Name | None = None
     kind: Name | None = None
+    hosts: list[Name] = Field(
+        default=[], max_length=_MOST_HOSTS, description="a controller's: it speaks for these switches alone"
+    )
 
 
 class Invitation(Outgoing):

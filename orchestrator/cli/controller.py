@@ -17,9 +17,9 @@ from orchestrator.compile.pipelines.spread import INSIDE_PORT
 from orchestrator.enforce.controller import ControllerSettings, run_controller
 from orchestrator.enforce.drivers.openflow.launcher import Listen
 from orchestrator.enforce.drivers.openflow.stream import Tls
-from orchestrator.enforce.spreading import SPREADING_SWITCH
 from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
+from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.logs import configure_logging
 from orchestrator.settings import load
 

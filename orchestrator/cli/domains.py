@@ -138,6 +138,19 @@ def remove_endpoint(domain: DomainName, endpoint: EndpointName, url: Url = None)
 
 
 @taking
+def raise_above(
+    domain: DomainName,
+    above: Annotated[int, typer.Option("--above", min=0, help="The generation that a host says it holds.")],
+    url: Url = None,
+) -> None:
+    """Move a domain above what its hosts hold, after its database was put back to an earlier state by other means than
+    `aclflow db restore`."""
+    with service(url) as client:
+        generation = client.raise_domain(domain, above)
+    say(f"{domain} is at generation {generation}")
+
+
+@taking
 def wait(
     domain: DomainName,
     generation: Annotated[

@@ -20,6 +20,9 @@ def invite(
     lasts: Annotated[int, typer.Option("--lasts", min=1, help="How long it may be used, in seconds.")] = 3600,
     name: Annotated[str | None, typer.Option("--name", help="Only who bears this name may use it.")] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="Only such: openflow, nftables, iptables, switch.")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="With --kind openflow: only for this switch; may be repeated.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,9 +32,9 @@ def invite(
     whom to believe.
     """
     with service(url) as client:
-        token = client.invite_enforcer(domain, lasts_s=lasts, name=name, kind=kind)
+        token = client.invite_enforcer(domain, lasts_s=lasts, name=name, kind=kind, hosts=host or ())
     if as_json:
-        say_json({"domain": domain, "token": token, "name": name, "kind": kind})
+        say_json({"domain": domain, "token": token, "name": name, "kind": kind, "hosts": host or []})
     else:
         say(token)
 

@@ -120,6 +120,7 @@ DOMAIN = Branch(
             "log-limit", "Show or set how many packets of rules with `log` are reported.", f"{_CLI}.acl.log:log_limit"
         ),
         Leaf("wait", "Wait until every host holds a generation.", f"{_CLI}.domains:wait"),
+        Leaf("raise", "Move a domain above what its hosts hold.", f"{_CLI}.domains:raise_above"),
     ),
 )
 

@@ -69,10 +69,17 @@ class EnrolmentCalls:
     _service: Transport
 
     def invite_enforcer(
-        self, domain: str, *, lasts_s: int = 3600, name: str | None = None, kind: str | None = None
+        self,
+        domain: str,
+        *,
+        lasts_s: int = 3600,
+        name: str | None = None,
+        kind: str | None = None,
+        hosts: Sequence[str] = (),
     ) -> str:
-        """A one-time enrolment token, seen only now; bound to a name and a kind where they are given."""
-        body = {"lasts_s": lasts_s, "name": name, "kind": kind}
+        """A one-time enrolment token, seen only now; bound to a name, a kind and hosts where they are given."""
+        body: dict[str, object] = {"lasts_s": lasts_s, "name": name, "kind": kind}
+        body |= {"hosts": [*hosts]} if hosts else {}
         return str(json_of(self._service.write("POST", f"{domain_path(domain)}/enrolment-tokens", body=body))["token"])
 
     def invite_group(self, domain: str, group: str, *, kind: str, lasts_s: int = 86400) -> GroupToken:

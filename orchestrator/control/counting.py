@@ -18,16 +18,20 @@ class CountDesk:
         self._store = store
 
     def claim(self, domain: str, enforcer: int, host: str, epoch: int) -> CountClaim:
-        """Make an enforcement point the one who counts a host. Raises NotFound, Conflict."""
+        """Make an enforcement point the one who counts a host. Raises NotFound, Conflict, Forbidden."""
         with self._store.write() as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
+            unit.enforcers.check_hosts(enforcer, (host,), place="path.host")
             return unit.counting.claim(domain, host, epoch)
 
     def take(self, domain: str, enforcer: int, epoch: int, data: bytes) -> tuple[str, ...]:
-        """Add frames of counts to the sums; the hosts to be claimed anew. Raises BadInput, NotFound, Conflict."""
+        """Add frames of counts to the sums; the hosts to be claimed anew. Raises BadInput, NotFound, Conflict,
+        Forbidden (a host of somebody else's)."""
         with self._store.write() as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
-            taken = unit.counting.take(domain, epoch, decode_frames(data, to_micros(unit.now)))
+            frames = tuple(decode_frames(data, to_micros(unit.now)))
+            unit.enforcers.check_hosts(enforcer, (frame.host for frame in frames), place="body")
+            taken = unit.counting.take(domain, epoch, frames)
         if taken.unknown:
             log.warning("counts.unknown", domain=domain, enforcer=enforcer, rows=taken.unknown)
         return taken.refused

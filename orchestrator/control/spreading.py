@@ -66,9 +66,10 @@ class Spreading:
         found = self.current(domain)
         return found.enforced if found is not None else 0
 
-    def report(self, domain: str, generation: int, trouble: str | None) -> None:
-        """What the spreading switch's controller has read back."""
+    def report(self, domain: str, enforcer: int, generation: int, trouble: str | None) -> None:
+        """What the spreading switch's controller has read back. Raises Forbidden for anybody else."""
         with self._store.write() as unit:
+            unit.enforcers.scope(enforcer).check_spread()
             unit.spreads.report(domain, generation, trouble)
 
     def drop(self, domain: str) -> None:

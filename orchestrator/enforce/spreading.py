@@ -15,9 +15,6 @@ from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program
 from orchestrator.program.sightings import Sightings
 
-SPREADING_SWITCH = "spread"
-"""What a domain's spreading switch is called by its controller, and in its certificate where that speaks TLS."""
-
 
 class SpreadService:
     """The service as a `Controller` asks it, about a domain's one spreading switch."""

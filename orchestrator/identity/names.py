@@ -22,6 +22,12 @@ from orchestrator.errors import BadInput
 OPENFLOW = "openflow"
 """The kind of enforcement point that switches connect to."""
 
+FILTERS = ("nftables", "iptables")
+"""The kinds of enforcement points that are firewalls: each is named by what it filters with."""
+
+SPREADING_SWITCH = "spread"
+"""What a domain's spreading switch is called by its controller, and in its certificate where that speaks TLS."""
+
 SWITCH = "switch"
 """The kind that a switch's one-time token is for. A switch is no enforcement point: its controller is."""
 
@@ -57,6 +63,12 @@ class Usage(enum.Enum):
     def of_kind(cls, kind: str) -> Usage:
         """The usage of an enforcement point of a kind."""
         return cls.CONTROLLER if kind == OPENFLOW else cls.ENFORCER
+
+
+def check_kind(kind: str) -> None:
+    """Raises BadInput for what is no kind of enforcement point."""
+    if kind not in (OPENFLOW, *FILTERS):
+        raise BadInput(f"'{kind}' is no kind of enforcement point: {OPENFLOW}, {', '.join(FILTERS)}", place="kind")
 
 
 @dataclass(frozen=True, slots=True)

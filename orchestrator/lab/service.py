@@ -24,9 +24,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from orchestrator.client import Client, Host
-from orchestrator.enforce.spreading import SPREADING_SWITCH
 from orchestrator.errors import Missing, Unreachable
 from orchestrator.identity.files import AuthorityDir, write_file, write_key
+from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.lab import processes, spreader
 from orchestrator.lab.expect import endpoint_of

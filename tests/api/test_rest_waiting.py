@@ -30,7 +30,7 @@ class Enforcer:
         self.may_report.set()
         self.received: list[Program] = []
         self.stopping = False
-        enrolment = admin.enrol(admin.invite_enforcer(domain), name="one", kind="test")
+        enrolment = admin.enrol(admin.invite_enforcer(domain), name="one", kind="openflow")
         self.id = enrolment.enforcer
         self.client = Client(service.url, enrolment.token)
         self.thread = threading.Thread(target=self.run, daemon=True)

@@ -35,7 +35,7 @@ class Site:
             for number, name in enumerate(HOSTS, 1):
                 unit.domains.add_host("pop", HostRecord(name, number, "up"))
             token = unit.enforcers.invite("pop", expires=unit.now.replace(year=unit.now.year + 1), author="x")
-            self.enforcer = unit.enforcers.enrol(token, name="one", kind="test").enforcer.id
+            self.enforcer = unit.enforcers.enrol(token, name="one", kind="openflow").enforcer.id
         with store.write() as unit:
             unit.domains.raise_generation("pop", 7)
 

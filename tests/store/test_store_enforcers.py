@@ -135,6 +135,8 @@ def test_enforced_means_read_back_everywhere(store: Store, wall: FakeWall) -> No
         PointReport("gone", 9, b"", PointState.ENFORCED),
     ]
     with store.write() as unit:
+        unit.domains.raise_generation("pop", 6)
+    with store.write() as unit:
         assert unit.enforcers.report(enforcer, reports[:2])
         state = unit.enforcers.enforced("pop", 7)
         assert [lag.host for lag in state.laggards] == ["host2", "host3"]

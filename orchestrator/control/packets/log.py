@@ -54,8 +54,9 @@ class PacketDesk:
         self._names: dict[str, tuple[int, Mapping[int, _Spoken]]] = {}
 
     def take(self, domain: str, enforcer: int, report: Sightings) -> int:
-        """Keep what was seen, once, and pass it on; how many records that made. Raises NotFound, Busy."""
+        """Keep what was seen, once, and pass it on; how many records that made. Raises NotFound, Busy, Forbidden."""
         with self._store.write() as unit:
+            unit.enforcers.check_hosts(enforcer, (each.host for each in report.seen), place="seen")
             if not unit.packet_log.begin(enforcer, report.number, report.lost):
                 return 0
             names = self._names_of(unit.domains.policy(domain), domain)

@@ -3,6 +3,10 @@
 Enforcement points take nothing that is older than what they have, so without this they would stay at a policy that
 nobody knows any more until as many changes had been made as were lost. What hosts hold that were not read back since is
 unknown (`behind`), and the generation before the new one is left free, for an intersection with that.
+
+An enforcement point's word raises a generation by one change at the most: so much may be published and not be in the
+database. Further is for an operator, who knows that the database was put back. (`aclflow db restore` goes on far above
+the backup by itself, see `restore.py`.)
 """
 
 from __future__ import annotations
@@ -18,6 +22,12 @@ from orchestrator.store.transaction import Transaction
 FARTHEST_AHEAD = 1 << 32
 """No host can be that far ahead of a backup."""
 
+HIGHEST = 1 << 52
+"""Where generations end: what lies above is left for what is counted on after them, and all of it is exact in JSON."""
+
+ONE_CHANGE = 2
+"""How far one change moves a generation: the intersection, and the policy itself."""
+
 
 def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int | None:
     """Move a domain's generation above one that a host holds, if it is not; the new one, None if nothing moved.
@@ -26,10 +36,11 @@ def raise_above(tx: Transaction, domain: str, generation: int, held: int) -> int
     """
     if held <= generation:
         return None
-    if held - generation > FARTHEST_AHEAD:
+    if held - generation > FARTHEST_AHEAD or held > HIGHEST:
         raise BadInput(f"the domain is at generation {generation}: {held} cannot be", place="generation")
     this = domains.c.id == domain
     tx.write(update(domains).where(this).values(generation=held + 1, behind=held + 1))
+    tx.moves_hosts = True  # what hosts may hold is not what was published here
     raised = tx.bump(domain)
     leave_open(tx, this)
     Events(tx).append("generation.raised", domain, {"generation": raised, "held": held, "was": generation})

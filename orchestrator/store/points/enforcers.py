@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import delete, select, update
 
 from orchestrator.store.points.enrolments import Enrolments, enforcer_record
 from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.points.reports import check_epoch
-from orchestrator.store.schema.core import enforcers
+from orchestrator.store.points.scope import Scope
+from orchestrator.store.schema.core import enforcers, hosts
 from orchestrator.store.schema.packetlog import packet_log_feeds
 
 
@@ -34,6 +37,21 @@ class Enforcers(Enrolments):
     def check_epoch(self, enforcer: int, epoch: int | None) -> None:
         """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict, NotFound."""
         check_epoch(self._row(enforcer), epoch)
+
+    def scope(self, enforcer: int) -> Scope:
+        """What an enforcer may speak for. Raises NotFound."""
+        return Scope.of(self._row(enforcer))
+
+    def check_hosts(self, enforcer: int, named: Iterable[str], *, place: str) -> None:
+        """Refuse an enforcer that speaks for another's host; one that the domain does not have is passed over.
+
+        Raises NotFound (enforcer), Forbidden.
+        """
+        row, wanted = self._row(enforcer), frozenset(named)
+        scope = Scope.of(row)
+        for host in self._tx.read(select(hosts.c.name, hosts.c.plane).where(hosts.c.domain == row.domain)):
+            if host.name in wanted:
+                scope.check(host.name, host.plane, place=place)
 
     def remove(self, enforcer: int) -> None:
         """Forget an enforcer with its reports; its token or its certificate is valid no more. Raises NotFound."""

@@ -19,11 +19,12 @@ from sqlalchemy import ColumnElement, Row, Select, delete, insert, or_, select, 
 
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, Unauthenticated
 from orchestrator.identity.authority import Issued
-from orchestrator.identity.names import SWITCH, Subject, Usage
+from orchestrator.identity.names import OPENFLOW, SWITCH, Subject, Usage, check_kind
 from orchestrator.policy.model import check_name
 from orchestrator.store.points.certificates import Certificates
 from orchestrator.store.points.records import CertificateRecord, EnforcerRecord, Enrolled
 from orchestrator.store.points.reports import Reports
+from orchestrator.store.points.scope import hosts_of, hosts_text
 from orchestrator.store.records import Role
 from orchestrator.store.schema.core import domains, enforcers, invitations, tokens
 from orchestrator.store.schema.identity import enrolment_groups, group_members
@@ -67,14 +68,26 @@ class Enrolments(Reports):
     """The enrolling half of the enforcers' repository."""
 
     def invite(
-        self, domain: str, *, expires: dt.datetime, author: str, name: str | None = None, kind: str | None = None
+        self,
+        domain: str,
+        *,
+        expires: dt.datetime,
+        author: str,
+        name: str | None = None,
+        kind: str | None = None,
+        hosts: Sequence[str] = (),
     ) -> str:
-        """A one-time enrolment token for a domain, seen only now. Raises NotFound, BadInput (already expired)."""
+        """A one-time enrolment token for a domain, seen only now. With `hosts` it is a controller's, who then speaks
+        for the switches of these alone, there already or to come. Raises NotFound, BadInput (already expired)."""
         self._check_invitation(domain, expires, author)
         if name is not None:
             check_name(name, "an enforcer's name", place="name")
-        if kind is not None:
-            check_name(kind, "a kind of enforcer", place="kind")
+        if kind is not None and kind != SWITCH:
+            check_kind(kind)
+        for index, host in enumerate(hosts):
+            check_name(host, "a host's name", place=f"hosts[{index}]")
+        if hosts and kind != OPENFLOW:
+            raise BadInput(f"only a controller is bound to hosts: say that the kind is '{OPENFLOW}'", place="hosts")
         secret = new_secret()
         self._tx.write(delete(invitations).where(invitations.c.expires <= self._tx.micros))
         self._tx.write(
@@ -83,6 +96,7 @@ class Enrolments(Reports):
                 domain=domain,
                 name=name,
                 kind=kind,
+                hosts=hosts_text(hosts),
                 author=author,
                 created=self._tx.micros,
                 expires=to_micros(expires),
@@ -104,7 +118,7 @@ class Enrolments(Reports):
         """
         self._check_invitation(domain, expires, author)
         check_name(group, "a group's name", place="group")
-        check_name(kind, "a kind of enforcer", place="kind")
+        check_kind(kind)
         secret = new_secret()
         self._tx.write(delete(enrolment_groups).where(enrolment_groups.c.expires <= self._tx.micros))
         new = insert(enrolment_groups).values(
@@ -147,19 +161,19 @@ class Enrolments(Reports):
         and the mark are one statement.
         """
         check_name(name, "an enforcer's name", place="name")
-        check_name(kind, "a kind of enforcer", place="kind")
         if kind == SWITCH:
             raise BadInput("a switch is no enforcement point: it gets a certificate alone", place="kind")
+        check_kind(kind)
         columns = invitations.c
         good_for = or_(columns.name.is_(None), columns.name == name), or_(columns.kind.is_(None), columns.kind == kind)
-        domain = self._use(secret, good_for, name, kind)
-        if domain is None:
+        used = self._use(secret, good_for, name, kind)
+        if used is None:
             again = self._again(signer, Subject(Usage.of_kind(kind), self._used(secret, name, kind), name))
             if again is None:
                 raise Unauthenticated(_WRONG)
             return again
-        self._tx.write(delete(enforcers).where(enforcers.c.domain == domain, enforcers.c.name == name))
-        return self._joined(domain, name, kind, signer)
+        self._tx.write(delete(enforcers).where(enforcers.c.domain == used.domain, enforcers.c.name == name))
+        return self._joined(used.domain, name, kind, signer, used.hosts)
 
     def sign_switch(self, secret: str, name: str, signer: Signer) -> CertificateRecord:
         """Use up a one-time token for the switch of a host: it gets a certificate, and those it had are valid no more.
@@ -169,13 +183,13 @@ class Enrolments(Reports):
         check_name(name, "a host's name", place="name")
         book = Certificates(self._tx)
         good_for = invitations.c.name == name, invitations.c.kind == SWITCH
-        domain = self._use(secret, good_for, name, SWITCH)
-        if domain is None:
+        used = self._use(secret, good_for, name, SWITCH)
+        if used is None:
             subject, before = Subject(Usage.SWITCH, self._used(secret, name, SWITCH), name), book.of_key(signer.key)
             if before is None or before.subject != subject:
                 raise Unauthenticated(_WRONG)
             return before
-        subject = Subject(Usage.SWITCH, domain, name)
+        subject = Subject(Usage.SWITCH, used.domain, name)
         book.revoke_switch(subject)
         return book.keep(signer.issue(subject))
 
@@ -232,17 +246,18 @@ class Enrolments(Reports):
         check_expiry(self._tx, expires)
         one_line(author, place="author")
 
-    def _use(self, secret: str, good_for: Sequence[ColumnElement[bool]], name: str, kind: str) -> str | None:
-        """Mark a one-time token as used, if it is good for that; its domain, None where it is not, or not any more."""
+    def _use(self, secret: str, good_for: Sequence[ColumnElement[bool]], name: str, kind: str) -> Row[Any] | None:
+        """Mark a one-time token as used, if it is good for that; its domain and hosts, None where it is not, or not any
+        more."""
         columns = invitations.c
         use = (
             update(invitations)
             .where(columns.digest == digest_of(secret), columns.used.is_(None), columns.expires > self._tx.micros)
             .where(*good_for)
             .values(used=self._tx.micros, name=name, kind=kind)
-            .returning(columns.domain)
+            .returning(columns.domain, columns.hosts)
         )
-        return self._tx.write(use).scalar_one_or_none()
+        return self._tx.write(use).one_or_none()
 
     def _used(self, secret: str, name: str, kind: str) -> str:
         """The domain of a token that was used for this name and kind. Raises Unauthenticated, Forbidden."""
@@ -267,10 +282,10 @@ class Enrolments(Reports):
             return None
         return Enrolled(self.get(before.enforcer), "", before)
 
-    def _joined(self, domain: str, name: str, kind: str, signer: Signer | None) -> Enrolled:
+    def _joined(self, domain: str, name: str, kind: str, signer: Signer | None, hosts: str | None = None) -> Enrolled:
         """A new enforcement point, known by a certificate or by a bearer token."""
         new = insert(enforcers).values(
-            domain=domain, name=name, kind=kind, epoch=self._epoch(domain), created=self._tx.micros
+            domain=domain, name=name, kind=kind, epoch=self._epoch(domain), created=self._tx.micros, hosts=hosts
         )
         enforcer = self._tx.write(new.returning(enforcers.c.id)).scalar_one()
         if signer is not None:
@@ -298,7 +313,8 @@ class Enrolments(Reports):
 def enforcer_record(row: Row[Any]) -> EnforcerRecord:
     """An enforcer's row as a record."""
     last_seen = None if row.last_seen is None else from_micros(row.last_seen)
-    return EnforcerRecord(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen)
+    bound = tuple(sorted(hosts_of(row.hosts) or ()))
+    return EnforcerRecord(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen, bound)
 
 
 def _good_groups(micros: int) -> Select[Any]:

@@ -15,7 +15,10 @@ _LONGEST_DIGEST = 64
 
 @dataclass(frozen=True, slots=True)
 class EnforcerRecord:
-    """An enforcement point. `epoch` grows with every enrolment in its domain: the later one is master."""
+    """An enforcement point. `epoch` grows with every enrolment in its domain: the later one is master.
+
+    `hosts` are those that it is bound to; none: all that its kind and name allow (`scope.py`).
+    """
 
     id: int
     domain: str
@@ -24,6 +27,7 @@ class EnforcerRecord:
     epoch: int
     created: dt.datetime
     last_seen: dt.datetime | None
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

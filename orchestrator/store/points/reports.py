@@ -17,9 +17,10 @@ from sqlalchemy import Row, Select, and_, bindparam, case, literal_column, null,
 from sqlalchemy.sql import Insert
 
 from orchestrator.errors import Conflict, NotFound
-from orchestrator.store.backups.generations import raise_above
+from orchestrator.store.backups.generations import ONE_CHANGE, raise_above
 from orchestrator.store.events import Events
 from orchestrator.store.points.records import EnforcedState, HeldRecord, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.points.scope import Scope
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import domains, enforcers, hosts, points, tenants
@@ -104,8 +105,9 @@ class Reports:
 
         `sequence` grows from report to report of one enforcer; a report that comes late or twice changes nothing, and
         False is returned: its hits must not be recorded either. Raises NotFound, and Conflict for one of a lower epoch
-        than the enforcer's own, or about hosts of which only later enforcers reported. Where a host holds a later
-        generation than the domain is at, the domain's is raised above it.
+        than the enforcer's own, or about hosts of which only later enforcers reported, and Forbidden for a host that
+        the enforcer does not speak for. Where a host holds the generation behind the domain's, that is raised above it;
+        what is later still was never published, and counts as drifted.
         """
         row = self._row(enforcer)
         check_epoch(row, epoch)
@@ -113,7 +115,7 @@ class Reports:
             return False
         self._seen(row, sequence)
         known = {each.name: each for each in self._tx.rows(_HOSTS, of_domain=row.domain)}
-        latest = {report.host: report for report in reports if report.host in known}
+        latest = _within(row, reports, known)
         named = {each.host: each for each in vouched}
         mine = {
             name: _at_latest(each, known[name], named.get(name))
@@ -219,13 +221,15 @@ class Reports:
 
 
 def check_epoch(row: Row[Any], epoch: int | None) -> None:
-    """Refuse who speaks as an enforcer of an epoch that is over. Raises Conflict."""
+    """Refuse who speaks as an enforcer of another epoch than its own. Raises Conflict."""
     if epoch is not None and epoch < row.epoch:
         raise Conflict(
             f"enforcer '{row.name}' is at epoch {row.epoch}, and this is of epoch {epoch}: another process of the same "
             "name has taken over",
             place="epoch",
         )
+    if epoch is not None and epoch > row.epoch:
+        raise Conflict(f"enforcer '{row.name}' is at epoch {row.epoch}, and was never given {epoch}", place="epoch")
 
 
 def _hosts_of_a_domain() -> Select[Any]:
@@ -234,6 +238,7 @@ def _hosts_of_a_domain() -> Select[Any]:
     return (
         select(
             hosts.c.name,
+            hosts.c.plane,
             points.c.state,
             points.c.generation,
             points.c.digest,
@@ -253,6 +258,29 @@ def _hosts_of_a_domain() -> Select[Any]:
 
 
 _HOSTS = Prepared(_hosts_of_a_domain())
+
+
+def _within(row: Row[Any], reports: Sequence[PointReport], known: Mapping[str, Row[Any]]) -> dict[str, PointReport]:
+    """The latest report about each host that the domain has. Raises Forbidden for a host of somebody else's."""
+    scope = Scope.of(row)
+    latest: dict[str, PointReport] = {}
+    for index, report in enumerate(reports):
+        host = known.get(report.host)
+        if host is not None:
+            scope.check(report.host, host.plane, place=f"points[{index}].host")
+            latest[report.host] = _unless_ahead(report, int(host.generation_now))
+    return latest
+
+
+def _unless_ahead(report: PointReport, now: int) -> PointReport:
+    """A report, as one of a host that has drifted where it names a generation that was never published."""
+    if report.generation <= now + ONE_CHANGE:
+        return report
+    error = (
+        f"holds generation {report.generation}, and the domain has only come to {now}: if its database was put back to "
+        f"an earlier state, have an operator raise it (aclflow domain raise --above {report.generation})"
+    )
+    return replace(report, generation=now, state=PointState.DRIFTED, error=error)
 
 
 def _unless_replaced(

@@ -52,7 +52,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0014"
+HEAD = "0015"
 """The migration that leads to these tables."""
 
 metadata = MetaData(
@@ -223,6 +223,7 @@ invitations = Table(
     Column("used", TIME),
     Column("name", NAME),
     Column("kind", NAME),
+    Column("hosts", Text),
     sqlite_with_rowid=False,
 )
 
@@ -238,6 +239,7 @@ enforcers = Table(
     Column("created", TIME, nullable=False),
     Column("last_seen", TIME),
     Column("lost", TIME),
+    Column("hosts", Text),
     UniqueConstraint("domain", "name", name="enforcers_name_unique"),
     sqlite_autoincrement=True,
 )
