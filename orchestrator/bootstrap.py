@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.context import Services
 from orchestrator.clouds import open_cloud
+from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.counting import CountDesk
@@ -133,7 +134,8 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
     tells, is_enforced = partial(_log_unmade, store), partial(_is_enforced, store)
     tiers = Tiers(servers=ServerManager(Publisher(), is_enforced, vouches=not is_shared, tells=tells))
     metrics.registry.register(EdgeMetrics(tiers.edges.reports))
-    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers)
+    ceilings = Ceilings(settings.tenant_flows_limit, settings.domain_flows_limit)
+    control = Control(store, Compiler(metrics), publisher, timekeeper, tiers, ceilings=ceilings)
     spreading = Spreading(store, Publisher())
     feed = Feed(store)
     recheck_s = _SHARED_RECHECK_S if is_shared else None

@@ -35,6 +35,8 @@ _ABOVE_ZERO = (
     "history_limit_mb",
     "packet_log_kept",
     "busy_timeout_s",
+    "tenant_flows_limit",
+    "domain_flows_limit",
 )
 _WORDS = MappingProxyType({"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False})
 _LOG_FORMATS = ("console", "json")
@@ -89,6 +91,10 @@ class Settings:
     """HOST:PORT (UDP) to which they are sent as IPFIX; empty: nowhere."""
     busy_timeout_s: float = 5.0
     """How long a writer waits for another one before the answer is 503."""
+    tenant_flows_limit: int = 400_000
+    """How many flow entries the list of any tenant may need at most, estimated before it is compiled."""
+    domain_flows_limit: int = 4_000_000
+    """The same for all lists of a domain together."""
     url: str = "http://127.0.0.1:8420"
     """Where clients (command line, console, enforcers) find the service."""
     authority: Path | None = None
@@ -172,6 +178,8 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
         "body_limit_bytes": int,
         "watch_limit_s": float,
         "review_limit_s": float,
+        "tenant_flows_limit": int,
+        "domain_flows_limit": int,
         "expiry_lead_s": float,
         "enforcer_silence_s": float,
         "heartbeat_s": float,

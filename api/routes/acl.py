@@ -70,6 +70,7 @@ def put_acl(
 
     with collector_paused():
         acl = acl_from_json(json_document(raw))
+        services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
             return sent(services.control.write(work))
 

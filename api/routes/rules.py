@@ -107,6 +107,7 @@ def insert_rule(
 ) -> Response:
     """Put a new rule into the list: at a position, before or after another one, or at the end."""
     rule = rule_from_json(json_document(raw))
+    services.control.ceilings.check_rule(rule)
 
     def work(unit: Unit) -> Reply:
         condition.allow(etag(unit.acls.version(tenant)))
@@ -137,6 +138,7 @@ def put_rule(
 ) -> Response:
     """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
     changed = _rule_called(rule, json_document(raw))
+    services.control.ceilings.check_rule(changed)
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))

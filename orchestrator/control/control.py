@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from orchestrator import stages
 from orchestrator.control.catchingup import CatchingUp
+from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.maker import Maker, Step, TwoSteps
@@ -69,13 +70,16 @@ class Control:
         timekeeper: Timekeeper | None = None,
         tiers: Tiers | None = None,
         promoter: Promoter | None = None,
+        ceilings: Ceilings | None = None,
     ) -> None:
+        self.ceilings = ceilings or Ceilings()
         self._store = store
         self._publisher = publisher
         self._tiers = tiers or Tiers()
         self._staging = Staging(is_alone=store.is_alone)
         self._idle = IdleHosts()
-        self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle)
+        admission = Admission(self.ceilings)
+        self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._loop = CatchingUp(self, self._maker, self._staging, chores)
         self._mine = threading.local()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from orchestrator.control.ceilings import Admission
 from orchestrator.control.compiler import Compiled, Compiler
 from orchestrator.control.idlehosts import IdleHosts
 from orchestrator.control.promote import settled
@@ -57,7 +58,14 @@ class Maker:
     """Makes and publishes the programs of domains. `deciding` is held while `made` and what comes of it are one."""
 
     def __init__(
-        self, store: Store, compiler: Compiler, publisher: Publisher, tiers: Tiers, staging: Staging, idle: IdleHosts
+        self,
+        store: Store,
+        compiler: Compiler,
+        publisher: Publisher,
+        tiers: Tiers,
+        staging: Staging,
+        idle: IdleHosts,
+        admission: Admission,
     ) -> None:
         self.deciding = threading.Lock()
         self._store = store
@@ -66,6 +74,7 @@ class Maker:
         self._tiers = tiers
         self._staging = staging
         self._idle = idle
+        self._admission = admission
         self._usage = Usage()
 
     @property
@@ -79,6 +88,7 @@ class Maker:
         Raises what the compilers raise, and TwoSteps.
         """
         snapshot = unit.domains.policy(domain)
+        self._admission.check(unit, domain, snapshot)
         lap("database")
         compiled, before = None, None
         if not self._idle.is_idle(unit, domain, snapshot):
@@ -181,6 +191,7 @@ class Maker:
             self._forget(domain)
             return
         if program is None or program.generation < now.generation:
+            self._admission.learn(domain, snapshot.policy)
             with self._store.read() as unit:
                 others = self._tiers.compile(unit, domain, snapshot)
             self.publish(domain, Step(snapshot.generation, now, self._compiler.compile(domain, now), others))
@@ -198,4 +209,5 @@ class Maker:
         self._compiler.forget(domain)
         self._staging.forget(domain)
         self._idle.forget(domain)
+        self._admission.forget(domain)
         self._tiers.forget(domain)

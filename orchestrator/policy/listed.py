@@ -71,6 +71,11 @@ class Listed(Sequence[T]):
         which, within = self._found(place)
         return self._pieces[which][within]
 
+    @property
+    def pieces(self) -> Sequence[tuple[T, ...]]:
+        """The items in pieces, of which versions share those that are the same."""
+        return self._pieces
+
     def without(self, place: int) -> Listed[T]:
         """The same without the item at a place, which must be there."""
         which, within = self._found(place)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from orchestrator.client import Client
+from orchestrator.control.control import Control
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
 from orchestrator.policy.addresses import Family, Prefix, parse_address
 from orchestrator.policy.formats.native import acl_from_json, rule_from_json
@@ -47,6 +48,23 @@ def rule(document: dict[str, object]) -> Rule:
 
 
 # ---------------------------------------------------------------------------------------------------- the whole list
+
+
+def test_what_needs_too_many_flow_entries_is_refused_without_a_turn(
+    admin: Client, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[object] = []
+    carried_out = Control.write
+    monkeypatch.setattr(Control, "write", lambda self, work: turns.append(work) or carried_out(self, work))
+    odd = [2 * each + 1 for each in range(700)]
+    wide = web_of(tenant, source_ports=odd, destination_ports=odd)
+    with pytest.raises(TooLarge, match=r"rules\[1\].*'web' may need the most, 490000"):
+        admin.put_acl(tenant, rules(SSH, wide), etag=admin.acl(tenant).etag)
+    with pytest.raises(TooLarge, match="may need 490000 flow entries, and the ceiling of a list is 400000"):
+        admin.insert_rule(tenant, rule(wide))
+    assert not turns
+    admin.put_acl(tenant, rules(SSH), etag=admin.acl(tenant).etag)
+    assert len(turns) == 1
 
 
 def test_a_list_comes_back_as_it_was_sent(admin: Client, tenant: str) -> None:

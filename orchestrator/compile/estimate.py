@@ -1,0 +1,128 @@
+"""How many flow entries a list takes at most, and at least, told from its rules alone.
+
+A rule of a few kilobytes can ask for a million flow entries: sources x destinations x source ports x destination ports.
+So what a change would cost is looked at before anything is compiled, and before other writers wait for it.
+
+    at most    every combination of the rule's prefixes, port masks and flag matches; a rule that may become a
+               conjunction takes no more than `GAIN` times its clauses, or fewer than `WORTH` combinations
+    at least   the same, where no prefixes could be aggregated and no clauses shared; else nothing
+
+An atom is at least one flow entry and a shape at least one, so the upper bound holds for both of these as well, but for
+the hulls of conjunctions: two atoms a rule. Laws in the tests: least <= what is compiled <= most.
+
+The rules of a list are in pieces, which versions share (`policy/listed.py`); only a piece that is new is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from orchestrator.compile.conjunctions.conjunctive import GAIN, WORTH, names_one_each
+from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.model import Acl, AddressGroup, Rule
+from orchestrator.policy.ports import EVERY_PORT, PortRange, masks
+from orchestrator.policy.protocols import only_family
+
+Groups = Mapping[str, AddressGroup]
+
+ENDS = 16
+"""More flow entries of a list than its rules take: those that end it, and return traffic's."""
+
+
+class Bounds(NamedTuple):
+    """How many flow entries something takes, at least and at most."""
+
+    least: int
+    most: int
+
+
+def rule_bounds(rule: Rule, groups: Groups) -> Bounds:
+    """How many flow entries a rule takes, at least and at most, if its number is below 2^31."""
+    rest = _port_masks(rule.source_ports) * _port_masks(rule.destination_ports) * (len(rule.flag_matches) or 1)
+    source, destination = rule.source, rule.destination
+    families = 2 if only_family(rule.protocol) is None else 1
+    if names_one_each(rule):
+        combinations = families * rest if source.is_any and destination.is_any else rest
+        return Bounds(combinations, combinations)
+    sources = families if source.is_any else _size(source, groups)
+    destinations = families if destination.is_any else _size(destination, groups)
+    pairs = max(sources, destinations) if source.is_any or destination.is_any else sources * destinations
+    clauses = sources + destinations + families * (rest + 1)
+    return Bounds(0, min(pairs * rest, max(WORTH, GAIN * clauses)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A piece of a list: the bounds of its rules that name no groups, and those that name some."""
+
+    rules: tuple[Rule, ...]
+    bounds: Bounds
+    naming: tuple[Rule, ...]
+
+    @classmethod
+    def of(cls, rules: tuple[Rule, ...]) -> _Piece:
+        naming = tuple([rule for rule in rules if rule.source.groups or rule.destination.groups])
+        plain = rules if not naming else [rule for rule in rules if not (rule.source.groups or rule.destination.groups)]
+        return cls(rules, _sum(plain, {}), naming)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """How many flow entries a list takes. `after` tells it of the next version, at the cost of what changed."""
+
+    acl: Acl
+    bounds: Bounds
+    _pieces: Mapping[int, _Piece]
+
+    @classmethod
+    def of(cls, acl: Acl) -> Estimate:
+        """Of a whole list."""
+        return cls._of(acl, {})
+
+    def after(self, acl: Acl) -> Estimate:
+        """Of another version of the list."""
+        return self if acl is self.acl else Estimate._of(acl, self._pieces)
+
+    @classmethod
+    def _of(cls, acl: Acl, known: Mapping[int, _Piece]) -> Estimate:
+        pieces = {id(rules): known.get(id(rules)) or _Piece.of(rules) for rules in acl.listed.pieces}
+        parts = [each.bounds for each in pieces.values()]
+        parts += [_sum(each.naming, acl.groups) for each in pieces.values() if each.naming]
+        least, most = (sum(part[place] for part in parts) for place in (0, 1))
+        return cls(acl, Bounds(least, most + ENDS), pieces)
+
+
+def widest_rule(acl: Acl) -> tuple[int, Bounds]:
+    """The position of the rule that may take the most flow entries, and its bounds. The list must not be empty."""
+    found = [rule_bounds(rule, acl.groups) for rule in acl.rules]
+    place = max(range(len(found)), key=lambda each: found[each].most)
+    return place, found[place]
+
+
+def _sum(rules: Iterable[Rule], groups: Groups) -> Bounds:
+    least = most = 0
+    for rule in rules:
+        bounds = rule_bounds(rule, groups)
+        least += bounds.least
+        most += bounds.most
+    return Bounds(least, most)
+
+
+def _size(side: Addresses, groups: Groups) -> int:
+    """How many prefixes a side has, before they are aggregated."""
+    return len(side.prefixes) + sum(len(groups[name].prefixes) for name in side.groups)
+
+
+def _port_masks(ports: tuple[PortRange, ...]) -> int:
+    """How many masks cover some ports."""
+    if ports is EVERY_PORT or ports == EVERY_PORT:
+        return 1
+    return sum([_range_masks(each.low, each.high) if each.low != each.high else 1 for each in ports])
+
+
+@lru_cache(maxsize=1 << 16)
+def _range_masks(low: int, high: int) -> int:
+    return len(masks(PortRange(low, high)))

@@ -1,0 +1,121 @@
+"""What a list, and a domain, may take at most: looked at before anything is compiled.
+
+A tenant's edit is held to three limits by its estimate (`compile/estimate.py`), in this order:
+
+    ceiling of a list     for every tenant, a setting; also asked of what a request brings, before it waits for its turn
+    ceiling of a domain   for all lists together, a setting
+    quota                 the tenant's own: refused here where even the least that the list takes is over it; what is
+                          left is counted when it was compiled (`quota.py`)
+
+A list that is over a limit already may change as long as it does not grow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.compile.estimate import Estimate, rule_bounds, widest_rule
+from orchestrator.errors import TooLarge
+from orchestrator.policy.model import Acl, Policy, Rule, Tenant
+from orchestrator.store.records import PolicySnapshot
+from orchestrator.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """How many flow entries a tenant's list, and all lists of a domain, may take at most."""
+
+    tenant_flows: int = 400_000
+    domain_flows: int = 4_000_000
+
+    def check_list(self, acl: Acl) -> None:
+        """Hold a list that a request brings to the ceiling. Raises TooLarge with the rule's place."""
+        most = Estimate.of(acl).bounds.most
+        if most > self.tenant_flows:
+            raise _too_large(acl, most, f"the ceiling is {self.tenant_flows}", "")
+
+    def check_rule(self, rule: Rule) -> None:
+        """Hold one rule that a request brings to the ceiling; one that names groups passes. Raises TooLarge."""
+        if rule.source.groups or rule.destination.groups:
+            return
+        most = rule_bounds(rule, {}).most
+        if most > self.tenant_flows:
+            raise TooLarge(
+                f"rule '{rule.id}' may need {most} flow entries, and the ceiling of a list is {self.tenant_flows}: "
+                f"{_ADVICE}"
+            )
+
+
+class Admission:
+    """Holds lists that changed to the ceilings and to quotas. Safe to share between threads."""
+
+    def __init__(self, ceilings: Ceilings) -> None:
+        self.ceilings = ceilings
+        self._lock = threading.Lock()
+        self._known: dict[str, dict[str, Estimate]] = {}
+
+    def learn(self, domain: str, policy: Policy) -> None:
+        """Estimate all lists of a domain, so that the next write need not."""
+        with self._lock:
+            self._known[domain] = self._estimated(domain, policy.tenants)
+
+    def check(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
+        """Hold the lists that a transaction changed to the limits. Raises TooLarge with the rule's place."""
+        changed = unit.changed_lists
+        if not changed:
+            return
+        with self._lock:
+            before = self._known.get(domain, {})
+            now = self._estimated(domain, snapshot.policy.tenants)
+            for tenant in snapshot.policy.tenants:
+                if tenant.id in changed:
+                    self._check_list(unit, tenant, now[tenant.id], before.get(tenant.id))
+            self._check_domain(now, before, changed)
+            self._known[domain] = now
+
+    def forget(self, domain: str) -> None:
+        """Drop what is kept for a domain that is no more."""
+        with self._lock:
+            self._known.pop(domain, None)
+
+    def _estimated(self, domain: str, tenants: Iterable[Tenant]) -> dict[str, Estimate]:
+        known = self._known.get(domain, {})
+        return {
+            each.id: known[each.id].after(each.acl) if each.id in known else Estimate.of(each.acl) for each in tenants
+        }
+
+    def _check_list(self, unit: Unit, tenant: Tenant, now: Estimate, before: Estimate | None) -> None:
+        was = 0 if before is None else before.bounds.most
+        place = f"tenants[{tenant.id}].acl."
+        if now.bounds.most > max(self.ceilings.tenant_flows, was):
+            raise _too_large(now.acl, now.bounds.most, f"the ceiling is {self.ceilings.tenant_flows}", place)
+        quota = unit.tenants.quota(tenant.id).flows
+        if quota is not None and now.bounds.least > max(quota, was):
+            raise _too_large(now.acl, now.bounds.least, f"the quota is {quota}", place)
+
+    def _check_domain(
+        self, now: Mapping[str, Estimate], before: Mapping[str, Estimate], changed: frozenset[str]
+    ) -> None:
+        most, was = (sum(each.bounds.most for each in lists.values()) for lists in (now, before))
+        if most <= max(self.ceilings.domain_flows, was):
+            return
+        tenant = max((name for name in now if name in changed), key=lambda name: now[name].bounds.most)
+        limit = f"all lists of the domain may need {most}, over its ceiling of {self.ceilings.domain_flows}"
+        raise _too_large(now[tenant].acl, now[tenant].bounds.most, limit, f"tenants[{tenant}].acl.")
+
+
+_ADVICE = (
+    "it needs one for each combination of its prefixes and of the blocks of its port ranges (1-65535 is 16 blocks, "
+    "0-65535 none): name fewer prefixes and ports, aligned ranges or `any`, or split the list among tenants"
+)
+
+
+def _too_large(acl: Acl, flows: int, limit: str, place: str) -> TooLarge:
+    """The error that names the rule that may cost most, and what would make it cheaper."""
+    if not acl.rules:
+        return TooLarge(f"the list may need {flows} flow entries, and {limit}", place=place.removesuffix("."))
+    position, bounds = widest_rule(acl)
+    reason = f"the list may need {flows} flow entries, and {limit}. Rule '{acl.rules[position].id}' may need the most"
+    return TooLarge(f"{reason}, {bounds.most}: {_ADVICE}", place=f"{place}rules[{position}]")

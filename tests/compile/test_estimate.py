@@ -1,0 +1,99 @@
+"""What a list takes at most and at least, held against what it is compiled to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import acls
+
+from orchestrator.compile.conjunctions.grouped import TenantList
+from orchestrator.compile.estimate import ENDS, Estimate, rule_bounds, widest_rule
+from orchestrator.policy.addresses import Addresses, Family, Prefix
+from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, Rule, RuleId, Tenant, TenantId, trusted_acl
+from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
+from orchestrator.policy.protocols import TCP
+
+_sizes = st.integers(1, 12)
+
+
+def compiled(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> TenantList:
+    numbers = {rule.id: place + 1 for place, rule in enumerate(acl.rules)}
+    return TenantList.of(Tenant(TenantId("t"), 7, (), acl, MappingProxyType(numbers)), returns)
+
+
+def rows(acl: Acl) -> int:
+    return sum(map(len, compiled(acl).rows))
+
+
+@st.composite
+def wide_rules(draw: st.DrawFn, name: str) -> Rule:
+    """A rule of many prefixes and ports: the product of these is what costs."""
+
+    def ports() -> tuple[PortRange, ...]:
+        starts = draw(st.lists(st.integers(0, 200), min_size=0, max_size=12))
+        return normalised(PortRange(5 * at, 5 * at + draw(st.integers(0, 3))) for at in starts) or EVERY_PORT
+
+    def side(first: int) -> Addresses:
+        four = [Prefix(Family.IPV4, (first << 24) + (each << 8), 24) for each in range(draw(_sizes) - 1)]
+        six = [Prefix(Family.IPV6, (first << 120) + (each << 65), 64) for each in range(draw(_sizes) - 1)]
+        return Addresses(tuple(four + six)) if draw(st.booleans()) else Addresses()
+
+    rule = Rule(RuleId(name), Action.PERMIT, direction=draw(st.sampled_from(Direction)), protocol=TCP)
+    found = replace(rule, source_ports=ports(), destination_ports=ports(), established=draw(st.booleans()))
+    source, destination = side(10), side(20)
+    if {each.family for each in source.prefixes} & {each.family for each in destination.prefixes}:
+        return replace(found, source=source, destination=destination)
+    return replace(found, source=source)
+
+
+@given(acls(max_rules=6))
+@settings(max_examples=60)
+def test_a_list_takes_what_was_estimated(acl: Acl) -> None:
+    least, most = Estimate.of(acl).bounds
+    assert least <= rows(acl) <= most
+
+
+@given(
+    st.lists(st.integers(), min_size=1, max_size=4).flatmap(
+        lambda some: st.tuples(*[wide_rules(f"r{n}") for n in range(len(some))])
+    )
+)
+@settings(max_examples=60)
+def test_a_list_of_wide_rules_takes_what_was_estimated(rules: tuple[Rule, ...]) -> None:
+    acl = Acl(rules)
+    least, most = Estimate.of(acl).bounds
+    assert least <= rows(acl) <= most
+    plain = compiled(acl).plain.pieces.how_many_atoms
+    assert plain <= most + 2 * len(rules)
+
+
+@given(st.lists(acls(max_rules=5), min_size=2, max_size=3), st.data())
+@settings(max_examples=30)
+def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: st.DataObject) -> None:
+    known = Estimate.of(lists[0])
+    for acl in lists[1:]:
+        rest = acl.listed
+        if len(rest) and data.draw(st.booleans()):
+            rest = rest.without(data.draw(st.integers(0, len(rest) - 1)))
+        now = trusted_acl(rest, acl.groups, acl.ingress_default, acl.egress_default)
+        known = known.after(now)
+        assert known.bounds == Estimate.of(now).bounds
+
+
+@pytest.mark.parametrize("many", [300, 1_400])
+def test_ports_by_ports_are_told_without_being_compiled(many: int) -> None:
+    odd = tuple(PortRange(2 * place + 1, 2 * place + 1) for place in range(many))
+    rule = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, source_ports=odd, destination_ports=odd)
+    plain = Rule(RuleId("plain"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(80, 80),))
+    acl = Acl((plain, rule))
+    assert rule_bounds(rule, {}).most == 2 * many * many
+    assert Estimate.of(acl).bounds.most == 2 * many * many + 2 + ENDS
+    assert widest_rule(acl)[0] == 1
+
+
+def test_an_empty_list_takes_what_ends_it() -> None:
+    assert rows(Acl()) <= ENDS

@@ -1,0 +1,124 @@
+"""What a list and a domain may take at most, held before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.control.ceilings import Ceilings
+from orchestrator.control.compiler import Compiler
+from orchestrator.control.control import Control
+from orchestrator.control.metrics import Metrics
+from orchestrator.control.publisher import Publisher
+from orchestrator.errors import TooLarge
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.model import Acl
+from orchestrator.store import open_store
+from orchestrator.store.records import PolicySnapshot, Quota
+
+
+class CountingCompiler(Compiler):
+    """A compiler that says how often it was asked."""
+
+    asked = 0
+
+    def compile(self, domain: str, snapshot: PolicySnapshot):  # type: ignore[no-untyped-def]
+        self.asked += 1
+        return super().compile(domain, snapshot)
+
+
+class World:
+    """Two tenants of a domain whose lists may need 1,000 flow entries each, and 1,500 together."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = open_store(f"sqlite:///{path / 'store.db'}")
+        self.compiler = CountingCompiler(Metrics())
+        self.control = Control(self.store, self.compiler, Publisher(), ceilings=Ceilings(1_000, 1_500))
+
+        def begin(unit):  # type: ignore[no-untyped-def]
+            unit.domains.create("pop")
+            for name, prefix in (("red", "10.1.0.0/16"), ("blue", "10.2.0.0/16")):
+                unit.tenants.create(name, name="", domain="pop", prefixes=[Prefix.parse(prefix)])
+
+        self.control.write(begin)
+        self.control.start()
+
+    def put(self, tenant: str, acl: Acl) -> None:
+        self.control.write(lambda unit: unit.acls.replace(tenant, acl, author="test"))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.control.stop()
+    made.store.close()
+
+
+def ports(sources: int, destinations: int, *, also: int = 0) -> Acl:
+    """A list of one rule of odd ports by odd ports, and some plain ones."""
+    wide = {
+        "id": "wide", "action": "permit", "protocol": "tcp", "source": "192.0.2.1",
+        "source_ports": [2 * each + 1 for each in range(sources)],
+        "destination_ports": [2 * each + 1 for each in range(destinations)],
+    }  # fmt: skip
+    plain = [{"id": f"p{each}", "action": "permit", "protocol": "tcp", "source": "192.0.2.1"} for each in range(also)]
+    return acl_from_json({"rules": [*plain, wide]})
+
+
+def test_a_rule_that_costs_too_much_is_refused_before_it_is_compiled(world: World) -> None:
+    world.put("red", ports(5, 5))
+    asked = world.compiler.asked
+    with pytest.raises(
+        TooLarge, match=r"Rule 'wide' may need the most, 360000.*name fewer prefixes and ports"
+    ) as refused:
+        world.put("red", ports(600, 600, also=2))
+    assert "the ceiling is 1000" in refused.value.reason
+    assert refused.value.place == "tenants[red].acl.rules[2]"
+    assert world.compiler.asked == asked
+    world.put("red", ports(6, 6))
+
+
+def test_the_lists_of_a_domain_are_held_together(world: World) -> None:
+    world.put("red", ports(30, 30))
+    with pytest.raises(TooLarge, match="over its ceiling of 1500") as refused:
+        world.put("blue", ports(28, 28))
+    assert refused.value.place == "tenants[blue].acl.rules[0]"
+    world.put("red", ports(20, 20))
+    world.put("blue", ports(28, 28))
+
+
+def test_a_list_that_is_over_a_ceiling_may_become_smaller(world: World) -> None:
+    world.put("red", ports(30, 30))
+    low = Control(world.store, world.compiler, Publisher(), ceilings=Ceilings(500, 1_000))
+    low.start()
+    try:
+        low.write(lambda unit: unit.acls.replace("blue", ports(2, 2), author="test"))
+        low.write(lambda unit: unit.acls.replace("red", ports(29, 30), author="test"))
+        with pytest.raises(TooLarge, match="the ceiling is 500"):
+            low.write(lambda unit: unit.acls.replace("red", ports(30, 30), author="test"))
+    finally:
+        low.stop()
+
+
+def test_a_quota_that_is_certainly_exceeded_is_told_before_compiling(world: World) -> None:
+    world.control.write(lambda unit: unit.tenants.set_quota("red", Quota(flows=100)))
+    world.put("red", ports(5, 5))
+    asked = world.compiler.asked
+    with pytest.raises(TooLarge, match="the quota is 100"):
+        world.put("red", ports(11, 11))
+    assert world.compiler.asked == asked
+
+
+def test_what_a_request_brings_is_held_without_a_turn() -> None:
+    ceilings = Ceilings(1_000, 1_500)
+    ceilings.check_list(ports(30, 30))
+    ceilings.check_rule(ports(30, 30).rules[0])
+    with pytest.raises(TooLarge, match="rule 'wide' may need 1600 flow entries"):
+        ceilings.check_rule(ports(40, 40).rules[0])
+    with pytest.raises(TooLarge, match="may need") as refused:
+        ceilings.check_list(ports(40, 40, also=1))
+    assert refused.value.place == "rules[1]"
