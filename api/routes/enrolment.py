@@ -24,26 +24,23 @@ from api.context import (
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import NAME
-from api.schemas.enrolment import (
-    AuthorityBody,
-    CertificateBody,
-    Enrol,
-    Enrolment,
-    EnrolSwitch,
-    GroupBody,
-    Invitation,
-    NewGroup,
-    NewGroupToken,
-    NewInvitation,
-    Revoked,
-    Signing,
-    SwitchSigning,
-)
+from api.schemas.enrolment import Enrol, EnrolSwitch, NewGroup, NewInvitation, Signing, SwitchSigning
 from orchestrator.control.enrolment import Applicant
 from orchestrator.identity.names import SWITCH
+from orchestrator.store.points.records import CertificateRecord, Enrolled
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Page
+from orchestrator.wire.enrolment import (
+    Authority,
+    Certificate,
+    Enrolment,
+    EnrolmentGroup,
+    Invitation,
+    NewGroupToken,
+    Revoked,
+)
 
 router = APIRouter(prefix="/v1", tags=["enrolment"], route_class=SmallBody)
 
@@ -99,7 +96,7 @@ def invite_group(
     return sent(services.control.write(once.of(caller, work, secret=True)))
 
 
-@router.get("/domains/{domain}/enrolment-groups", response_model=Page[GroupBody])
+@router.get("/domains/{domain}/enrolment-groups", response_model=Page[EnrolmentGroup])
 def list_groups(
     _: DomainOwner, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NumberMarker = None
 ) -> Response:
@@ -107,7 +104,7 @@ def list_groups(
     records = services.control.read(lambda unit: unit.enforcers.groups(domain))
     found = [record for record in records if record.id > (marker or 0)][: limit + 1]
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page(tuple(GroupBody.of(record) for record in found[:limit]), following))
+    return answer(Page(tuple(fill(EnrolmentGroup, record, group=record.name) for record in found[:limit]), following))
 
 
 @router.delete("/domains/{domain}/enrolment-groups/{group}", status_code=204)
@@ -125,11 +122,11 @@ def remove_group(
     return Response(status_code=204)
 
 
-@router.get("/authority", response_model=AuthorityBody)
+@router.get("/authority", response_model=Authority)
 def get_authority(services: ServicesDep) -> Response:
     """Whose certificates are believed here; open to all. Compare the fingerprint with one that you have otherwise."""
     authority = services.desk.authority
-    return answer(AuthorityBody(certificate=authority.pem, fingerprint=authority.fingerprint.hex()))
+    return answer(Authority(authority.pem, authority.fingerprint.hex()))
 
 
 @router.post("/enrol", status_code=201, response_model=Enrolment)
@@ -152,10 +149,10 @@ def enrol(request: Request, services: ServicesDep, body: Enrol) -> Response:
     record = new.enforcer
     authority = services.desk.authority.pem if new.certificate is not None else ""
     location = f"/v1/domains/{record.domain}/enforcers/{record.id}"
-    return sent(reply(Enrolment.of(new, authority), location=location))
+    return sent(reply(_enrolment(new, authority), location=location))
 
 
-@router.post("/enrol/switch", status_code=201, response_model=CertificateBody)
+@router.post("/enrol/switch", status_code=201, response_model=Certificate)
 def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> Response:
     """Use up an enrolment token of the kind `switch`: a certificate for the switch of the host that the token is bound
     to, for OpenFlow over TLS. Those that the switch had are valid no more. 404 without an authority.
@@ -166,15 +163,15 @@ def enrol_switch(request: Request, services: ServicesDep, body: EnrolSwitch) -> 
     record = services.desk.enrol_switch(
         Applicant(token=body.token, name=body.name, kind=SWITCH, address=_address(request), request=body.csr)
     )
-    return sent(reply(CertificateBody.of(record, services.desk.authority.pem), tag=etag(record.serial)))
+    return sent(reply(_certificate(record, services.desk.authority.pem), tag=etag(record.serial)))
 
 
-@router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=CertificateBody)
+@router.post("/domains/{domain}/enforcers/{enforcer}/certificate", status_code=201, response_model=Certificate)
 def renew_certificate(caller: TheEnforcer, services: ServicesDep, body: Signing) -> Response:
     """A further certificate for the enforcer that asks, on a new key. What it shows now stays valid until it lays it
     down, or renews again; all others are revoked."""
     record = services.desk.renew(caller, body.csr)
-    made = CertificateBody.of(record, services.desk.authority.pem)
+    made = _certificate(record, services.desk.authority.pem)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
@@ -185,13 +182,13 @@ def lay_down_certificates(caller: TheEnforcer, services: ServicesDep) -> Respons
     return Response(status_code=204)
 
 
-@router.post("/domains/{domain}/hosts/{host}/certificate", status_code=201, response_model=CertificateBody)
+@router.post("/domains/{domain}/hosts/{host}/certificate", status_code=201, response_model=Certificate)
 def issue_switch(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath, body: SwitchSigning
 ) -> Response:
     """A certificate for the switch of a host: for OpenFlow over TLS, and for nothing here."""
     record = services.desk.issue_switch(domain, (host, *body.also), body.csr, author(caller))
-    made = CertificateBody.of(record, services.desk.authority.pem)
+    made = _certificate(record, services.desk.authority.pem)
     return sent(reply(made, tag=etag(record.serial), location=f"/v1/certificates/{record.serial}"))
 
 
@@ -203,10 +200,10 @@ def list_revoked_switches(_: DomainReader, services: ServicesDep, domain: NamePa
         unit.domains.get(domain)
         return unit.certificates.revoked_switches(domain)
 
-    return answer(Revoked(serials=[*services.control.read(look)]))
+    return answer(Revoked(services.control.read(look)))
 
 
-@router.get("/certificates", response_model=Page[CertificateBody])
+@router.get("/certificates", response_model=Page[Certificate])
 def list_certificates(
     _: Administrator,
     services: ServicesDep,
@@ -217,14 +214,14 @@ def list_certificates(
     """Certificates that were issued, by domain, name and time; until 90 days after their end."""
     found = {each.serial: each for each in services.control.read(lambda unit: unit.certificates.list(domain))}
     serials, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(CertificateBody.of(found[each]) for each in serials), following))
+    return answer(Page(tuple(_certificate(found[each]) for each in serials), following))
 
 
-@router.get("/certificates/{serial}", response_model=CertificateBody)
+@router.get("/certificates/{serial}", response_model=Certificate)
 def get_certificate(_: Administrator, services: ServicesDep, serial: Serial) -> Response:
     """One certificate."""
     record = services.control.read(lambda unit: unit.certificates.get(serial))
-    return answer(CertificateBody.of(record), tag=etag(record.serial))
+    return answer(_certificate(record), tag=etag(record.serial))
 
 
 @router.delete("/certificates/{serial}", status_code=204)
@@ -247,3 +244,22 @@ def revoke_certificate(
 
 def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
+
+
+def _enrolment(new: Enrolled, authority: str) -> Enrolment:
+    record, certificate = new.enforcer, "" if new.certificate is None else new.certificate.pem
+    return fill(Enrolment, record, enforcer=record.id, token=new.secret, certificate=certificate, authority=authority)
+
+
+def _certificate(record: CertificateRecord, authority: str = "") -> Certificate:
+    subject = record.subject
+    return fill(
+        Certificate,
+        record,
+        usage=subject.usage.value,
+        domain=subject.domain,
+        name=subject.name,
+        valid=record.is_valid,
+        certificate=record.pem,
+        authority=authority,
+    )

@@ -11,28 +11,18 @@ from api.answers import answer, etag, reply, sent
 from api.auth import Administrator, DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NamePath, NumberMarker, NumberPath, OnceDep, ServicesDep, author, logged
 from api.limits import SmallBody
-from api.schemas.fleet import (
-    CapacityBody,
-    CapacityList,
-    DecisionBody,
-    FleetBody,
-    FleetChanges,
-    MemberBody,
-    NewCapacity,
-    SampleBody,
-    Samples,
-    TrialAnswer,
-    TrialBody,
-)
+from api.schemas.fleet import FleetChanges, NewCapacity, TrialAnswer, TrialBody
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.control.fleet.prediction import predicted
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.scaling.lifecycle import TRIED
 from orchestrator.store.firewalls.capacities import model_of
-from orchestrator.store.firewalls.records import CapacityRecord, FleetLook, FleetSettings, TrialSheet
+from orchestrator.store.firewalls.records import CapacityRecord, FleetLook, FleetSettings, MemberLook, TrialSheet
 from orchestrator.store.records import Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page
+from orchestrator.wire.fleet import CapacityVersion, CapacityVersions, Fleet, FleetDecision, FleetMember, FleetSamples
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["fleet"], route_class=SmallBody)
 capacities = APIRouter(prefix="/v1/capacities", tags=["fleet"], route_class=SmallBody)
@@ -40,14 +30,14 @@ capacities = APIRouter(prefix="/v1/capacities", tags=["fleet"], route_class=Smal
 Tried = {200: {"description": "what is to be tried now"}, 204: {"description": "nothing"}}
 
 
-@router.get("/fleet", response_model=FleetBody)
+@router.get("/fleet", response_model=Fleet)
 def get_fleet(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """The domain's fleet with its VNFs. Its ETag changes with its settings, not with what its VNFs do."""
     body = services.control.read(lambda unit: _body(unit, domain, services.cloud_kind))
     return answer(body, tag=etag(body.version))
 
 
-@router.patch("/fleet", response_model=FleetBody)
+@router.patch("/fleet", response_model=Fleet)
 def change_fleet(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, body: FleetChanges, condition: ConditionDep
 ) -> Response:
@@ -83,13 +73,13 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
     return sent(services.control.write(work))
 
 
-@router.get("/fleet/members/{member}", response_model=MemberBody)
+@router.get("/fleet/members/{member}", response_model=FleetMember)
 def get_member(_: DomainReader, services: ServicesDep, domain: NamePath, member: NamePath) -> Response:
     """One VNF of the fleet."""
     return answer(services.control.read(lambda unit: _member(unit, domain, member)))
 
 
-@router.post("/fleet/members/{member}/drain", response_model=MemberBody)
+@router.post("/fleet/members/{member}/drain", response_model=FleetMember)
 def drain_member(
     caller: DomainOwner, services: ServicesDep, domain: NamePath, member: NamePath, once: OnceDep
 ) -> Response:
@@ -103,23 +93,23 @@ def drain_member(
     return sent(services.control.write(once.of(caller, work)))
 
 
-@router.get("/fleet/decisions", response_model=Page[DecisionBody])
+@router.get("/fleet/decisions", response_model=Page[FleetDecision])
 def list_decisions(
     _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NumberMarker = None
 ) -> Response:
     """Changes of the fleet's size, the newest first, each with its reason."""
     found = services.control.read(lambda unit: unit.fleets.decisions(domain, limit=limit + 1, before=marker))
     following = found[limit - 1].id if len(found) > limit else None
-    return answer(Page(tuple(map(DecisionBody.of, found[:limit])), following))
+    return answer(Page(found[:limit], following))
 
 
-@router.get("/fleet/samples", response_model=Samples)
+@router.get("/fleet/samples", response_model=FleetSamples)
 def list_samples(_: DomainReader, services: ServicesDep, domain: NamePath) -> Response:
     """What the fleet carried in the last hour, the oldest first."""
 
-    def work(unit: Unit) -> Samples:
+    def work(unit: Unit) -> FleetSamples:
         unit.fleets.get(domain)
-        return Samples(items=[*map(SampleBody.of, unit.fleets.samples(domain))])
+        return FleetSamples(unit.fleets.samples(domain))
 
     return answer(services.control.read(work))
 
@@ -166,19 +156,19 @@ def _due_trial(unit: Unit, domain: str, enforcer: int) -> TrialSheet | None:
 # ---------------------------------------------------------------------------------------------------- capacity
 
 
-@capacities.get("", response_model=CapacityList)
+@capacities.get("", response_model=CapacityVersions)
 def list_capacities(_: Administrator, services: ServicesDep, plane: Annotated[str | None, Query()] = None) -> Response:
     """What one firewall VNF carries: every version, the newest first; those of one plane if it is named."""
 
-    def work(unit: Unit) -> CapacityList:
+    def work(unit: Unit) -> CapacityVersions:
         records = [each for each in unit.capacities.list() if plane in (None, each.plane.value)]
         current = {model.version for model in unit.capacities.current().values()}
-        return CapacityList(items=[_capacity(each, each.version in current) for each in records])
+        return CapacityVersions(tuple(_capacity(each, each.version in current) for each in records))
 
     return answer(services.control.read(work))
 
 
-@capacities.post("", status_code=201, response_model=CapacityBody)
+@capacities.post("", status_code=201, response_model=CapacityVersion)
 def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity, once: OnceDep) -> Response:
     """Have measurements count from now on for their plane."""
 
@@ -190,8 +180,12 @@ def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity
     return sent(services.control.write(once.of(caller, work)))
 
 
-def _capacity(record: CapacityRecord, current: bool) -> CapacityBody:
-    return CapacityBody.of(record, model_of(record), current=current)
+def _capacity(record: CapacityRecord, current: bool) -> CapacityVersion:
+    model = model_of(record)
+    names = ("base_s", "per_rule_s", "per_octet_s", "error", "most_rules")
+    fitted = {name: getattr(model, name) for name in names}
+    measurements = len(record.measured)
+    return fill(CapacityVersion, record, plane=record.plane.value, measurements=measurements, current=current, **fitted)
 
 
 def _known(unit: Unit, domain: str) -> FleetLook | None:
@@ -203,10 +197,18 @@ def _known(unit: Unit, domain: str) -> FleetLook | None:
         return None
 
 
-def _body(unit: Unit, domain: str, cloud: str | None) -> FleetBody:
+def _body(unit: Unit, domain: str, cloud: str | None) -> Fleet:
     look = _look(unit, domain)
     model = unit.capacities.current().get(look.record.settings.plane)
-    return FleetBody.of(look, predicted(look, unit.fleets.rules([domain])[domain], model), cloud)
+    return fill(
+        Fleet,
+        look.record,
+        settings=look.record.settings.to_json(),
+        wanted=look.record.size,
+        prediction=predicted(look, unit.fleets.rules([domain])[domain], model),
+        cloud=cloud,
+        members=tuple(map(_seen, look.members)),
+    )
 
 
 def _look(unit: Unit, domain: str) -> FleetLook:
@@ -214,8 +216,22 @@ def _look(unit: Unit, domain: str) -> FleetLook:
     return found
 
 
-def _member(unit: Unit, domain: str, name: str) -> MemberBody:
+def _member(unit: Unit, domain: str, name: str) -> FleetMember:
     look = next((each for each in _look(unit, domain).members if each.member.name == name), None)
     if look is None:
         raise NotFound(f"the fleet has no VNF '{name}'")
-    return MemberBody.of(look)
+    return _seen(look)
+
+
+def _seen(look: MemberLook) -> FleetMember:
+    member, load = look.member, look.load
+    told = ("packets_pps", "bits_bps", "cpu_permille", "connections", "trouble")
+    return fill(
+        FleetMember,
+        member,
+        state=member.state.value,
+        well=member.health.is_well,
+        address=member.place.address,
+        capped=member.place.capped,
+        **{name: None if load is None else getattr(load, name) for name in told},
+    )

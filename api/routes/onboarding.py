@@ -9,20 +9,22 @@ from api.auth import DomainOwner
 from api.context import Limit, NameMarker, NamePath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.onboarding import NewHost, OnboardingBody
+from api.schemas.onboarding import NewHost
 from orchestrator.errors import BadInput
 from orchestrator.store.points.onboardings import OnboardingRecord
 from orchestrator.store.records import HostRecord, Principal, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Page
 from orchestrator.wire.domains import WrittenHost
+from orchestrator.wire.onboarding import MachineOnboarding
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["domains"], route_class=SmallBody)
 
 _ONLY_WITH_MACHINE = frozenset(NewHost.model_fields) - {"name", "uplink", "datapath_id"}
 
 
-@router.post("/hosts", status_code=201, response_model=WrittenHost, responses={202: {"model": OnboardingBody}})
+@router.post("/hosts", status_code=201, response_model=WrittenHost, responses={202: {"model": MachineOnboarding}})
 def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body: NewHost, once: OnceDep) -> Response:
     """Onboard a host. With `machine`, its switch is configured and it joins the domain step by step: 202, and where to
     look how far it is. Asked for again, what has failed is tried again."""
@@ -41,7 +43,7 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     return sent(done)
 
 
-@router.get("/onboardings", response_model=Page[OnboardingBody])
+@router.get("/onboardings", response_model=Page[MachineOnboarding])
 def list_onboardings(
     _: DomainOwner, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
@@ -49,16 +51,16 @@ def list_onboardings(
     found = services.control.read(lambda unit: unit.onboardings.list(domain))
     known = {record.asked.switch.host: record for record in found}
     names, following = page_after(list(known), limit, marker)
-    return answer(Page(tuple(OnboardingBody.of(known[name]) for name in names), following))
+    return answer(Page(tuple(_seen(known[name]) for name in names), following))
 
 
-@router.get("/onboardings/{host}", response_model=OnboardingBody)
+@router.get("/onboardings/{host}", response_model=MachineOnboarding)
 def get_onboarding(_: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
     """How far a machine is."""
-    return answer(OnboardingBody.of(services.control.read(lambda unit: unit.onboardings.get(domain, host))))
+    return answer(_seen(services.control.read(lambda unit: unit.onboardings.get(domain, host))))
 
 
-@router.delete("/onboardings/{host}", status_code=202, response_model=OnboardingBody)
+@router.delete("/onboardings/{host}", status_code=202, response_model=MachineOnboarding)
 def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePath, host: NamePath) -> Response:
     """Give a machine back: its switch is closed, then the domain forgets it. Nothing passes unfiltered in between."""
 
@@ -96,5 +98,20 @@ def _added(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> Repl
 
 
 def _under_way(domain: str, record: OnboardingRecord) -> Reply:
-    body = OnboardingBody.of(record)
+    body = _seen(record)
     return Reply(202, {"Location": f"/v1/domains/{domain}/onboardings/{body.name}"}, dumped(body))
+
+
+def _seen(record: OnboardingRecord) -> MachineOnboarding:
+    switch = record.asked.switch
+    return fill(
+        MachineOnboarding,
+        record,
+        name=switch.host,
+        machine=record.asked.machine.address,
+        bridge=switch.bridge,
+        datapath_id=f"{switch.datapath_id:016x}",
+        uplink=switch.uplink,
+        controllers=switch.controllers,
+        state=record.state.value,
+    )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from api.schemas.common import Incoming, Name, Outgoing
+from api.schemas.common import Incoming, Name
 from api.schemas.domains import DatapathId, Interface
 from orchestrator.hosts.request import Machine, Onboarding
 from orchestrator.hosts.switch import HOST_TLS, Datapath, Wanted
-from orchestrator.store.points.onboardings import OnboardingRecord
 
 Address = Annotated[str, Field(min_length=1, max_length=253, description="a name or an address")]
 Target = Annotated[str, Field(max_length=80, description="tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")]
@@ -77,34 +75,3 @@ class NewHost(Incoming):
         essential = {name: tuple(found) for name, found in self.essential_services.model_dump().items() if found}
         controller = self.controller.machine() if self.controller else None
         return Onboarding(self.machine.machine(), switch, controller, essential)
-
-
-class OnboardingBody(Outgoing):
-    """A machine on its way into a domain or out of it: what was done last, or why it failed and what to change."""
-
-    name: str
-    machine: str
-    bridge: str
-    datapath_id: str
-    uplink: str
-    controllers: list[str]
-    state: Literal["adding", "done", "failed", "removing"]
-    step: str
-    error: str | None
-    changed: dt.datetime
-
-    @classmethod
-    def of(cls, record: OnboardingRecord) -> OnboardingBody:
-        switch = record.asked.switch
-        return cls(
-            name=switch.host,
-            machine=record.asked.machine.address,
-            bridge=switch.bridge,
-            datapath_id=f"{switch.datapath_id:016x}",
-            uplink=switch.uplink,
-            controllers=list(switch.controllers),
-            state=record.state.value,
-            step=record.step,
-            error=record.error,
-            changed=record.changed,
-        )

@@ -15,7 +15,7 @@ from orchestrator.cli.membership import EnrolFile, enrolment_token
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
-from orchestrator.client import Certificate, Client
+from orchestrator.client import Client
 from orchestrator.errors import BadInput, Conflict, Missing
 from orchestrator.identity.authority import CONSOLE_LASTS, Authority, fingerprint_of
 from orchestrator.identity.files import AuthorityDir, parsed_certificate, write_file, write_key
@@ -23,6 +23,7 @@ from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import LONGEST_REQUEST, new_key, read_request, request_of
 from orchestrator.identity.trust import bare_context
 from orchestrator.settings import load
+from orchestrator.wire.enrolment import Certificate
 
 Csr = Annotated[Path, typer.Option("--csr", help="The request that was made on it; `-` for standard input.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Where to write it; standard output by default.")]

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +17,12 @@ from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import at_work, say, say_json, say_table
 from orchestrator.client import Client
-from orchestrator.client.fleet import CapacityVersion, Fleet, FleetMember
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Missing
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
+from orchestrator.wire.fleet import CapacityVersion, Fleet, FleetMember
 
 VnfName = Annotated[str, typer.Argument(metavar="VNF", help="The VNF's name, as `aclflow fleet show` tells it.")]
 Count = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many.")]
@@ -164,7 +164,7 @@ def drain(
             with at_work(f"until {vnf} is gone"):
                 _until_gone(client, domain, vnf, wait)
     if as_json:
-        say_json(_json(found))
+        say_json(found)
     else:
         say(f"{vnf} is {'gone' if wait else found.state}")
 
@@ -188,7 +188,7 @@ def history(
     with service(url) as client:
         found = [each for each, _ in zip(client.fleet_decisions(domain), range(last), strict=False)]
     if as_json:
-        say_json([asdict(each) | {"at": each.at.isoformat()} for each in found])
+        say_json(found)
     else:
         rows = (
             (each.at.isoformat(timespec="seconds"), each.before, each.size, each.by, each.because) for each in found
@@ -225,7 +225,7 @@ def capacity(
             client.add_capacity(of, measured, "" if file is None else file.name)
         found = client.capacities()
     if as_json:
-        say_json([asdict(each) | {"created": each.created.isoformat()} for each in found])
+        say_json(found)
     else:
         columns = ("version", "plane", "counts", "measured", "from", "us a packet", "ns a rule", "ns an octet", "error")
         say_table(columns, map(_capacity_row, found))
@@ -273,8 +273,7 @@ def _capacity_row(one: CapacityVersion) -> tuple[object, ...]:
 
 def _say_fleet(fleet: Fleet, *, as_json: bool) -> None:
     if as_json:
-        looked = fleet.looked.isoformat() if fleet.looked else None
-        say_json(asdict(fleet) | {"looked": looked, "members": [*map(_json, fleet.members)]})
+        say_json(fleet)
         return
     wanted = "" if fleet.wanted is None else f"{fleet.wanted} wanted, "
     say(f"{fleet.domain}: {wanted}{fleet.because}", bold=True)
@@ -299,12 +298,3 @@ def _row(one: FleetMember, patience: Mapping[str, float]) -> tuple[object, ...]:
         why += f"; given up at {given_up.isoformat(timespec='seconds')} (--patience {key}={patience[key]:g})"
     since = one.since.isoformat(timespec="seconds")
     return (one.name, one.state, "yes" if one.well else "no", since, numbers[0], cpu, numbers[1], why)
-
-
-def _json(one: FleetMember) -> dict[str, object]:
-    times = {name: value.isoformat() if value else None for name, value in _times(one).items()}
-    return asdict(one) | times
-
-
-def _times(one: FleetMember) -> dict[str, Any]:
-    return {"since": one.since, "asked": one.asked, "served": one.served}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -14,9 +14,9 @@ from orchestrator.cli.hostsetup import BRIDGE, Bridge
 from orchestrator.cli.names import DomainName, HostName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import complain, remark, say, say_json, say_table
-from orchestrator.client.onboarding import MachineOnboarding
 from orchestrator.errors import BadInput, NotFound
 from orchestrator.hosts.switch import Datapath
+from orchestrator.wire.onboarding import MachineOnboarding
 
 _LOOK_S = 0.5
 _FAILED = 1
@@ -100,7 +100,7 @@ def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> No
     with service(url) as client:
         found = list(client.onboardings(domain))
     if as_json:
-        say_json([*map(_json, found)])
+        say_json(found)
     else:
         rows = ((one.name, one.machine, one.state, one.step, one.error or "") for one in found)
         say_table(("host", "machine", "state", "step", "error"), rows)
@@ -142,15 +142,11 @@ def _end(seen: MachineOnboarding, *, as_json: bool) -> None:
 
 def _tell(seen: MachineOnboarding, *, as_json: bool) -> None:
     if as_json:
-        say_json(_json(seen))
+        say_json(seen)
     elif seen.error:
         complain(f"{seen.name} on {seen.machine}: {seen.error}")
     else:
         say(f"{seen.name} on {seen.machine}: {seen.state}, {seen.step}")
-
-
-def _json(seen: MachineOnboarding) -> dict[str, object]:
-    return {**asdict(seen), "changed": seen.changed.isoformat()}
 
 
 def _login(text: str) -> dict[str, object]:

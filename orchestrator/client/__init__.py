@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from orchestrator.client.client import Client
 from orchestrator.client.domains import Host
-from orchestrator.client.enrolment import Certificate, Enrolment, GroupToken
 from orchestrator.client.hits import DomainHits, HitSummary, RuleHits, TenantHits, Unused
 from orchestrator.client.lists import AclSeen, Finding, Review, RuleSeen, Standing, Step, Trace
 from orchestrator.client.points import Enforcer, Held, PointReport
@@ -23,13 +22,10 @@ from orchestrator.client.transport import ANY_VERSION
 __all__ = [
     "ANY_VERSION",
     "AclSeen",
-    "Certificate",
     "Client",
     "DomainHits",
     "Enforcer",
-    "Enrolment",
     "Finding",
-    "GroupToken",
     "Held",
     "HitSummary",
     "Host",

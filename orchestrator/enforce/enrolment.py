@@ -19,7 +19,7 @@ from typing import Protocol
 
 import structlog
 
-from orchestrator.client import Client, Enrolment
+from orchestrator.client import Client
 from orchestrator.client.pinned import pinned_authority
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.ending import Stopping
@@ -30,6 +30,7 @@ from orchestrator.errors import BadInput, ChangeTheRequest, Missing, NotAllowed,
 from orchestrator.identity.files import write_file
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.identity.trust import client_context
+from orchestrator.wire.enrolment import Enrolment
 
 log = structlog.get_logger()
 

@@ -22,7 +22,6 @@ from typing import Protocol
 import structlog
 from cryptography import x509
 
-from orchestrator.client import Certificate
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import is_due
@@ -36,6 +35,7 @@ from orchestrator.identity.files import (
 )
 from orchestrator.identity.requests import PrivateKey, new_key, request_of
 from orchestrator.identity.trust import client_context, load_chain
+from orchestrator.wire.enrolment import Certificate
 
 log = structlog.get_logger()
 

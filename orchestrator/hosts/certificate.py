@@ -19,7 +19,6 @@ from typing import Protocol
 
 from cryptography import x509
 
-from orchestrator.client import Certificate
 from orchestrator.client.pinned import Stranger, pinned_authority
 from orchestrator.errors import BadInput, Missing
 from orchestrator.identity.authority import fingerprint_of, is_due
@@ -35,6 +34,7 @@ from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import PrivateKey, new_key, request_of
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.identity.trust import client_context
+from orchestrator.wire.enrolment import Certificate
 
 
 class Office(Stranger, Protocol):

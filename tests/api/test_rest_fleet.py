@@ -12,7 +12,6 @@ from command_line import Ended, aclflow
 from served import Served, served
 
 from orchestrator.client import Client
-from orchestrator.client.fleet import Prediction
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import BadInput, Conflict, NotFound
 from orchestrator.policy.addresses import Prefix
@@ -22,6 +21,7 @@ from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import COMING, MemberState, Step
 from orchestrator.store.firewalls.records import TrialSheet
 from orchestrator.store.records import FirewallLoad
+from orchestrator.wire.fleet import Prediction
 
 MEASURED = [
     Measured(rules, octets, 1e6 / (5 + rules / 200 + octets / 1000))

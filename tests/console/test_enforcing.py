@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Locator, expect
 
-from orchestrator.client import Client, Enrolment, Host, PointReport
+from orchestrator.client import Client, Host, PointReport
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.wire.enrolment import Enrolment
 
 from .conftest import Look, Town
 

@@ -28,8 +28,9 @@ from orchestrator.program.sightings import Sighting, Sightings
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.settings import Settings
-from orchestrator.store.firewalls.records import FleetSample, FleetSettings
+from orchestrator.store.firewalls.records import FleetSettings
 from orchestrator.store.unit import Unit
+from orchestrator.wire.fleet import FleetSample
 
 from .conftest import SHOP, Look, Town
 

@@ -12,7 +12,7 @@ from patience import until
 from served import Served, served
 from store.postgres_cluster import Cluster, binaries, running
 
-from orchestrator.client import Enrolment, PointReport
+from orchestrator.client import PointReport
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
@@ -22,6 +22,7 @@ from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json
 from orchestrator.store import Store, open_store
 from orchestrator.store.migrate import upgrade
+from orchestrator.wire.enrolment import Enrolment
 
 
 @dataclass(frozen=True)

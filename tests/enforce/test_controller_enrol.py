@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from orchestrator.client import Enrolment
 from orchestrator.enforce.enrolment import Membership, enrolled
 from orchestrator.enforce.state import Credentials, StateDir
 from orchestrator.enforce.watch import Patience
 from orchestrator.errors import Missing, NotFound, Unauthenticated, Unreachable
+from orchestrator.wire.enrolment import Enrolment
 
 ME = Credentials("pop1", 3, "bearer", 7, "c1")
 
@@ -43,7 +43,7 @@ class Office:
         self.asked.append((token, name, kind))
         if self.absences:
             raise self.absences.pop(0)
-        return Enrolment(3, "pop1", "bearer", 7)
+        return Enrolment(enforcer=3, domain="pop1", token="bearer", epoch=7, name=name, certificate="", authority="")
 
 
 def membership(folder: Path, token: str = "once") -> Membership:

@@ -6,12 +6,12 @@ import datetime as dt
 import ssl
 from dataclasses import dataclass, field
 
-from orchestrator.client import Certificate
 from orchestrator.errors import Unauthenticated, Unreachable
 from orchestrator.identity.authority import SWITCH_LASTS, Authority
 from orchestrator.identity.names import Subject, Usage
 from orchestrator.identity.requests import read_request
 from orchestrator.identity.tokens import EnrolmentToken
+from orchestrator.wire.enrolment import Certificate
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 
@@ -49,8 +49,19 @@ class Service:
             assert all(asked.digest != digest for digest, _ in self.given.values()), "a key has one certificate"
             subject = Subject(Usage.SWITCH, "pop1", self.name)
             made = self.authority_.issue(subject, asked.key, self.now, SWITCH_LASTS)
-            kept = (made.serial, "switch", "pop1", name, made.begins, made.ends, None, True, made.pem)
-            self.given[token] = (asked.digest, Certificate(*kept, self.authority_.pem))
+            certificate = Certificate(
+                serial=made.serial,
+                usage="switch",
+                domain="pop1",
+                name=name,
+                issued=made.begins,
+                ends=made.ends,
+                revoked=None,
+                valid=True,
+                certificate=made.pem,
+                authority=self.authority_.pem,
+            )
+            self.given[token] = (asked.digest, certificate)
         if self.loses_answers:
             self.loses_answers -= 1
             raise Unreachable("the answer was lost")

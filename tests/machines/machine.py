@@ -9,11 +9,12 @@ from pathlib import Path
 
 from served import Served
 
-from orchestrator.client import Client, Enrolment
+from orchestrator.client import Client
 from orchestrator.identity.files import encoded_key
 from orchestrator.identity.requests import PrivateKey, new_key, request_of
 from orchestrator.identity.tokens import EnrolmentToken
 from orchestrator.identity.trust import client_context, load_chain
+from orchestrator.wire.enrolment import Enrolment
 
 
 def secret_of(token: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.client import Client
-from orchestrator.client.fleet import Fleet
 from orchestrator.enforce.trial import came_through
 from orchestrator.lab import namespaces, pop, processes, specfile
 from orchestrator.lab.cloud import LabCloud, LabVnf
@@ -26,6 +25,7 @@ from orchestrator.policy.model import Packet, TenantId
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.scaling.buckets import BUCKETS
 from orchestrator.scaling.capacity import Measured
+from orchestrator.wire.fleet import Fleet
 
 POP = specfile.parse(
     """

@@ -15,9 +15,9 @@ from api.console.parts.pieces import at_work, empty, heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
 from orchestrator.client import Client, Enforcer, Host
-from orchestrator.client.onboarding import MachineOnboarding
 from orchestrator.errors import AclflowError
 from orchestrator.wire.domains import Domain, Enforced, Lagging
+from orchestrator.wire.onboarding import MachineOnboarding
 
 _LIVE_S = 2.0
 _SILENT_S = 30.0

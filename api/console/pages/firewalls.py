@@ -18,10 +18,10 @@ from api.console.parts.view import View
 from api.console.pictures.series import Series, series_picture
 from orchestrator.client import Client
 from orchestrator.client.firewalls import Firewall
-from orchestrator.client.fleet import Fleet, FleetDecision, FleetMember, FleetSample
 from orchestrator.client.spread import SpreadSeen
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.wire.domains import Lagging
+from orchestrator.wire.fleet import Fleet, FleetDecision, FleetMember, FleetSample
 
 _LIVE_S = 3.0
 _DECISIONS = 10

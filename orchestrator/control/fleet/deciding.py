@@ -16,8 +16,9 @@ from orchestrator.scaling.decide import Decision, Fleet, History, Load, decide, 
 from orchestrator.scaling.forecast import Sample
 from orchestrator.scaling.lifecycle import CARRYING, COMING, ENDING, MemberState
 from orchestrator.scaling.victims import Candidate, victims
-from orchestrator.store.firewalls.records import FleetLook, FleetSample, FleetTimes, MemberLook
+from orchestrator.store.firewalls.records import FleetLook, FleetTimes, MemberLook
 from orchestrator.store.unit import Unit
+from orchestrator.wire.fleet import FleetSample
 
 _USUAL_OCTETS = 512.0
 """How long packets are taken to be while there are none."""

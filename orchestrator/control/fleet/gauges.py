@@ -16,8 +16,9 @@ from orchestrator.control.timekeeper import Units
 from orchestrator.errors import TryAgain
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
-from orchestrator.store.firewalls.records import FleetLook, FleetSample
+from orchestrator.store.firewalls.records import FleetLook
 from orchestrator.store.unit import Unit
+from orchestrator.wire.fleet import FleetSample
 
 
 class FleetGauges(Collector):

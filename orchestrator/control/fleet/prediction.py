@@ -3,29 +3,16 @@ it says that they must be with what they carry. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import fmean
 
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.firewalls.records import FleetLook
 from orchestrator.store.records import FirewallLoad
+from orchestrator.wire.fleet import Prediction
 
 _LEAST_BUSY = 0.05
 """Below that processors are busy with other things than packets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Shares of a VNF's processors, means over those that serve: in use (`busy`), and needed by the model."""
-
-    busy: float
-    predicted: float
-
-    @property
-    def error(self) -> float | None:
-        """How much the model says too much (above 0) or too little, as a share of what is; None: too idle to tell."""
-        return self.predicted / self.busy - 1.0 if self.busy >= _LEAST_BUSY else None
 
 
 def busy(look: FleetLook) -> float | None:
@@ -39,7 +26,8 @@ def predicted(look: FleetLook, rules: int, model: CapacityModel | None) -> Predi
     in_use = busy(look)
     if in_use is None or model is None:
         return None
-    return Prediction(in_use, fmean(_needed(load, rules, model) for load in _loads(look)))
+    needed = fmean(_needed(load, rules, model) for load in _loads(look))
+    return Prediction(in_use, needed, needed / in_use - 1.0 if in_use >= _LEAST_BUSY else None)
 
 
 def _loads(look: FleetLook) -> list[FirewallLoad]:

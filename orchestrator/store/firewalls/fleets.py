@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -18,19 +19,13 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.firewalls.members import FleetMembers
-from orchestrator.store.firewalls.records import (
-    FleetDecision,
-    FleetLook,
-    FleetRecord,
-    FleetSample,
-    FleetSettings,
-    settings_from,
-)
+from orchestrator.store.firewalls.records import FleetLook, FleetRecord, FleetSettings, settings_from
 from orchestrator.store.schema.acls import acl_versions
 from orchestrator.store.schema.core import operator_rules, tenants
 from orchestrator.store.schema.fleet import fleet_decisions, fleet_keeper, fleet_members, fleet_samples, fleets
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import expect
+from orchestrator.wire.fleet import FleetDecision, FleetSample
 
 _KEEPER = 1
 _DECISIONS_KEPT = 1000
@@ -134,7 +129,7 @@ class Fleets(FleetMembers):
         columns = fleet_samples.c
         oldest = to_micros(sample.at) - int(keep_s * 1_000_000)
         self._tx.write(delete(fleet_samples).where(columns.domain == domain, columns.at < oldest))
-        values = {name: getattr(sample, name) for name in FleetSample.__slots__ if name != "at"}
+        values = {name: value for name, value in asdict(sample).items() if name != "at"}
         row = self._tx.upsert(fleet_samples).values(domain=domain, at=to_micros(sample.at), **values)
         self._tx.write(row.on_conflict_do_update(index_elements=["domain", "at"], set_=values))
 

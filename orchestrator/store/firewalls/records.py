@@ -179,32 +179,6 @@ class FleetLook:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetSample:
-    """What a fleet carried at a moment: packets and bits a second and tracked connections of all that serve, how many
-    they are, packets a second of the busiest, and the rules that each holds."""
-
-    at: dt.datetime
-    packets_pps: int
-    bits_bps: int
-    connections: int
-    serving: int
-    most_pps: int
-    rules: int
-
-
-@dataclass(frozen=True, slots=True)
-class FleetDecision:
-    """A change of size: from how many, to how many, why, and by whom."""
-
-    id: int
-    at: dt.datetime
-    before: int
-    size: int
-    because: str
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
 class FleetTimes:
     """When members of a fleet were asked for, drained, and failed lately."""
 

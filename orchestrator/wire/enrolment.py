@@ -1,0 +1,85 @@
+"""Enrolment and certificates: what a machine is given when it enrols, and what the authority has issued."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import field
+
+from orchestrator.wire.common import document
+
+
+@document(kw_only=True)
+class Invitation:
+    """A one-time enrolment token, seen only now."""
+
+    token: str = field(repr=False)
+    domain: str
+    expires: dt.datetime
+
+
+@document(kw_only=True)
+class EnrolmentGroup:
+    """A group's token, without its secret."""
+
+    id: int
+    domain: str
+    group: str
+    kind: str
+    created: dt.datetime
+    expires: dt.datetime
+
+
+@document(kw_only=True)
+class NewGroupToken:
+    """A group's token, seen only now."""
+
+    id: int
+    token: str = field(repr=False)
+    domain: str
+    group: str
+    expires: dt.datetime
+
+
+@document(kw_only=True)
+class Enrolment:
+    """Who the enforcer is from now on. It is known by the certificate, which it shows in TLS, or by the bearer token;
+    the other one is empty. The one of the highest epoch is master."""
+
+    enforcer: int
+    domain: str
+    token: str = field(repr=False)
+    epoch: int
+    name: str
+    certificate: str
+    authority: str
+
+
+@document()
+class Authority:
+    """Whom to believe. The fingerprint is the SHA-256 of the certificate, in hexadecimal digits."""
+
+    certificate: str
+    fingerprint: str
+
+
+@document()
+class Revoked:
+    """Certificates that are not to be taken any more, by serial."""
+
+    serials: tuple[str, ...]
+
+
+@document(kw_only=True)
+class Certificate:
+    """A certificate that the authority issued."""
+
+    serial: str
+    usage: str
+    domain: str
+    name: str
+    issued: dt.datetime
+    ends: dt.datetime
+    revoked: dt.datetime | None
+    valid: bool
+    certificate: str
+    authority: str = ""

@@ -1,0 +1,29 @@
+"""Machines that become hosts."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from orchestrator.wire.common import document
+
+
+@document(kw_only=True)
+class MachineOnboarding:
+    """A machine on its way into a domain or out of it: what was done last, or why it failed and what to change."""
+
+    name: str
+    machine: str
+    bridge: str
+    datapath_id: str
+    uplink: str
+    controllers: tuple[str, ...]
+    state: Literal["adding", "done", "failed", "removing"]
+    step: str
+    error: str | None
+    changed: dt.datetime
+
+    @property
+    def under_way(self) -> bool:
+        """Whether something is still being done to the machine."""
+        return self.state in ("adding", "removing")
