@@ -78,7 +78,24 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="how many items at most"
 NameMarker = Annotated[str | None, Query(pattern=NAME, description="the last item of the page before")]
 NumberMarker = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the last item of the page before")]
 WithCost = Annotated[bool, Query(description="say what the list now costs; takes the longer the longer it is")]
+Comment = Annotated[str, Query(max_length=1000, description="one line about the change, kept with the version")]
 Seconds = Annotated[float, Query(ge=0, le=3600)]
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What a caller wants of a change of a list beside the change: its cost in the answer, a comment kept with it."""
+
+    cost: bool
+    comment: str
+
+
+async def writing(cost: WithCost = False, comment: Comment = "") -> Writing:
+    """What the query of a write says. A coroutine: FastAPI sends functions to a thread."""
+    return Writing(cost, comment)
+
+
+WritingDep = Annotated[Writing, Depends(writing)]
 
 
 # ---------------------------------------------------------------------------------------------------- bodies

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from api.context import Services
+from api.context import Services, Writing
 from api.schemas.acl import RuleDocument
 from api.schemas.inspection import (
     ChangeBody,
@@ -129,10 +129,15 @@ def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
     return replace(plain, firewall=found)
 
 
-def written_list(unit: Unit, tenant: str, change: Change, *, with_cost: bool) -> WrittenList:
-    """The answer to a change of a list. Raises TooLarge where its cost is asked for and it cannot be expanded."""
+def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
+    """Keep the comment on a change of a list, and answer the change.
+
+    Raises BadInput for a comment that is not one line, TooLarge where the cost is asked for and cannot be expanded.
+    """
+    if writing.comment and change.changed:
+        unit.acls.set_comment(tenant, change.version, writing.comment)
     told = None
-    if with_cost:
+    if writing.cost:
         returns = unit.domains.get(unit.tenants.get(tenant).domain).return_traffic
         told = cost(unit.acls.current(tenant).acl, returns)
     return WrittenList(version=change.version, generation=change.generation, changed=change.changed, cost=told)

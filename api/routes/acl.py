@@ -13,7 +13,7 @@ from api.context import (
     NamePath,
     RawBody,
     ServicesDep,
-    WithCost,
+    WritingDep,
     author,
     logged,
     seen_from,
@@ -25,8 +25,11 @@ from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
 from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
+from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.formats.json_text import json_document
-from orchestrator.policy.formats.native import acl_from_json, acl_to_json
+from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
+from orchestrator.policy.formats.native_values import an_object
+from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.store.records import Reply
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.unit import Unit
@@ -55,24 +58,38 @@ def put_acl(
     tenant: NamePath,
     condition: ConditionDep,
     raw: RawBody,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Make this the list. It is checked and compiled first: what cannot be enforced is refused and changes nothing."""
 
     def work(unit: Unit) -> Reply:
-        condition.require(etag(unit.acls.version(tenant)))
+        version = unit.acls.version(tenant)
+        condition.require(etag(version))
+        _check_origin(origin, tenant, version)
         change = unit.acls.replace(tenant, acl, author=author(caller))
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "rules": len(acl.rules)}
             logged(unit, caller, "acl.replaced", tenant, detail)
-        body = written_list(unit, tenant, change, with_cost=cost)
+        body = written_list(unit, tenant, change, writing)
         return reply(body, generation=change.generation, tag=etag(change.version))
 
     with collector_paused():
-        acl = acl_from_json(json_document(raw))
+        document = json_document(raw)
+        acl = acl_from_json(document)
+        origin = taken_from_json(an_object(document, "an access list"))
         services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
             return sent(services.control.write(work))
+
+
+def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:
+    """Refuse a document that was made from another list than it is to replace. Raises BadInput, Stale."""
+    if origin is None:
+        return
+    if origin.tenant != tenant:
+        raise BadInput(f"it was taken from tenant '{origin.tenant}', not from '{tenant}'", place="taken_from.tenant")
+    if origin.version != version:
+        raise Stale(f"it was taken from version {origin.version}; the list is at {version} now", place="taken_from")
 
 
 @router.get("/check", response_model=StandingBody)

@@ -20,7 +20,8 @@ from api.context import (
     OnceDep,
     RawBody,
     ServicesDep,
-    WithCost,
+    Writing,
+    WritingDep,
     author,
     logged,
     read_body,
@@ -82,7 +83,7 @@ def put_group(
     group: NamePath,
     condition: ConditionDep,
     raw: RawBody,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Make this the group: a new one, or in the place of the one that is there, which needs If-Match."""
     wanted = group_from_json(group, json_document(raw))
@@ -99,7 +100,7 @@ def put_group(
             location = None
         change = unit.groups.put(tenant, wanted, author=author(caller))
         detail = {"members": len(wanted.prefixes)}
-        return _written(unit, caller, tenant, group, change, "group.written", detail, location, with_cost=cost)
+        return _written(unit, caller, tenant, group, change, "group.written", detail, location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -112,14 +113,14 @@ def delete_group(
     tenant: NamePath,
     group: NamePath,
     condition: ConditionDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Take a group out. No rule may name it any more: those that do are named."""
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.groups.get(tenant, group).version))
         change = unit.groups.delete(tenant, group, author=author(caller))
-        return _written(unit, caller, tenant, group, change, "group.deleted", {}, with_cost=cost)
+        return _written(unit, caller, tenant, group, change, "group.deleted", {}, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -152,7 +153,7 @@ def change_members(
     condition: ConditionDep,
     once: OnceDep,
     raw: RawBody,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Add members and remove members, one or many, all of it or nothing, in one generation."""
     body = read_body(MembersChange, raw)
@@ -162,7 +163,7 @@ def change_members(
         condition.allow(etag(unit.groups.get(tenant, group).version))
         change = unit.groups.change(tenant, group, add=add, remove=remove, author=author(caller))
         detail = {"added": len(add), "removed": len(remove)}
-        return _written(unit, caller, tenant, group, change, "group.changed", detail, with_cost=cost)
+        return _written(unit, caller, tenant, group, change, "group.changed", detail, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(once.of(caller, work)))
@@ -176,7 +177,7 @@ def remove_member(
     group: NamePath,
     member: MemberPath,
     condition: ConditionDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Remove one member."""
     gone = read_prefix(member, "path.member")
@@ -188,7 +189,7 @@ def remove_member(
             raise NotFound(f"the group '{group}' has no member {gone}")
         change = unit.groups.change(tenant, group, remove=[gone], author=author(caller))
         return _written(
-            unit, caller, tenant, group, change, "group.changed", {"added": 0, "removed": 1}, with_cost=cost
+            unit, caller, tenant, group, change, "group.changed", {"added": 0, "removed": 1}, writing=writing
         )
 
     with seen_from(f"tenants[{tenant}].acl"):
@@ -205,13 +206,13 @@ def _written(
     detail: Mapping[str, object],
     location: str | None = None,
     *,
-    with_cost: bool,
+    writing: Writing,
 ) -> Reply:
     """The answer to a change of a group; its ETag is the list's."""
     if change.changed:
         found = {"group": group, **detail, "version": change.version, "generation": change.generation}
         logged(unit, caller, kind, tenant, found)
-    body = written_list(unit, tenant, change, with_cost=with_cost)
+    body = written_list(unit, tenant, change, writing)
     return reply(body, generation=change.generation, tag=etag(change.version), location=location)
 
 

@@ -16,7 +16,7 @@ from api.context import (
     NumberPath,
     OnceDep,
     ServicesDep,
-    WithCost,
+    WritingDep,
     author,
     logged,
     seen_from,
@@ -74,7 +74,7 @@ def restore_version(
     version: NumberPath,
     condition: ConditionDep,
     once: OnceDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Make the list again what it was at a version, as a new version. Rules whose time is over are left out."""
 
@@ -84,7 +84,7 @@ def restore_version(
         if change.changed:
             detail = {"version": change.version, "generation": change.generation, "of": version}
             logged(unit, caller, "acl.restored", tenant, detail)
-        told = written_list(unit, tenant, change, with_cost=cost)
+        told = written_list(unit, tenant, change, writing)
         body = fill(Restored, told, left_out=left_out)
         return reply(body, generation=change.generation, tag=etag(change.version))
 

@@ -17,7 +17,8 @@ from api.context import (
     OnceDep,
     RawBody,
     ServicesDep,
-    WithCost,
+    Writing,
+    WritingDep,
     author,
     logged,
     seen_from,
@@ -103,7 +104,7 @@ def insert_rule(
     once: OnceDep,
     raw: RawBody,
     place: PlaceDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Put a new rule into the list: at a position, before or after another one, or at the end."""
     rule = rule_from_json(json_document(raw))
@@ -113,7 +114,7 @@ def insert_rule(
         condition.allow(etag(unit.acls.version(tenant)))
         change = unit.acls.insert_rule(tenant, rule, position=place.found(unit, tenant), author=author(caller))
         location = f"/v1/tenants/{tenant}/acl/rules/{rule.id}"
-        return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, with_cost=cost)
+        return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(once.of(caller, work)))
@@ -134,7 +135,7 @@ def put_rule(
     rule: NamePath,
     condition: ConditionDep,
     raw: RawBody,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Change a rule where it stands. If-Match is about this rule: changes of other rules do not get in the way."""
     changed = _rule_called(rule, json_document(raw))
@@ -143,7 +144,7 @@ def put_rule(
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.put_rule(tenant, changed, author=author(caller))
-        return _written(unit, caller, tenant, rule, change, "rule.changed", with_cost=cost)
+        return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -157,7 +158,7 @@ def move_rule(
     rule: NamePath,
     condition: ConditionDep,
     place: PlaceDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Move a rule: to a position, before or after another one, or to the end. It keeps its number and its counts."""
 
@@ -165,7 +166,7 @@ def move_rule(
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         position = place.found(unit, tenant, without=rule)
         change = unit.acls.move_rule(tenant, rule, position=position, author=author(caller))
-        return _written(unit, caller, tenant, rule, change, "rule.moved", with_cost=cost)
+        return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -178,14 +179,14 @@ def delete_rule(
     tenant: NamePath,
     rule: NamePath,
     condition: ConditionDep,
-    cost: WithCost = False,
+    writing: WritingDep,
 ) -> Response:
     """Take a rule out of the list."""
 
     def work(unit: Unit) -> Reply:
         condition.require(etag(unit.acls.rule(tenant, rule).since_version))
         change = unit.acls.delete_rule(tenant, rule, author=author(caller))
-        return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, with_cost=cost)
+        return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
         return sent(services.control.write(work))
@@ -211,12 +212,12 @@ def _written(
     *,
     location: str | None = None,
     gone: bool = False,
-    with_cost: bool,
+    writing: Writing,
 ) -> Reply:
     """The answer to a change of a rule; its ETag is the rule's own."""
     if change.changed:
         detail = {"rule": rule, "version": change.version, "generation": change.generation}
         logged(unit, caller, kind, tenant, detail)
-    body = written_list(unit, tenant, change, with_cost=with_cost)
+    body = written_list(unit, tenant, change, writing)
     since = change.version if change.changed else unit.acls.rule(tenant, rule).since_version
     return reply(body, generation=change.generation, tag=None if gone else etag(since), location=location)

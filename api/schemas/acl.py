@@ -65,6 +65,13 @@ class GroupDocument(_Document):
     description: str = ""
 
 
+class TakenFromDocument(_Document):
+    """The tenant and the version of its list that a document was made from."""
+
+    tenant: str = Field(pattern=NAME)
+    version: int = Field(ge=0)
+
+
 class AclDocument(_Document):
     """A whole access list: in each direction the first rule that matches decides, else that direction's default."""
 
@@ -72,4 +79,7 @@ class AclDocument(_Document):
     ingress_default: ActionWord = "deny"
     egress_default: ActionWord = "permit"
     groups: dict[str, GroupDocument] = {}
+    taken_from: TakenFromDocument | SkipJsonSchema[None] = Field(
+        default=None, description="in a PUT: refused unless the list is still at this version of this tenant"
+    )
     rules: list[RuleDocument]

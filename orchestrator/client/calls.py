@@ -62,11 +62,11 @@ class HistoryCalls:
     _service: Transport
 
     def restore_acl(
-        self, tenant: str, version: int, *, etag: str = ANY_VERSION, key: str | None = None
+        self, tenant: str, version: int, *, etag: str = ANY_VERSION, key: str | None = None, comment: str = ""
     ) -> tuple[Written, tuple[str, ...]]:
         """Make the list what it was at a version; with the rules left out because their time is over."""
-        path = f"{tenant_path(tenant)}/acl/versions/{version}/restore"
-        response = self._service.write("POST", path, etag=etag, headers=once_header(key))
+        path, query = f"{tenant_path(tenant)}/acl/versions/{version}/restore", {"comment": comment or None}
+        response = self._service.write("POST", path, etag=etag, query=query, headers=once_header(key))
         return written(response), document_of(Restored, response).left_out
 
     def acl_difference(self, tenant: str, before: int, after: int | None = None) -> Json:

@@ -159,9 +159,10 @@ class Client(
         response = self._service.ask("GET", f"{tenant_path(tenant)}/acl", headers={"If-None-Match": etag})
         return None if response.status_code == HTTPStatus.NOT_MODIFIED else _seen(response)
 
-    def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION) -> Written:
+    def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
         """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
-        return written(self._service.write("PUT", f"{tenant_path(tenant)}/acl", body=_document(acl), etag=etag))
+        path, query = f"{tenant_path(tenant)}/acl", {"comment": comment or None}
+        return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
 
     def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
         """What is odd about the list as it is, and what it costs. Raises TooLarge when that takes too long to tell."""
@@ -169,10 +170,12 @@ class Client(
         response = self._service.ask("GET", path, query={"part": parts}, held_s=_LOOKED_AT_S)
         return Standing.of(json_of(response))
 
-    def check_acl(self, tenant: str, acl: Acl | bytes, parts: Sequence[Part] = PARTS) -> Review:
-        """A dry run: findings, cost, and the difference to the list as it is. Nothing is changed."""
-        path = f"{tenant_path(tenant)}/acl/check"
-        response = self._service.ask("POST", path, query={"part": parts}, body=_document(acl), held_s=_LOOKED_AT_S)
+    def check_acl(
+        self, tenant: str, acl: Acl | bytes, parts: Sequence[Part] = PARTS, *, against: int | None = None
+    ) -> Review:
+        """A dry run: findings, cost, and the difference to the list as it is or was at a version. Changes nothing."""
+        path, query = f"{tenant_path(tenant)}/acl/check", {"part": parts, "against": against}
+        response = self._service.ask("POST", path, query=query, body=_document(acl), held_s=_LOOKED_AT_S)
         return Review.of(json_of(response))
 
     def acl_versions(self, tenant: str) -> Iterator[AclVersion]:
@@ -203,17 +206,19 @@ class Client(
         before: str | None = None,
         after: str | None = None,
         key: str | None = None,
+        comment: str = "",
     ) -> Written:
         """Put a new rule at a place, at the end when none is named. Raises Conflict when the list has that id."""
-        query = {"position": position, "before": before, "after": after}
+        query = {"position": position, "before": before, "after": after, "comment": comment or None}
         path = f"{tenant_path(tenant)}/acl/rules"
         return written(
             self._service.write("POST", path, body=rule_to_json(rule), query=query, headers=once_header(key))
         )
 
-    def put_rule(self, tenant: str, rule: Rule, *, etag: str = ANY_VERSION) -> Written:
+    def put_rule(self, tenant: str, rule: Rule, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
         """Change the rule of that id where it stands. Raises NotFound, Stale."""
-        return written(self._service.write("PUT", rule_path(tenant, rule.id), body=rule_to_json(rule), etag=etag))
+        path, query = rule_path(tenant, rule.id), {"comment": comment or None}
+        return written(self._service.write("PUT", path, body=rule_to_json(rule), etag=etag, query=query))
 
     def move_rule(
         self,
@@ -224,14 +229,16 @@ class Client(
         before: str | None = None,
         after: str | None = None,
         etag: str = ANY_VERSION,
+        comment: str = "",
     ) -> Written:
         """Put a rule at another place, at the end when none is named. Raises NotFound, Stale."""
-        query = {"position": position, "before": before, "after": after}
+        query = {"position": position, "before": before, "after": after, "comment": comment or None}
         return written(self._service.write("PUT", f"{rule_path(tenant, rule)}/place", query=query, etag=etag))
 
-    def delete_rule(self, tenant: str, rule: str, *, etag: str = ANY_VERSION) -> Written:
+    def delete_rule(self, tenant: str, rule: str, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
         """Raises NotFound, Stale."""
-        return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag))
+        query = {"comment": comment or None}
+        return written(self._service.write("DELETE", rule_path(tenant, rule), etag=etag, query=query))
 
     # ---------------------------------------------------------------------------------------------------------- events
 

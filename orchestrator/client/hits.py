@@ -199,6 +199,14 @@ class HitCalls:
         body = self._service.read(path, tier=tier, rule=list(rules), limit=1000)
         return {item["rule"]: RuleHits.of(item) for item in body["items"]}
 
+    def packets_since(self, tenant: str, rules: Iterable[str], since: dt.datetime) -> dict[str, int]:
+        """How many packets some rules of the current list (500 at most) decided on hosts since a time, by the hour."""
+        body = self._service.read(
+            f"{tenant_path(tenant)}/acl/hits", rule=list(rules), resolution="hours", since=since.isoformat(), limit=1000
+        )
+        found = map(RuleHits.of, body["items"])
+        return {hits.rule: sum(stretch.packets for stretch in hits.history) for hits in found}
+
     def hit_summary(
         self, tenant: str, *, resolution: str = "moments", since: dt.datetime | None = None, top: int = 5
     ) -> HitSummary:

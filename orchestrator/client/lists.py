@@ -23,6 +23,11 @@ class AclSeen:
     acl: Acl
     etag: str
 
+    @property
+    def version(self) -> int:
+        """The version of the list that the ETag names."""
+        return int(self.etag.strip('"'))
+
 
 @dataclass(frozen=True, slots=True)
 class RuleSeen:

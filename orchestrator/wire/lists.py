@@ -16,6 +16,7 @@ class AclVersion:
     author: str
     created: dt.datetime
     rules: int
+    comment: str = described("what its author says about it")
 
 
 @document(kw_only=True)

@@ -26,6 +26,7 @@ from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import Loss
 from orchestrator.policy.model import Direction
 
+NATIVE = "native"
 _ANSWER_IS_NO = 1
 WRITABLE = tuple(found.name for found in FORMATS.values() if found.write is not None)
 
@@ -47,7 +48,7 @@ def import_lists(
         return
     if len(read) > 1:
         raise BadInput("several lists do not fit into one: import them one by one, or ask for a --report")
-    write_output(write_native(whole(read[0], reading)).text, output)
+    write_output(write_native(whole(read[0], reading), read[0].imported.taken_from).text, output)
 
 
 @taking
@@ -67,7 +68,8 @@ def export_list(
     """
     reading = Reading(format=source, approximate=approximate)
     read = read_file(name, reading)
-    exported = write(whole(read, reading), to)
+    acl = whole(read, reading)
+    exported = write_native(acl, read.imported.taken_from) if to == NATIVE else write(acl, to)
     if report or as_json:
         account = {"file": read.name, "format": to, "notes": list(exported.notes), "losses": _losses(exported.losses)}
         if as_json:

@@ -8,21 +8,33 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import complete
+from orchestrator.cli.acl.convert import NATIVE
 from orchestrator.cli.acl.cost import say_cost
+from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, propose, say_proposal
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
-from orchestrator.cli.files import File, Output, read_file, refuse_losses, whole, write_output
-from orchestrator.cli.names import OfTenant, TenantName
+from orchestrator.cli.files import Output, read_file, refuse_losses, whole, write_output
+from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
 from orchestrator.cli.tenant_lists import say_change
-from orchestrator.cli.terminal import at_work, say, say_json, say_table
-from orchestrator.client import Review
+from orchestrator.cli.terminal import at_work, remark, say, say_json, say_table
+from orchestrator.client import Client, Review, Written
+from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
+from orchestrator.policy.formats.native_text import write_native
 from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
 _COLUMNS = ("id", "direction", "action", "protocol", "source", "destination")
+
+
+LaterFile = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="An access list; - is standard input.", show_default=False)
+]
+FormerTenant = Annotated[str | None, typer.Option("--tenant", "-t", hidden=True)]
+"""How the tenant was named before it became an argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +47,54 @@ class Waiting:
 
 @taking
 def apply(
-    name: File, tenant: OfTenant, reading: Reading, waiting: Waiting, url: Url = None, as_json: AsJson = False
+    tenant: TenantName,
+    reading: Reading,
+    waiting: Waiting,
+    asking: Asking,
+    name: LaterFile = None,
+    base_version: Annotated[
+        int | None, typer.Option("--base-version", min=0, help="The version that FILE was edited from.")
+    ] = None,
+    former: FormerTenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make a file a tenant's list and wait until it is enforced.
+    """Make a file a tenant's list, after showing what that changes, and wait until it is in force.
 
-    Ends with 1 if the list is refused, or is not enforced on every host in time; then it is still the tenant's list,
-    and the hosts that lag are named.
+    What `aclflow acl show TENANT --output FILE` wrote says which version it was taken from (or say --base-version):
+    changes that others made since then are kept where they do not touch yours, else nothing is changed. Without a base
+    the file replaces the list as it is. On a terminal you are asked before anything changes; elsewhere say --yes.
+
+    Ends with 1 if the list is refused, does not merge, or is not in force on every host in time; then it is still the
+    tenant's list, and the hosts that are behind are named.
     """
-    acl = whole(read_file(name, reading), reading)
+    file = _file(former, tenant, name, "apply")
+    asking.check()
+    read = read_file(file, reading)
+    acl = whole(read, reading)
+    base = base_of(read.imported.taken_from, base_version, tenant, f"{read.name}: taken_from")
     with service(url) as client:
-        domain = client.tenant(tenant).domain
-        with at_work(f"sending {len(acl.rules)} rules"):
-            written = client.put_acl(tenant, acl)
-        state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
+        proposal = propose(client, tenant, acl, base)
+        if as_json and asking.dry_run:
+            say_json(proposal.document())
+        elif not as_json:
+            say_proposal(proposal)
+        if proposal.rules and not asking.is_agreed(f"Change the list of {tenant}?"):
+            if asking.dry_run:
+                return
+            say("nothing was changed")
+            raise typer.Exit(_ANSWER_IS_NO)
+        if asking.dry_run:
+            return
+        with at_work(f"sending {len(proposal.acl.rules)} rules"), as_it_was_shown():
+            written = client.put_acl(tenant, proposal.acl, etag=proposal.current.etag, comment=asking.message)
+        _follow(client, tenant, written, waiting, as_json=as_json)
+
+
+def _follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
+    """Say what a change came to, once it is in force or the time is over. Ends with 1 where hosts are behind."""
+    domain = client.tenant(tenant).domain
+    state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
     if as_json:
         say_json(
             {
@@ -60,20 +107,36 @@ def apply(
         )
     else:
         what = f"version {written.version}" + ("" if written.changed else ", as it was")
-        held = ", enforced on every host" if state and state.done else ""
+        held = ", in force on every host" if state and state.done else ""
         say(f"{tenant}: {what}, generation {written.generation}{held}")
     if state:
         end_unless_enforced(state, waiting.timeout)
 
 
+def _file(former: str | None, tenant: str, name: str | None, verb: str) -> str:
+    """The file that a command is given. Raises BadInput; for the old way of naming the tenant, with the new one."""
+    if former is not None:
+        raise BadInput(f"the tenant comes first now: aclflow acl {verb} {former} {tenant}", place="--tenant")
+    if name is None:
+        raise BadInput(f"a file is missing: aclflow acl {verb} {tenant} FILE (- is standard input)", place="FILE")
+    return name
+
+
 @taking
-def review(name: File, tenant: OfTenant, reading: Reading, url: Url = None, as_json: AsJson = False) -> None:
+def review(
+    tenant: TenantName,
+    reading: Reading,
+    name: LaterFile = None,
+    former: FormerTenant = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
     """Try a file against a tenant's list without changing it.
 
     Shows what is wrong with it, what it costs a switch, and a packet for each set of packets that would fare otherwise.
     Ends with 1 if there are findings or differences.
     """
-    acl = whole(read_file(name, reading), reading)
+    acl = whole(read_file(_file(former, tenant, name, "review"), reading), reading)
     with service(url) as client, at_work(f"trying {len(acl.rules)} rules"):
         found = client.check_acl(tenant, acl)
     if as_json:
@@ -100,16 +163,24 @@ def show(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a tenant's list."""
+    """Show a tenant's list, or write it to a file to be edited and applied again.
+
+    The native form says which version it was taken from, so that `aclflow acl apply` knows what others changed since.
+    """
     with service(url) as client:
-        acl = client.acl(tenant, version=version).acl
+        seen = client.acl(tenant, version=version)
+    acl = seen.acl
     if to is None and not as_json and output is None:
         say_table((*_COLUMNS, "more"), map(_row, acl.rules))
         say(f"by default ingress {acl.ingress_default.value}, egress {acl.egress_default.value}")
         return
-    exported = write(acl, to or "native")
+    if to in (None, NATIVE):
+        write_output(write_native(acl, TakenFrom(tenant, seen.version)).text, output)
+        return
+    exported = write(acl, to)
     refuse_losses(exported.losses, approximate=False, what=f"{to} cannot say all of it")
     write_output(exported.text, output)
+    remark(f"it is version {seen.version}: apply it with --base-version {seen.version}")
 
 
 @taking
@@ -121,8 +192,8 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
         say_json(found)
         return
     say_table(
-        ("version", "author", "created", "rules"),
-        ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules) for one in found),
+        ("version", "author", "created", "rules", "comment"),
+        ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules, one.comment) for one in found),
     )
 
 

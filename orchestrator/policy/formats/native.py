@@ -9,7 +9,8 @@ What is left out has the model's default. `rules`, and in a rule `id` and `actio
 lost half of itself on the way must not come to mean an empty list. For the same reason `null`, unknown keys and empty
 lists are refused. `source` and `destination` are ``"any"``, a prefix, ``"@group"``, or a list of the last two; ports
 are ``80``, ``"80"``, ``"1024-65535"`` or a list of these; `protocol` is a name or a number; `tcp_flags` is
-``{"set": ["syn"], "clear": ["ack", "rst"]}``; `expires` is a time with its zone.
+``{"set": ["syn"], "clear": ["ack", "rst"]}``; `expires` is a time with its zone. `taken_from` says
+which version of which tenant's list a file was written from: ``{"tenant": "blue", "version": 7}``.
 
 These functions take parsed JSON (what `json.loads` gives). Values are read in `native_values.py`, each rule is checked
 by its own class only, and the plain ones among many are read and written by an extension (`native_bulk.py`).
@@ -48,6 +49,7 @@ from orchestrator.policy.formats.native_values import (
     some_flags,
     some_ports,
 )
+from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Acl, Action, AddressGroup, GroupName, Rule
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import format_protocol
@@ -68,6 +70,7 @@ def acl_from_json(document: object) -> Acl:
         raise BadInput("an access list needs its `rules` (an empty list has none)", place="rules")
     if "version" in top:
         at("version", _version, top["version"])
+    taken_from_json(top)
     groups = at("groups", _groups, top.get("groups", {}))
     rules = at("rules", a_list, top["rules"])
     return Acl(
@@ -76,6 +79,19 @@ def acl_from_json(document: object) -> Acl:
         ingress_default=at("ingress_default", an_action, top.get("ingress_default", Action.DENY.value)),
         egress_default=at("egress_default", an_action, top.get("egress_default", Action.PERMIT.value)),
     )
+
+
+def taken_from_json(document: Mapping[str, object]) -> TakenFrom | None:
+    """The tenant and version that a list says it was taken from; None where it does not say. Raises BadInput."""
+    if "taken_from" not in document:
+        return None
+    fields = at("taken_from", an_object, document["taken_from"], "a tenant and a version")
+    if fields.keys() != {"tenant", "version"}:
+        raise BadInput('write it as {"tenant": "blue", "version": 7}', place="taken_from")
+    version = at("taken_from.version", a_number, fields["version"])
+    if version < 0:
+        raise BadInput(f"{version} is no version of a list", place="taken_from.version")
+    return TakenFrom(at("taken_from.tenant", read_text, fields["tenant"]), version)
 
 
 def rules_from_json(documents: list[object]) -> tuple[Rule, ...]:
@@ -136,7 +152,7 @@ def _groups(value: object) -> Mapping[str, AddressGroup]:
     return MappingProxyType({name: group_from_json(name, body, name) for name, body in groups.items()})
 
 
-_TOP_KEYS = ("version", "ingress_default", "egress_default", "groups", "rules")
+_TOP_KEYS = ("version", "ingress_default", "egress_default", "groups", "taken_from", "rules")
 
 _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
     {

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from orchestrator.policy.formats.json_text import load_json
-from orchestrator.policy.formats.native import VERSION, acl_from_json, group_to_json, rule_to_json
-from orchestrator.policy.formats.results import Exported, Imported, Options
+from orchestrator.policy.formats.native import VERSION, acl_from_json, group_to_json, rule_to_json, taken_from_json
+from orchestrator.policy.formats.native_values import an_object
+from orchestrator.policy.formats.results import Exported, Imported, Options, TakenFrom
 from orchestrator.policy.model import Acl
 
 
 def read_native(text: str, name: str, options: Options) -> Imported:  # noqa: ARG001 - the shape that all readers have
     """Read a list. Raises BadInput for text that is not JSON, and what `acl_from_json` raises."""
-    return Imported(acl_from_json(load_json(text)))
+    document = load_json(text)
+    acl = acl_from_json(document)
+    return Imported(acl, taken_from=taken_from_json(an_object(document, "an access list")))
 
 
-def write_native(acl: Acl) -> Exported:
-    """Write a list; nothing is lost."""
+def write_native(acl: Acl, taken_from: TakenFrom | None = None) -> Exported:
+    """Write a list, with what it was taken from where that is known; nothing is lost."""
     groups = [f"{_json(name)}: {_json(group_to_json(group))}" for name, group in acl.groups.items()]
     rules = [_json(rule_to_json(rule)) for rule in acl.rules]
     lines = [
@@ -25,6 +29,7 @@ def write_native(acl: Acl) -> Exported:
         f'  "ingress_default": {_json(acl.ingress_default.value)},',
         f'  "egress_default": {_json(acl.egress_default.value)},',
         *_block("groups", groups, "{}", ","),
+        *([f'  "taken_from": {_json(asdict(taken_from))},'] if taken_from else []),
         *_block("rules", rules, "[]", ""),
         "}",
     ]

@@ -47,12 +47,21 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenFrom:
+    """The tenant and the version of its list that a file was written from: the base of the edits in the file."""
+
+    tenant: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
     """A list read from a foreign text. It means exactly what the text means if `losses` is empty."""
 
     acl: Acl
     losses: tuple[Loss, ...] = ()
     notes: tuple[str, ...] = ()
+    taken_from: TakenFrom | None = None
 
     @property
     def exact(self) -> bool:

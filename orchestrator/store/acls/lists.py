@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, func, insert, select
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from orchestrator.errors import BadInput, BadPolicy, ChangeTheRequest, Conflict, NotFound
 from orchestrator.policy.formats.native import rule_from_json
@@ -38,11 +38,14 @@ from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notic
 from orchestrator.store.schema.core import tenants
 from orchestrator.store.sql.bulk import collector_paused
 from orchestrator.store.sql.keys import from_micros, to_micros
-from orchestrator.store.transaction import Transaction
+from orchestrator.store.transaction import Transaction, one_line
 from orchestrator.wire.lists import AclVersion
 
 EXPIRY = "expiry"
 """The author of versions that `Acls.expire` makes."""
+
+LONGEST_COMMENT = 1000
+"""Characters."""
 
 _rules = acl_rules.c
 _versions = acl_versions.c
@@ -113,7 +116,15 @@ class Acls(AclSteps):
         if marker is not None:
             statement = statement.where(_versions.version < marker)
         rows = self._tx.read(statement.order_by(_versions.version.desc()).limit(limit))
-        return tuple(AclVersion(row.version, row.author, from_micros(row.created), row.rules) for row in rows)
+        return tuple(
+            AclVersion(row.version, row.author, from_micros(row.created), row.rules, row.comment) for row in rows
+        )
+
+    def set_comment(self, tenant: str, version: int, comment: str) -> None:
+        """Keep what the author of a version says about it. Raises BadInput for text that is not one line."""
+        one_line(comment, place="comment", longest=LONGEST_COMMENT)
+        of_version = (_versions.tenant == self._tx.tenant(tenant).number) & (_versions.version == version)
+        self._tx.write(update(acl_versions).where(of_version).values(comment=comment))
 
     def next_expiry(self) -> dt.datetime | None:
         """When the next rule of any tenant expires: when to call `expire` next."""

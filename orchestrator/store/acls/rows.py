@@ -234,6 +234,7 @@ def begin_version(
         egress_default=line.egress_default,
         rules=rules,
         generation=generation,
+        comment="",
     )
     tx.moves[tenant.number] = ListMoves(line)
     oldest = version - tx.settings.versions_kept + 1

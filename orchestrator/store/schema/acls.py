@@ -22,6 +22,7 @@ acl_versions = Table(
     Column("egress_default", Text, nullable=False),
     Column("rules", COUNT, nullable=False),
     Column("generation", COUNT, index=True),
+    Column("comment", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 

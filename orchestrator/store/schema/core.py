@@ -52,7 +52,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0015"
+HEAD = "0016"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

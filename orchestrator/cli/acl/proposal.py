@@ -1,0 +1,203 @@
+"""What a list would change at the service: merged with what others did meanwhile, shown, and asked about."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.tenant_lists import say_change
+from orchestrator.cli.terminal import at_work, complain, say
+from orchestrator.client import AclSeen, Client
+from orchestrator.client.records import Json
+from orchestrator.errors import AclflowError, BadInput, NotFound, Stale
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.formats.native_values import at, read_text
+from orchestrator.policy.formats.results import TakenFrom
+from orchestrator.policy.headline import Danger, Sentence, counts_wanted, headline
+from orchestrator.policy.merge import merge
+from orchestrator.policy.model import Acl
+from orchestrator.policy.rulechanges import ListChanges, RuleChange, list_changes
+from orchestrator.policy.ruletext import rule_text
+
+_ANSWER_IS_NO = 1
+_MOST_SHOWN = 40
+_COLOURS = {Danger.HIGH: "red", Danger.SOME: "yellow", Danger.NONE: None}
+_SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
+LONGEST_COMMENT = 1000
+_DAY = dt.timedelta(hours=24)
+_COUNTED = 500
+"""Rules that the service tells the counts of at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whether a change is only shown, asked about or carried out, and what is said about it."""
+
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry it out without asking.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False
+    message: Annotated[str, typer.Option("--message", "-m", help="A line about the change, kept in its history.")] = ""
+
+    def check(self) -> None:
+        """Refuse to go on where nobody can be asked, and a message that cannot be kept. Raises BadInput."""
+        at("--message", read_text, self.message)
+        if len(self.message) > LONGEST_COMMENT:
+            raise BadInput(f"longer than {LONGEST_COMMENT} characters", place="--message")
+        if not (self.yes or self.dry_run or _is_terminal()):
+            raise BadInput("nobody can be asked without a terminal: --yes carries it out, --dry-run only shows it")
+
+    def is_agreed(self, question: str) -> bool:
+        """Whether to carry it out; asks on a terminal."""
+        if self.dry_run:
+            return False
+        return self.yes or typer.confirm(question, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A list that is to replace another one. `acl` holds what others did since `base` as well."""
+
+    tenant: str
+    current: AclSeen
+    acl: Acl
+    base: int
+    rules: ListChanges
+    packets: Sequence[Json] | None
+    headline: tuple[Sentence, ...]
+
+    @property
+    def is_merged(self) -> bool:
+        return self.base != self.current.version
+
+    def document(self) -> dict[str, object]:
+        """The same for programs."""
+        return {
+            "tenant": self.tenant,
+            "version": self.current.version,
+            "base_version": self.base,
+            "merged": self.is_merged,
+            "headline": [{"text": each.text, "danger": each.danger.name.lower()} for each in self.headline],
+            "rules": [{"rule": each.id, "change": each.kind} for each in self.rules.rules],
+            "groups": list(self.rules.groups),
+            "defaults": [way.value for way in self.rules.defaults],
+            "difference": self.packets,
+        }
+
+
+def base_of(taken_from: TakenFrom | None, stated: int | None, tenant: str, place: str) -> int | None:
+    """The version that a file was edited from: stated by the caller, else by the file. Raises BadInput."""
+    if taken_from is not None and taken_from.tenant != tenant:
+        raise BadInput(
+            f"it was taken from tenant '{taken_from.tenant}', not from '{tenant}': if that is meant, take it out",
+            place=place,
+        )
+    return stated if stated is not None or taken_from is None else taken_from.version
+
+
+def propose(client: Client, tenant: str, acl: Acl, base: int | None) -> Proposal:
+    """What a list would change, on top of what others changed since `base`; None: it replaces the list as it is.
+
+    Ends with 1, naming what stands in the way, where the two do not go together. Raises what the client raises.
+    """
+    current = client.acl(tenant)
+    wanted = acl if base in (None, current.version) else _merged(client, current, acl, tenant, base)
+    changes = list_changes(current.acl, wanted)
+    packets: Sequence[Json] | None = ()
+    if changes:
+        with at_work(f"comparing {len(wanted.rules)} with {len(current.acl.rules)} rules"):
+            packets = client.check_acl(tenant, wanted, ("difference",), against=current.version).difference
+    says = headline(
+        packets,
+        own=tuple(map(Prefix.parse, client.tenant(tenant).prefixes)),
+        kept={rule.id for rule in wanted.rules},
+        packets=_counts(client, tenant, packets),
+    )
+    return Proposal(tenant, current, wanted, current.version if base is None else base, changes, packets, says)
+
+
+def _merged(client: Client, current: AclSeen, mine: Acl, tenant: str, base: int | None) -> Acl:
+    try:
+        began = client.acl(tenant, version=base).acl
+    except NotFound as error:
+        raise NotFound(
+            f"there is no version {base} to compare with ({error.reason}): take the list again with `aclflow acl show`",
+            place="base version",
+        ) from None
+    found = merge(began, mine, current.acl)
+    if found.acl is not None:
+        return found.acl
+    complain(f"the list is at version {current.version}; yours was taken from version {base}, and they do not merge:")
+    for conflict in found.conflicts[:_MOST_SHOWN]:
+        complain(f"  {conflict}")
+    complain("nothing was changed: take the list again with `aclflow acl show`, and edit that")
+    raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _counts(client: Client, tenant: str, packets: Sequence[Json] | None) -> dict[str, int]:
+    """What the rules that lose packets decided in the last 24 hours; nothing where that cannot be told."""
+    rules = counts_wanted(packets)
+    if not 0 < len(rules) <= _COUNTED:
+        return {}
+    with suppress(AclflowError):
+        return client.packets_since(tenant, rules, dt.datetime.now(dt.UTC) - _DAY)
+    return {}
+
+
+@contextmanager
+def as_it_was_shown() -> Iterator[None]:
+    """Say, where the list moved since it was shown, that nothing was changed. Raises Stale."""
+    try:
+        yield
+    except Stale:
+        raise Stale("the list was changed while you looked at this: nothing was written; run it again") from None
+
+
+def say_proposal(proposal: Proposal) -> None:
+    """Show it: the sentences, the rules, the packets."""
+    at = f"version {proposal.current.version}"
+    if proposal.is_merged:
+        at += f", merged with what was changed since version {proposal.base}"
+    say(f"{proposal.tenant}, {at}:", bold=True)
+    for sentence in proposal.headline:
+        say(f"  {sentence.text}", colour=_COLOURS[sentence.danger], bold=sentence.danger is Danger.HIGH)
+    changes = proposal.rules
+    if changes.rules:
+        say("rules:", bold=True)
+    for change in changes.rules[:_MOST_SHOWN]:
+        say(f"  {_SIGNS[change.kind]} {_change_text(change)}")
+    _say_rest(len(changes.rules))
+    for name in changes.groups:
+        say(f"  ~ group {name}")
+    for way in changes.defaults:
+        say(f"  ~ {way.value} default: {proposal.acl.default(way).value}")
+    if proposal.packets:
+        say("packets:", bold=True)
+        for each in proposal.packets[:_MOST_SHOWN]:
+            say_change(each)
+        _say_rest(len(proposal.packets))
+
+
+def _change_text(change: RuleChange) -> str:
+    if change.kind == "moved":
+        return f"{change.id}  moved"
+    if change.before is None or change.after is None:
+        rule = change.before or change.after
+        return f"{change.id}  {rule_text(rule) if rule else ''}"
+    before, after = rule_text(change.before), rule_text(change.after)
+    if before == after:
+        return f"{change.id}  {after}  (its remarks change)"
+    return f"{change.id}  {before}  becomes  {after}"
+
+
+def _say_rest(number: int) -> None:
+    if number > _MOST_SHOWN:
+        say(f"  and {number - _MOST_SHOWN} more")

@@ -1,0 +1,214 @@
+"""Say in a few sentences what a change of an access list does, the most dangerous first.
+
+    opens every port of every address to everyone                                      high
+    closes rule 'web', which decided 12,000 packets in the last 24 hours               high
+    opens tcp port 443 of 198.51.100.7 to 192.0.2.0/24                                 none
+
+The input is the difference of two lists as the service tells it (`ChangeBody`): boxes of packets, each with the rules
+that decide it before and after. The sentences say where a change is wide; they are not the difference itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from orchestrator.policy.addresses import Family, Prefix, parse_address
+
+Json = Mapping[str, Any]
+
+_MOST_SENTENCES = 4
+_NAMED = 3
+_DEFAULTS = ("_default", "_return")
+_EVERY_PROTOCOL = 200
+"""A box of so many protocols is called *every*: it is all but those that other boxes of the change hold."""
+_WIDE = 1 / 256
+"""A far side of this share of all addresses is worth a second look."""
+
+
+class Danger(enum.IntEnum):
+    """How much a reader should look at a sentence. Greater is worse."""
+
+    NONE = 0
+    SOME = 1
+    HIGH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One thing that a change does."""
+
+    text: str
+    danger: Danger
+    breadth: float = 0.0
+    """Orders sentences of the same danger, the widest first."""
+
+
+def headline(
+    changes: Sequence[Json] | None,
+    *,
+    own: Sequence[Prefix] = (),
+    kept: Collection[str] = (),
+    packets: Mapping[str, int] | None = None,
+) -> tuple[Sentence, ...]:
+    """What a change does, worst first. None for `changes`: the lists are too different to compare.
+
+    `own` are the tenant's prefixes, `kept` the rules that the list still has after the change, `packets` what rules
+    decided in the last 24 hours, where that is known.
+    """
+    if changes is None:
+        return (Sentence("the two lists have next to nothing in common: everything may fare otherwise", Danger.HIGH),)
+    if not changes:
+        return (Sentence("no packet fares otherwise: only words or places of rules change", Danger.NONE),)
+    found = [
+        *_opened([change for change in changes if change["becomes"] == "permit"], own),
+        *_closed([change for change in changes if change["becomes"] == "deny"], kept, packets or {}),
+    ]
+    found.sort(key=lambda sentence: (-sentence.danger, -sentence.breadth))
+    more = len(found) - _MOST_SENTENCES
+    if more <= 0:
+        return tuple(found)
+    rest = max(sentence.danger for sentence in found[_MOST_SENTENCES:])
+    return (*found[:_MOST_SENTENCES], Sentence(f"and does {more} more such things", rest))
+
+
+def counts_wanted(changes: Sequence[Json] | None) -> tuple[str, ...]:
+    """The rules whose counts `headline` has a use for: those that permitted what is denied now."""
+    named = (rule for change in changes or () if change["becomes"] == "deny" for rule in change["before"])
+    return tuple(dict.fromkeys(rule for rule in named if rule not in _DEFAULTS))
+
+
+# ------------------------------------------------------------------------------------------------- what is opened
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Opening:
+    """Packets that become permitted, in words, and how wide they are."""
+
+    direction: str
+    near: str
+    near_share: float
+    far: str
+    far_share: float
+    ports: str
+    port_share: float
+
+
+def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
+    """One sentence for all boxes that differ in their protocols only."""
+    told = sorted(
+        ((_opening(change, own), change["packets"]["protocols"]) for change in changes), key=lambda one: one[0]
+    )
+    for opening, several in groupby(told, key=lambda one: one[0]):
+        yield _sentence(opening, [protocols for _, protocols in several])
+
+
+def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
+    box, incoming = change["packets"], change["direction"] == "ingress"
+    family = Family(box["ip_version"])
+    near, far = (box["destination"], box["source"]) if incoming else (box["source"], box["destination"])
+    share = _address_share(far, family)
+    ours = sum(1 << (family.bits - prefix.length) for prefix in own if prefix.family is family)
+    near_share = 1.0 if near is None else min(1.0, _blocks_size(near, family) / (ours or 1 << family.bits))
+    ports = box["destination_ports"]
+    return _Opening(
+        change["direction"],
+        _wide_words(near_share, "every address", near),
+        near_share,
+        _wide_words(share, "everyone", far),
+        share,
+        "" if ports is None else _few(ports),
+        _port_share(ports),
+    )
+
+
+def _sentence(opening: _Opening, protocols: Sequence[Sequence[str] | None]) -> Sentence:
+    names = {name for each in protocols for name in each or ()}
+    every = None in protocols or len(names) >= _EVERY_PROTOCOL
+    what = _what(opening.ports, sorted(names), every=every)
+    if opening.direction == "ingress":
+        text = f"opens {what} of {opening.near} to {opening.far}"
+    else:
+        text = f"lets {opening.near} reach {what} of {opening.far}"
+    if opening.direction == "ingress" and opening.far_share >= 0.5:
+        wide = opening.port_share >= 0.5 and (every or not names.isdisjoint(("tcp", "udp", "sctp")))
+        breadth = opening.near_share + opening.port_share + every
+        return Sentence(text, Danger.HIGH if wide else Danger.SOME, breadth)
+    return Sentence(text, Danger.SOME if opening.far_share >= _WIDE else Danger.NONE)
+
+
+def _what(ports: str, names: Sequence[str], *, every: bool) -> str:
+    if ports:
+        return f"{'' if every else _few(names) + ' '}port {ports}"
+    if every:
+        return "every port"
+    if set(names) <= {"tcp", "udp", "sctp"}:
+        return f"every {' and '.join(names)} port"
+    return _few(names)
+
+
+def _wide_words(share: float, all_of_it: str, texts: Sequence[str] | None) -> str:
+    """Addresses in words: all, nearly all, or a few of them by name."""
+    if share == 1 or texts is None:
+        return all_of_it
+    return f"nearly {all_of_it}" if share >= 0.5 else _few(texts)
+
+
+def _address_share(texts: Sequence[str] | None, family: Family) -> float:
+    """Which part of all addresses some blocks are."""
+    if texts is None:
+        return 1.0
+    return _blocks_size(texts, family) / (1 << family.bits)
+
+
+def _blocks_size(texts: Sequence[str], family: Family) -> int:
+    return sum(_block_size(text, family) for text in texts)
+
+
+def _block_size(text: str, family: Family) -> int:
+    low, dash, high = text.partition("-")
+    if dash:
+        return parse_address(high)[1] - parse_address(low)[1] + 1
+    return 1 << (family.bits - Prefix.parse(text).length)
+
+
+def _port_share(texts: Sequence[str] | None) -> float:
+    if texts is None:
+        return 1.0
+    ends = [text.partition("-") for text in texts]
+    return sum((int(high) if dash else int(low)) - int(low) + 1 for low, dash, high in ends) / 65536
+
+
+# ------------------------------------------------------------------------------------------------- what is closed
+
+
+def _closed(changes: Sequence[Json], kept: Collection[str], packets: Mapping[str, int]) -> Iterator[Sentence]:
+    deciders = dict.fromkeys(rule for change in changes for rule in change["before"])
+    rules = [rule for rule in deciders if rule not in _DEFAULTS]
+    gone = [rule for rule in rules if rule not in kept]
+    for verb, some in (("closes", gone), ("narrows", [rule for rule in rules if rule not in gone])):
+        if some:
+            yield _closing(verb, some, packets)
+    if len(rules) < len(deciders):
+        yield Sentence("denies packets that the default permits", Danger.SOME)
+
+
+def _closing(verb: str, rules: Sequence[str], packets: Mapping[str, int]) -> Sentence:
+    several = len(rules) > 1
+    who = f"{len(rules):,} rules ({_few(rules)})" if several else f"rule '{rules[0]}'"
+    known = [packets[rule] for rule in rules if rule in packets]
+    if not known:
+        return Sentence(f"{verb} {who}", Danger.SOME)
+    total = sum(known)
+    that = " that" if several else ", which"
+    what = f"{total:,} packet{'' if total == 1 else 's'}" if total else "no packet"
+    text = f"{verb} {who}{that} decided {what} in the last 24 hours"
+    return Sentence(text, Danger.HIGH if total else Danger.SOME)
+
+
+def _few(words: Sequence[str]) -> str:
+    shown = ", ".join(words[:_NAMED])
+    return shown if len(words) <= _NAMED else f"{shown} and {len(words) - _NAMED} more"

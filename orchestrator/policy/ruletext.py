@@ -1,0 +1,54 @@
+"""Rules in words, for people: one side of a rule, what else it looks at, a rule in one line."""
+
+from __future__ import annotations
+
+from orchestrator.policy.addresses import Addresses
+from orchestrator.policy.model import Rule
+from orchestrator.policy.ports import EVERY_PORT, PortRange
+from orchestrator.policy.protocols import format_protocol
+from orchestrator.policy.tcpflags import TcpFlag
+
+_MOST_WORDS = 3
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule in one line: ``ingress permit tcp any > 198.51.100.7 port 443, logged``."""
+    protocol = "any" if rule.protocol is None else format_protocol(rule.protocol)
+    ends = (side_text(rule.source, rule.source_ports), side_text(rule.destination, rule.destination_ports))
+    what = f"{rule.direction.value} {rule.action.value} {protocol} {ends[0]} > {ends[1]}"
+    return ", ".join((what, *more_words(rule)))
+
+
+def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
+    """One side of a rule: ``@web port 80, 443``."""
+    words = ["@" + name for name in addresses.groups] + [str(prefix) for prefix in addresses.prefixes]
+    text = _cut(words) if words else "any"
+    return text if ports == EVERY_PORT else f"{text} port {_cut([str(each) for each in ports])}"
+
+
+def more_words(rule: Rule) -> list[str]:
+    """What else a rule looks at or does."""
+    words = []
+    if rule.icmp_type is not None:
+        words.append(f"type {rule.icmp_type}" + (f" code {rule.icmp_code}" if rule.icmp_code is not None else ""))
+    if rule.established:
+        words.append("established")
+    if rule.tcp_flags is not None:
+        names = [
+            ("" if flag & rule.tcp_flags.value else "no ") + (flag.name or "").lower()
+            for flag in TcpFlag
+            if flag & rule.tcp_flags.mask
+        ]
+        words.append(" ".join(names))
+    if rule.fragments:
+        words.append("later fragments")
+    if rule.expires is not None:
+        words.append(f"until {rule.expires:%Y-%m-%d %H:%M} UTC")
+    if rule.log:
+        words.append("logged")
+    return words
+
+
+def _cut(words: list[str]) -> str:
+    shown = ", ".join(words[:_MOST_WORDS])
+    return shown if len(words) <= _MOST_WORDS else f"{shown} and {len(words) - _MOST_WORDS} more"

@@ -1,0 +1,256 @@
+"""Stories of people who change a list from the command line, and of two who do it at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ended, aclflow
+from patience import PATIENCE_S
+from served import Served, served
+
+from orchestrator.policy.formats.native import rule_from_json
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
+SSH = {**WEB, "id": "ssh", "source": "192.0.2.0/24", "destination_ports": 22}
+DNS = {**WEB, "id": "dns", "protocol": "udp", "destination_ports": 53}
+
+Run = Callable[..., Ended]
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service")) as here:
+        yield here
+
+
+@pytest.fixture
+def run(service: Served) -> Run:
+    def call(*arguments: str, stdin: bytes | str = "") -> Ended:
+        return aclflow(
+            *arguments, stdin=stdin, environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token}
+        )
+
+    return call
+
+
+@pytest.fixture
+def tenant(run: Run) -> Iterator[str]:
+    """A tenant with two rules, in a domain without hosts."""
+    name = f"a-{next(_numbers)}"
+    assert run("domain", "create", f"d-{name}").code == 0
+    assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
+    assert run("acl", "apply", name, "-", "--yes", stdin=listed(WEB, SSH)).code == 0
+    yield name
+    run("tenant", "delete", name)
+
+
+def listed(*rules: object) -> str:
+    return json.dumps({"rules": rules})
+
+
+def rules_of(run: Run, tenant: str) -> list[str]:
+    return [rule["id"] for rule in run("acl", "show", tenant, "--json").json()["rules"]]
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> str:
+    """The file after somebody edited it."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_a_colleagues_rule_is_kept(run: Run, tenant: str, service: Served, tmp_path: Path) -> None:
+    """Take the list, edit it for a while, apply it: what a colleague added meanwhile is still there."""
+    file = tmp_path / "list.json"
+    assert run("acl", "show", tenant, "--output", str(file)).code == 0
+    with service.client() as colleague:
+        colleague.insert_rule(tenant, rule_from_json(DNS), comment="names")
+    edited(file, lambda document: document["rules"].append({**WEB, "id": "alt", "destination_ports": 8443}))
+    ended = run("acl", "apply", tenant, str(file), "--yes", "-m", "a second port")
+    assert ended.code == 0, ended.err
+    assert "merged with what was changed since version 1" in ended.out
+    assert "+ alt  ingress permit tcp any > 198.51.100.7/32 port 8443" in ended.out
+    assert sorted(rules_of(run, tenant)) == ["alt", "dns", "ssh", "web"]
+    history = run("acl", "versions", tenant, "--json").json()
+    assert [one["comment"] for one in history[:2]] == ["a second port", "names"]
+
+
+def test_edits_that_touch_a_colleagues_are_refused(run: Run, tenant: str, service: Served, tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    run("acl", "show", tenant, "-o", str(file))
+    with service.client() as colleague:
+        colleague.put_rule(tenant, rule_from_json({**WEB, "source": "203.0.113.0/24"}))
+    edited(file, lambda document: document["rules"][0].update(destination_ports=[443, 80]))
+    ended = run("acl", "apply", tenant, str(file), "--yes")
+    assert ended.code == 1
+    assert "rule 'web' was changed on both sides" in ended.err
+    assert "nothing was changed" in ended.err
+    assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 2
+
+
+def test_the_base_may_be_said_where_the_file_does_not(run: Run, tenant: str, service: Served) -> None:
+    with service.client() as colleague:
+        colleague.insert_rule(tenant, rule_from_json(DNS))
+    assert run("acl", "apply", tenant, "-", "--yes", "--base-version", "1", stdin=listed(WEB)).code == 0
+    assert rules_of(run, tenant) == ["web", "dns"]
+
+
+def test_a_base_that_is_forgotten_is_no_base(run: Run, tenant: str) -> None:
+    ended = run("acl", "apply", tenant, "-", "--yes", "--base-version", "77", stdin=listed(WEB))
+    assert (ended.code, "there is no version 77 to compare with" in ended.err) == (1, True)
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+def test_without_a_terminal_nothing_is_changed_unasked(run: Run, tenant: str) -> None:
+    ended = run("acl", "apply", tenant, "-", stdin=listed())
+    assert ended.code == 2
+    assert "--yes" in ended.err
+    assert "--dry-run" in ended.err
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+def test_a_dry_run_shows_what_would_change(run: Run, tenant: str) -> None:
+    ended = run("acl", "apply", tenant, "-", "--dry-run", stdin=listed())
+    assert ended.code == 0
+    assert "closes 2 rules (web, ssh) that decided no packet in the last 24 hours" in ended.out
+    assert "- web" in ended.out
+    wide = run("acl", "apply", tenant, "-", "--dry-run", "--json", stdin=listed({"id": "all", "action": "permit"}))
+    assert wide.json()["headline"][0] == {"text": "opens every port of every address to everyone", "danger": "high"}
+    assert [(one["change"], one["rule"]) for one in wide.json()["rules"]] == [
+        ("removed", "web"),
+        ("removed", "ssh"),
+        ("added", "all"),
+    ]
+    assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 1
+
+
+def test_a_file_of_another_tenant_is_refused(run: Run, tenant: str, tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    run("acl", "show", tenant, "-o", str(file))
+    run("tenant", "create", f"{tenant}-2", "--domain", f"d-{tenant}", "--prefix", "203.0.113.0/24")
+    ended = run("acl", "apply", f"{tenant}-2", str(file), "--yes")
+    assert (ended.code, f"it was taken from tenant '{tenant}'" in ended.err) == (2, True)
+    assert rules_of(run, f"{tenant}-2") == []
+    run("tenant", "delete", f"{tenant}-2")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01\x7fELF", b"\xff\xfe\x00", b"[]", b"{}", b'{"rules": null}'])
+def test_a_file_that_is_no_list_changes_nothing(run: Run, tenant: str, content: bytes) -> None:
+    for more in ((), ("-f", "native")):
+        assert run("acl", "apply", tenant, "-", "--yes", *more, stdin=content).code == 2
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+@pytest.mark.parametrize(
+    "taken_from", [{}, {"tenant": "x"}, {"tenant": "x", "version": "1"}, {"tenant": "x", "version": -1}, "x", None]
+)
+def test_an_origin_that_cannot_be_read_is_refused(run: Run, tenant: str, taken_from: object) -> None:
+    text = json.dumps({"rules": [WEB], "taken_from": taken_from})
+    ended = run("acl", "apply", tenant, "-", "--yes", stdin=text)
+    assert (ended.code, "taken_from" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("message", ["two\nlines", "a bell \a", "x" * 10_000, "\ud800"])
+def test_a_comment_is_one_line_of_some_length(run: Run, tenant: str, message: str) -> None:
+    ended = run("acl", "apply", tenant, "-", "--yes", "-m", message, stdin=listed(DNS))
+    assert ended.code == 2, ended
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+def test_a_comment_may_be_in_any_script(run: Run, tenant: str) -> None:
+    text = "שלום, מיגרציה (CHG-1234)"
+    assert run("acl", "apply", tenant, "-", "--yes", "-m", text, stdin=listed(DNS)).code == 0
+    assert run("acl", "versions", tenant, "--json").json()[0]["comment"] == text
+
+
+def test_the_old_spelling_answers_with_the_new_one(run: Run, tenant: str) -> None:
+    for verb in ("apply", "review"):
+        ended = run("acl", verb, "list.json", "--tenant", tenant)
+        assert (ended.code, f"aclflow acl {verb} {tenant} list.json" in ended.err) == (2, True)
+
+
+def test_the_service_holds_a_document_to_what_it_was_taken_from(service: Served, run: Run, tenant: str) -> None:
+    """A program that sends an exported file as it is cannot overwrite a newer list, whatever it says in If-Match."""
+    document = run("acl", "show", tenant, "--json").json()
+    with service.client() as client, service.http() as http:
+        client.insert_rule(tenant, rule_from_json(DNS))
+        put = http.put(f"/v1/tenants/{tenant}/acl", json=document, headers={"If-Match": "*"})
+        assert (put.status_code, put.json()["place"]) == (412, "taken_from")
+        other = {**document, "taken_from": {"tenant": "other", "version": 2}}
+        put = http.put(f"/v1/tenants/{tenant}/acl", json=other, headers={"If-Match": "*"})
+        assert (put.status_code, put.json()["place"]) == (400, "taken_from.tenant")
+
+
+# ------------------------------------------------------------------------------------------------- on a terminal
+
+
+class Terminal:
+    """`aclflow` in a terminal of its own, to be typed at."""
+
+    def __init__(self, service: Served, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        own = {"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token, "TERM": "xterm"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.cli", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=os.environ | own,
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        while text not in self.seen:
+            try:
+                more = os.read(self._ours, 65536)
+            except OSError:
+                more = b""
+            assert more, self.seen
+            self.seen += more.decode()
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def end(self) -> int:
+        code = self._process.wait(timeout=PATIENCE_S)
+        os.close(self._ours)
+        return code
+
+
+def test_a_person_is_asked_and_may_say_no(service: Served, run: Run, tenant: str, tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(listed({"id": "all", "action": "permit"}))
+    terminal = Terminal(service, "acl", "apply", tenant, str(file))
+    terminal.read_until("[y/N]")
+    assert "opens every port of every address to everyone" in terminal.seen
+    terminal.type("n\n")
+    terminal.read_until("nothing was changed")
+    assert terminal.end() == 1
+    assert rules_of(run, tenant) == ["web", "ssh"]
+
+
+def test_a_plan_that_is_confirmed_after_the_list_moved_is_refused(
+    service: Served, run: Run, tenant: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(listed(WEB))
+    terminal = Terminal(service, "acl", "apply", tenant, str(file))
+    terminal.read_until("[y/N]")
+    with service.client() as colleague:
+        colleague.insert_rule(tenant, rule_from_json(DNS))
+    terminal.type("y\n")
+    terminal.read_until("was changed while you looked")
+    assert terminal.end() == 1
+    assert rules_of(run, tenant) == ["web", "ssh", "dns"]
