@@ -17,13 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
-from orchestrator.compile.conjunctions.conjunctive import GAIN, WORTH, names_one_each
+from orchestrator.compile.conjunctions.conjunctive import (
+    GAIN,
+    WORTH,
+    count_masks,
+    may_be_conjunctive,
+    splits_ports,
+)
 from orchestrator.policy.addresses import Addresses
 from orchestrator.policy.model import Acl, AddressGroup, Rule
-from orchestrator.policy.ports import EVERY_PORT, PortRange, masks
 from orchestrator.policy.protocols import only_family
 
 Groups = Mapping[str, AddressGroup]
@@ -41,17 +45,18 @@ class Bounds(NamedTuple):
 
 def rule_bounds(rule: Rule, groups: Groups) -> Bounds:
     """How many flow entries a rule takes, at least and at most, if its number is below 2^31."""
-    rest = _port_masks(rule.source_ports) * _port_masks(rule.destination_ports) * (len(rule.flag_matches) or 1)
+    ports, rest = count_masks(rule.source_ports), count_masks(rule.destination_ports) * (len(rule.flag_matches) or 1)
     source, destination = rule.source, rule.destination
     families = 2 if only_family(rule.protocol) is None else 1
-    if names_one_each(rule):
-        combinations = families * rest if source.is_any and destination.is_any else rest
+    if not may_be_conjunctive(rule):
+        combinations = ports * rest * (families if source.is_any and destination.is_any else 1)
         return Bounds(combinations, combinations)
     sources = families if source.is_any else _size(source, groups)
     destinations = families if destination.is_any else _size(destination, groups)
     pairs = max(sources, destinations) if source.is_any or destination.is_any else sources * destinations
-    clauses = sources + destinations + families * (rest + 1)
-    return Bounds(0, min(pairs * rest, max(WORTH, GAIN * clauses)))
+    others = ports + rest if splits_ports(rule) else ports * rest
+    clauses = sources + destinations + families * (others + 1)
+    return Bounds(0, min(pairs * ports * rest, max(WORTH, GAIN * clauses)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,15 +119,3 @@ def _sum(rules: Iterable[Rule], groups: Groups) -> Bounds:
 def _size(side: Addresses, groups: Groups) -> int:
     """How many prefixes a side has, before they are aggregated."""
     return len(side.prefixes) + sum(len(groups[name].prefixes) for name in side.groups)
-
-
-def _port_masks(ports: tuple[PortRange, ...]) -> int:
-    """How many masks cover some ports."""
-    if ports is EVERY_PORT or ports == EVERY_PORT:
-        return 1
-    return sum([_range_masks(each.low, each.high) if each.low != each.high else 1 for each in ports])
-
-
-@lru_cache(maxsize=1 << 16)
-def _range_masks(low: int, high: int) -> int:
-    return len(masks(PortRange(low, high)))

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from orchestrator.client import Client
+from orchestrator.control.ceilings import Ceilings
 from orchestrator.control.control import Control
 from orchestrator.errors import BadInput, BadPolicy, Conflict, NotFound, Stale, TooLarge
 from orchestrator.policy.addresses import Family, Prefix, parse_address
@@ -50,18 +51,24 @@ def rule(document: dict[str, object]) -> Rule:
 # ---------------------------------------------------------------------------------------------------- the whole list
 
 
+def refused(_: Ceilings, wide: Rule) -> None:
+    raise TooLarge(f"'{wide.id}' is too wide")
+
+
 def test_what_needs_too_many_flow_entries_is_refused_without_a_turn(
     admin: Client, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[object] = []
     carried_out = Control.write
     monkeypatch.setattr(Control, "write", lambda self, work: turns.append(work) or carried_out(self, work))
-    odd = [2 * each + 1 for each in range(700)]
-    wide = web_of(tenant, source_ports=odd, destination_ports=odd)
-    with pytest.raises(TooLarge, match=r"rules\[1\].*'web' may need the most, 490000"):
-        admin.put_acl(tenant, rules(SSH, wide), etag=admin.acl(tenant).etag)
-    with pytest.raises(TooLarge, match="may need 490000 flow entries, and the ceiling of a list is 400000"):
-        admin.insert_rule(tenant, rule(wide))
+    odd = [2 * each + 1 for each in range(31)]
+    wide = [web_of(tenant, id=f"w{each}", source_ports=odd, destination_ports=odd) for each in range(420)]
+    with pytest.raises(TooLarge, match=r"rules\[0\].*may need 403636 flow entries, and the ceiling is 400000"):
+        admin.put_acl(tenant, rules(*wide), etag=admin.acl(tenant).etag)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ceilings, "check_rule", refused)
+        with pytest.raises(TooLarge, match="'w0' is too wide"):
+            admin.insert_rule(tenant, rule(wide[0]))
     assert not turns
     admin.put_acl(tenant, rules(SSH), etag=admin.acl(tenant).etag)
     assert len(turns) == 1

@@ -30,6 +30,7 @@ from traced_switch import (
 
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.openflow import oxm
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
@@ -241,6 +242,24 @@ MORE6, SECOND6 = 0x0001, 0x0009
 )
 def test_what_the_switch_sees_of_fragments(traced: Tracer, what: str, packet: bytes, port: str) -> None:
     assert out_of(traced.actions(f"in_port={PORT_A}", frame(packet))) == port, what
+
+
+@pytest.mark.parametrize(
+    ("ports", "port"),
+    [
+        ((1, 1), "3"), ((1, 79), "3"), ((79, 1), "3"), ((79, 79), "3"),
+        ((2, 1), "drop"), ((1, 2), "drop"), ((81, 1), "drop"), ((1, 81), "drop"),
+    ],
+)  # fmt: skip
+def test_of_two_port_sets_both_are_asked(ovs: DummyOvs, bridge: Bridge, ports: tuple[int, int], port: str) -> None:
+    odd = tuple(PortRange(each, each) for each in range(1, 80, 2))
+    policy = scene((replace(WEB, source_ports=odd, destination_ports=odd),))
+    rows = rows_of(compile_host(policy, domain="d1", generation=1), {"a0": PORT_A, "b0": PORT_B})
+    assert sum(row.table == Table.INGRESS for row in rows) < 250
+    bridge.hold(rows)
+    for flow in (f"{FROM_A},tcp,{A_TO_B}", f"{FROM_A},tcp6,{A_TO_B6}"):
+        actions = Tracer(ovs).actions(f"{flow},tp_src={ports[0]},tp_dst={ports[1]}")
+        assert (actions if port == "drop" else out_of(actions)) == port
 
 
 def test_arp_is_answered_with_the_gateway(traced: Tracer) -> None:

@@ -71,6 +71,15 @@ def test_conjunctions_decide_and_count_as_the_list_does(acl: Acl) -> None:
 
 
 @laws
+@given(acls(max_rules=4))
+def test_source_ports_as_a_clause_of_their_own_change_nothing(acl: Acl) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conjunctive, "PORTS_WORTH", 2)
+        patch.setattr(conjunctive, "GAIN", 0)
+        check(acl, conjunctions(acl))
+
+
+@laws
 @given(acls(max_rules=5))
 def test_no_two_entries_have_one_key_and_the_same_list_gives_the_same_rows(acl: Acl) -> None:
     flows = conjunctions(acl)
@@ -168,11 +177,35 @@ def test_a_rule_of_two_groups_takes_their_sum_and_not_their_product() -> None:
                 destination=Addresses(groups=("servers",)),
                 destination_ports=(PortRange(80, 80), PortRange(443, 443)))  # fmt: skip
     sides = Sides(groups)
-    assert parts_of(rule, sides, Family.IPV4) == Parts(300, 40, 2)
+    assert parts_of(rule, sides, Family.IPV4) == Parts(300, 40, 0, 2)
     assert is_conjunctive(rule, sides)
     flows = conjunctive_flows([Placed(rule, 9, 500)], sides, STAGE, 7)
     assert len(flows) == 300 + 40 + 2 + 1
     assert set(flows.priority.tolist()) == {500}
+
+
+def odd_ports(many: int) -> tuple[PortRange, ...]:
+    return tuple(PortRange(2 * each + 1, 2 * each + 1) for each in range(many))
+
+
+def test_a_rule_of_two_port_sets_takes_their_sum_and_not_their_product() -> None:
+    rule = Rule("wide", Action.PERMIT, protocol=TCP, source_ports=odd_ports(300), destination_ports=odd_ports(300))
+    assert is_conjunctive(rule, Sides({}))
+    flows = conjunctive_flows([Placed(rule, 9, 500)], Sides({}), STAGE, 7)
+    assert len(flows) == 2 * (300 + 300 + 1)
+
+
+@pytest.mark.parametrize(("sources", "destinations", "wanted"), [(31, 31, False), (32, 32, True), (3, 400, True)])
+def test_when_two_port_sets_pay(sources: int, destinations: int, wanted: bool) -> None:
+    ports = odd_ports(sources), odd_ports(destinations)
+    rule = Rule("r", Action.PERMIT, protocol=TCP, source_ports=ports[0], destination_ports=ports[1])
+    assert is_conjunctive(rule, Sides({})) is wanted
+
+
+def test_two_ranges_of_ports_are_no_conjunction() -> None:
+    worst = (PortRange(1, 65534),)
+    rule = Rule("r", Action.PERMIT, protocol=TCP, source_ports=worst, destination_ports=worst)
+    assert not is_conjunctive(rule, Sides({}))
 
 
 def test_rules_of_one_priority_share_the_entries_of_their_group() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import acls
@@ -84,15 +83,14 @@ def test_the_next_version_is_estimated_as_from_scratch(lists: list[Acl], data: s
         assert known.bounds == Estimate.of(now).bounds
 
 
-@pytest.mark.parametrize("many", [300, 1_400])
-def test_ports_by_ports_are_told_without_being_compiled(many: int) -> None:
-    odd = tuple(PortRange(2 * place + 1, 2 * place + 1) for place in range(many))
+def test_ports_by_ports_are_told_without_being_compiled() -> None:
+    odd = tuple(PortRange(2 * place + 1, 2 * place + 1) for place in range(300))
     rule = Rule(RuleId("wide"), Action.PERMIT, protocol=TCP, source_ports=odd, destination_ports=odd)
+    half = replace(rule, source_ports=odd[:30], destination_ports=odd[:34])
+    assert 2 * 601 < rule_bounds(rule, {}).most < 4 * 700
+    assert rule_bounds(half, {}) == (2 * 30 * 34, 2 * 30 * 34)
     plain = Rule(RuleId("plain"), Action.PERMIT, protocol=TCP, destination_ports=(PortRange(80, 80),))
-    acl = Acl((plain, rule))
-    assert rule_bounds(rule, {}).most == 2 * many * many
-    assert Estimate.of(acl).bounds.most == 2 * many * many + 2 + ENDS
-    assert widest_rule(acl)[0] == 1
+    assert widest_rule(Acl((plain, rule)))[0] == 1
 
 
 def test_an_empty_list_takes_what_ends_it() -> None:

@@ -49,6 +49,7 @@ def eager() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conjunctive, "WORTH", 2)
         patch.setattr(conjunctive, "GAIN", 0)
+        patch.setattr(conjunctive, "PORTS_WORTH", 2)
         yield
 
 
@@ -212,3 +213,37 @@ def test_a_member_that_comes_changes_one_entry_for_each_priority() -> None:
     compile_host(replace(policy, tenants=(changed,)), domain="d", generation=2, cache=cache)
     assert cache.change is not None
     assert (len(cache.change.removed), len(cache.change.added)) == (0, 1)
+
+
+def ported() -> Policy:
+    """A rule of some source ports and some destination ports, which is a conjunction of these."""
+    ports = tuple(PortRange(each, each) for each in (21, 53, 90))
+    rule = Rule(RuleId("ports"), Action.PERMIT, protocol=TCP, source_ports=ports, destination_ports=ports[:2])
+    acl = Acl((replace(rule, id=RuleId("no"), action=Action.DENY, source_ports=(PortRange(7, 7),)), rule))
+    return Policy(tenants=(Tenant(TenantId("t"), 7, (), acl, {"no": 1, "ports": 2}),))
+
+
+def test_no_row_of_a_conjunction_of_ports_can_be_left_out() -> None:
+    flows = compile_host(ported(), domain="d", generation=1).flows
+    prove(ported(), flows)
+    mine = np.flatnonzero(is_conjunctive(flows))
+    assert len(mine) == 2 * (2 + 3 + 1 + 2)  # two that decide, their source ports, and what both ask for
+    for row in mine.tolist():
+        with pytest.raises(NotEquivalent):
+            prove(ported(), without(flows, row))
+
+
+def test_no_port_of_a_conjunction_of_ports_can_be_another() -> None:
+    flows = compile_host(ported(), domain="d", generation=1).flows
+    for row in np.flatnonzero(is_conjunctive(flows)).tolist():
+        terms = list(oxm.unpack(flows.row(row).match))
+        places = [place for place, term in enumerate(terms) if term.field.name in ("tcp_src", "tcp_dst")]
+        for place in places:
+            spoilt = list(terms)
+            spoilt[place] = replace_value(terms[place], terms[place].value ^ 1)
+            with pytest.raises(NotEquivalent):
+                prove(ported(), with_row(flows, row, match=oxm.pack(spoilt)))
+
+
+def replace_value(term: oxm.Term, value: int) -> oxm.Term:
+    return oxm.Term(term.field, value, term.mask)

@@ -42,6 +42,7 @@ def test_the_cost_of_conjunctions_is_what_compiling_gives(acl: Acl) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conjunctive, "WORTH", 2)
         patch.setattr(conjunctive, "GAIN", 0)
+        patch.setattr(conjunctive, "PORTS_WORTH", 2)
         check_cost(acl)
 
 

@@ -53,6 +53,7 @@ def conjunctive_rules(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "eager":
             patch.setattr(conjunctive, "WORTH", 2)
             patch.setattr(conjunctive, "GAIN", 0)
+            patch.setattr(conjunctive, "PORTS_WORTH", 2)
         yield
 
 

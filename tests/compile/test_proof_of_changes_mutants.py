@@ -29,6 +29,7 @@ def eager() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conjunctive, "WORTH", 2)
         patch.setattr(conjunctive, "GAIN", 0)
+        patch.setattr(conjunctive, "PORTS_WORTH", 2)
         yield
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.compile.conjunctions.conjunctive import splits_ports
 from orchestrator.compile.conjunctions.covers import has
 from orchestrator.compile.conjunctions.sides import Regrouping, Sides
 from orchestrator.compile.cookies import Cookie, Kind
@@ -34,6 +35,7 @@ from orchestrator.compile.openflow.instructions import conjunction, instructions
 from orchestrator.compile.openflow.oxm import Term
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix
 from orchestrator.policy.model import SIDES, Action, Rule, with_sides
+from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.program.delta import difference
 from orchestrator.program.flows import U16, Flow, FlowTable
 from orchestrator.program.program import Tier
@@ -105,7 +107,8 @@ def _unit(placed: Placed, sides: Sides, family: Family) -> _Unit:
 
 
 def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
-    """A rule taken apart into rules that it is the intersection of. A side of one prefix stays with the rest."""
+    """A rule taken apart into rules that it is the intersection of. A side of one prefix stays with the rest, and
+    source ports do where they are few."""
     plain = Rule(rule.id, rule.action, direction=rule.direction)
     rest, parts = rule, []
     if sides.count(rule.source, family) > 1:
@@ -114,6 +117,9 @@ def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
     if sides.count(rule.destination, family) > 1:
         parts.append(replace(plain, destination=rule.destination))
         rest = replace(rest, destination=ANY)
+    if splits_ports(rule):
+        parts.append(replace(plain, protocol=rule.protocol, source_ports=rule.source_ports))
+        rest = replace(rest, source_ports=EVERY_PORT)
     parts.append(rest)
     return tuple(parts) if len(parts) > 1 else (plain, rest)
 

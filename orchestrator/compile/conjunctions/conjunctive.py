@@ -9,6 +9,9 @@ takes it as facts: each *clause* of the rule (sources, destinations, everything 
     dst 192.0.2.1/32 ─┤ conjunction(c, 2/3) ── all n ──┘
     tcp dport 443 ────┘ conjunction(c, 3/3)
 
+Where a rule has many source ports and many destination ports, its source ports are a clause of their own as well: 300
+of each are 600 entries, not 90,000.
+
 Here it is decided which rules are such. All entries of a rule have its priority. It is found with the rule's *hull*,
 the smallest single box around it: two rules whose hulls are disjoint never meet, so an order that respects hulls
 respects the rules. `clauses.py` makes the entries.
@@ -17,6 +20,7 @@ respects the rules. `clauses.py` makes the entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.compile.conjunctions.sides import Sides
@@ -30,37 +34,44 @@ WORTH = 32
 GAIN = 2
 """So many times fewer entries must a conjunction take: it costs a second look-up for the first packet of a flow."""
 
+PORTS_WORTH = 1024
+"""From so many combinations of ports on source ports are a clause of their own; two ranges have at most 900."""
+
 MOST_NUMBERS = 1 << 31
 """Rule numbers from here on have no conjunction: its number has 32 bits, one of them for the IP version."""
 
 
 class Parts(NamedTuple):
-    """How many entries the clauses of a rule take in one IP version."""
+    """How many entries the clauses of a rule take in one IP version; `source_ports` 0: they stay with the rest."""
 
     sources: int
     destinations: int
+    source_ports: int
     rest: int
 
     @property
     def combinations(self) -> int:
-        return self.sources * self.destinations * self.rest
+        return self.sources * self.destinations * (self.source_ports or 1) * self.rest
 
     @property
     def entries(self) -> int:
         """As a conjunction: its clauses, and the entry that decides."""
-        return self.sources + self.destinations + self.rest + 1
+        return self.sources + self.destinations + self.source_ports + self.rest + 1
 
 
 def parts_of(rule: Rule, sides: Sides, family: Family) -> Parts:
     """How many entries each clause of a rule takes in one IP version."""
-    return Parts(sides.count(rule.source, family), sides.count(rule.destination, family), _rest(rule))
+    sources, rest = _port_parts(rule)
+    apart = (sources, rest) if _are_worth_it(sources, rest) else (0, sources * rest)
+    return Parts(sides.count(rule.source, family), sides.count(rule.destination, family), *apart)
 
 
 def is_conjunctive(rule: Rule, sides: Sides, number: int = 1) -> bool:
     """Whether a rule is better written as a conjunction than as all its combinations."""
-    if names_one_each(rule):
+    if not may_be_conjunctive(rule):
         return False
-    at_most = max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) * _rest(rule)
+    sources, rest = _port_parts(rule)
+    at_most = max(sides.size(rule.source), 1) * max(sides.size(rule.destination), 1) * sources * rest
     if number >= MOST_NUMBERS or at_most < WORTH:
         return False
     parts = [parts_of(rule, sides, family) for family in sides.families(rule)]
@@ -105,12 +116,36 @@ def names_one_each(rule: Rule) -> bool:
     return few and not source.groups and not destination.groups
 
 
-def _rest(rule: Rule) -> int:
-    ports = [
-        sum(len(masks(each)) for each in several) if several != EVERY_PORT else 1
-        for several in (rule.source_ports, rule.destination_ports)
-    ]
-    return ports[0] * ports[1] * max(len(rule.flag_matches), 1)
+def may_be_conjunctive(rule: Rule) -> bool:
+    """Whether a rule has several prefixes on a side, groups, or ports that are worth a clause; a no is certain."""
+    return not names_one_each(rule) or splits_ports(rule)
+
+
+def splits_ports(rule: Rule) -> bool:
+    """Whether the source ports of a rule, were it a conjunction, are a clause of their own."""
+    return rule.source_ports is not EVERY_PORT and _are_worth_it(*_port_parts(rule))
+
+
+def count_masks(ports: tuple[PortRange, ...]) -> int:
+    """How many masks cover some ports."""
+    if ports is EVERY_PORT:
+        return 1
+    return sum([1 if each.low == each.high else _masks_of(each.low, each.high) for each in ports])
+
+
+@lru_cache(maxsize=1 << 16)
+def _masks_of(low: int, high: int) -> int:
+    return len(masks(PortRange(low, high)))
+
+
+def _port_parts(rule: Rule) -> tuple[int, int]:
+    """How many entries a rule's source ports take, and all else that it matches besides addresses."""
+    rest = count_masks(rule.destination_ports) * max(len(rule.flag_matches), 1)
+    return count_masks(rule.source_ports), rest
+
+
+def _are_worth_it(sources: int, rest: int) -> bool:
+    return sources * rest >= max(PORTS_WORTH, GAIN * (sources + rest + 1))
 
 
 def _around(prefixes: Sequence[Prefix]) -> Prefix:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.compile.conjunctions.clauses import Placed, conjunctive_change, conjunctive_flows
-from orchestrator.compile.conjunctions.conjunctive import Hull, hull, is_conjunctive, names_one_each
+from orchestrator.compile.conjunctions.conjunctive import Hull, hull, is_conjunctive, may_be_conjunctive
 from orchestrator.compile.conjunctions.sides import Sides, names_groups
 from orchestrator.compile.lists.edits import Hunk
 from orchestrator.compile.lists.exchange import RowChange
@@ -74,7 +74,7 @@ class TenantList:
         """Compile from scratch; for `sides`, and what it raises, see `CompiledList.of`."""
         sides = Sides(tenant.acl.groups) if sides is None else sides
         rules = tenant.acl.rules
-        several = [(place, rule) for place, rule in enumerate(rules) if not names_one_each(rule)]
+        several = [(place, rule) for place, rule in enumerate(rules) if may_be_conjunctive(rule)]
         stood_for = tuple(_conjunctive(tenant, sides, several, {}))
         plain = CompiledList.of(_with_hulls(tenant, stood_for), returns, sides)
         naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)

@@ -2,9 +2,9 @@
 
 A conjunctive rule (`compile/conjunctions/conjunctive.py`) is several sets of entries, the clauses, and in each IP
 version an entry that decides what meets them all. Here every clause is shown to be exactly one factor of its rule (its
-sources, its destinations, or the rest), so that what meets them all are the rule's packets, no more and no less. Then
-the rule's place among the others remains to be shown. For that a *hull* stands for it, a rule of one box that holds all
-its packets: where the hull is in order, so is what is inside.
+sources, its destinations, its source ports, or the rest), so that what meets them all are the rule's packets, no more
+and no less. Then the rule's place among the others remains to be shown. For that a *hull* stands for it, a rule of one
+box that holds all its packets: where the hull is in order, so is what is inside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.compile.conjunctions.conjunctive import hull
+from orchestrator.compile.conjunctions.conjunctive import hull, splits_ports
 from orchestrator.compile.conjunctions.sides import Sides
 from orchestrator.compile.cookies import Kind
 from orchestrator.compile.equivalence.chain import RULE, STAGES, TABLE_OF, Chain
@@ -34,6 +34,7 @@ from orchestrator.errors import NotEquivalent
 from orchestrator.policy.addresses import Addresses, Family, aggregate
 from orchestrator.policy.addresses import everything as whole_family
 from orchestrator.policy.model import SIDES, Rule, families, resolve, with_sides
+from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.space import boxes_of
 from orchestrator.program.flows import Flow, FlowTable
 
@@ -139,11 +140,11 @@ class Unit:
 
     @property
     def clauses(self) -> int:
-        """How many there are: the rest is one, and never the only one."""
-        return max(sum(self.own) + 1, 2)
+        """How many there are: the rest is one, and never the only one; source ports may be one."""
+        return max(sum(self.own) + splits_ports(self.rule) + 1, 2)
 
     def side_of(self, clause: int) -> str | None:
-        """The side that a clause is; None for the rest."""
+        """The side that a clause is; None for source ports and the rest."""
         names = [name for name, own in zip(SIDES, self.own, strict=True) if own]
         return names[clause] if clause < len(names) else None
 
@@ -157,6 +158,9 @@ class Unit:
             if own:
                 found.append(with_sides(plain, {name: mine}))
             rest = with_sides(rest, {name: only if own else mine})
+        if splits_ports(self.rule):
+            found.append(replace(plain, protocol=self.rule.protocol, source_ports=self.rule.source_ports))
+            rest = replace(rest, source_ports=EVERY_PORT)
         return [*(found or [plain]), replace(rest, description="", owner="")]
 
 
