@@ -9,7 +9,7 @@ from types import MappingProxyType
 from orchestrator.classify.devices.cuda import cuda_devices
 from orchestrator.classify.devices.device import Device
 from orchestrator.classify.devices.opencl import opencl_devices
-from orchestrator.errors import BadInput, Missing
+from orchestrator.errors import BadInput, Missing, Refused
 
 AUTO, C = "auto", "c"
 
@@ -34,7 +34,7 @@ def listed() -> tuple[Listed, ...]:
     for library, devices in LIBRARIES.items():
         try:
             found.append(Listed(library, tuple(devices()), None))
-        except Missing as error:
+        except (Missing, Refused) as error:
             found.append(Listed(library, (), str(error)))
     return tuple(found)
 

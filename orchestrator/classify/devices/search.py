@@ -93,13 +93,13 @@ class DeviceSearch:
         try:
             for number, begin in enumerate(range(0, len(packets), room)):
                 if len(waiting) == len(self._lanes):
-                    _finish(loaded, *waiting.popleft(), items)
+                    finish(loaded, *waiting.popleft(), items)
                 lane, part = self._lanes[number % len(self._lanes)], found[begin : begin + room]
                 waiting.append((lane, part))
                 send(lane, packets[begin : begin + room], self._family)
-                _start(loaded, lane, part, items)
+                start(loaded, lane, part, items)
             while waiting:
-                _finish(loaded, *waiting.popleft(), items)
+                finish(loaded, *waiting.popleft(), items)
         finally:
             for lane, _ in waiting:  # something failed: no batch may be under way when these lanes are used again
                 lane.wait()
@@ -113,7 +113,7 @@ def send(lane: Lane, packets: Packets, family: Family) -> None:
     lane.send(words)
 
 
-def _start(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
+def start(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
     """Begin a batch, and all of it where each packet is a launch of its own."""
     if loaded.compiled.model is not Model.FUNCTION:
         loaded.start(lane, len(found), items)
@@ -126,7 +126,7 @@ def _start(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
         found[packet] = lane.found[:items].min().view(np.int32)
 
 
-def _finish(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
+def finish(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
     """Wait for a batch and take its rows. An answer is a row, or all bits: as an unsigned number above every row."""
     lane.wait()
     if loaded.compiled.model is Model.FUNCTION:

@@ -1,0 +1,1 @@
+"""Suite classifier: searching rules for packets in user space, on devices of OpenCL and CUDA."""

@@ -1,0 +1,18 @@
+"""Suite classifier: what it costs to find the first rule of a packet in user space."""
+
+from __future__ import annotations
+
+from orchestrator.bench.classifier import devices
+from orchestrator.bench.progress import Progress
+from orchestrator.bench.results import Results
+from orchestrator.classify.devices.choice import listed
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure. `quick` takes fewer sizes and rounds. Devices that are there are measured; none is needed."""
+    results = Results("classifier", {"quick": quick})
+    libraries = listed()
+    found = [device for library in libraries for device in library.devices]
+    missing = next((library.missing for library in libraries if library.library == "cuda"), None)
+    devices.measure(results, found, missing or "no CUDA device", quick=quick, progress=progress)
+    return results
