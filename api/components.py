@@ -25,7 +25,11 @@ NAMES = {
     "FleetSample": "SampleBody",
     "FleetSamples": "Samples",
     "Group": "AddressGroupBody",
+    "HitStretch": "StretchBody",
+    "HitSummary": "SummaryBody",
+    "Hits": "HitsBody",
     "Lagging": "LaggardBody",
+    "Lapse": "LapseBody",
     "Limits": "LimitsBody",
     "ListCost": "ListCostBody",
     "MachineOnboarding": "OnboardingBody",
@@ -33,10 +37,14 @@ NAMES = {
     "OwnedPrefixes": "PrefixesBody",
     "Prediction": "PredictionBody",
     "Quota": "QuotaBody",
+    "RefusedHosts": "CountsTaken",
+    "RuleHits": "RuleHitsBody",
     "TcamCost": "TcamCostBody",
     "Tenant": "TenantBody",
     "Token": "TokenBody",
+    "Unused": "UnusedBody",
     "Used": "UsedBody",
+    "VerdictStretch": "VerdictStretchBody",
 }
 """The component of each document whose class has another name."""
 

@@ -11,8 +11,8 @@ from api.auth import TheEnforcer
 from api.context import NamePath, RawBody, ServicesDep
 from api.lean import Lean
 from api.schemas.common import BIGGEST
-from api.schemas.hits import CountsTaken
 from orchestrator.program.countframes import MEDIA_TYPE
+from orchestrator.wire.hits import RefusedHosts
 
 Epoch = Annotated[int, Header(alias="X-Aclflow-Epoch", ge=0, le=BIGGEST, description="of the caller")]
 
@@ -34,10 +34,10 @@ def claim(
     return Response(found.to_bytes(), media_type=MEDIA_TYPE)
 
 
-@router.post("", response_model=CountsTaken, openapi_extra=_FRAMES)
+@router.post("", response_model=RefusedHosts, openapi_extra=_FRAMES)
 def take(
     _: TheEnforcer, services: ServicesDep, domain: NamePath, enforcer: int, raw: RawBody, epoch: Epoch
 ) -> Response:
     """What the devices of hosts counted since the report before; each counts once. The hosts that the answer names must
     be claimed anew: somebody else counts them now, or a report before this one is missing."""
-    return answer(CountsTaken(refused=list(services.counts.take(domain, enforcer, epoch, raw))))
+    return answer(RefusedHosts(tuple(services.counts.take(domain, enforcer, epoch, raw))))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Response
 
@@ -15,27 +15,31 @@ from api.answers import answer
 from api.auth import DomainOwner, TenantReader
 from api.context import Limit, NameMarker, NamePath, ServicesDep
 from api.paging import page_after
-from api.schemas.hits import (
-    DomainHits,
-    DomainRuleHits,
-    HitsBody,
-    HitsPage,
-    LapseBody,
-    ResolutionWord,
-    RuleHitsBody,
-    SortWord,
-    StretchBody,
-    SummaryBody,
-    TierWord,
-    UnusedBody,
-    UnusedRule,
-)
 from orchestrator.control.ahead import hits_ahead
 from orchestrator.program.program import Tier
+from orchestrator.store.hits import records
 from orchestrator.store.hits.history import Resolution
-from orchestrator.store.hits.records import HitStretch, RuleHits, RuleWatch, TenantHits
-from orchestrator.store.hits.summary import HitSummary
+from orchestrator.store.hits.records import RuleWatch, TenantHits
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
+from orchestrator.wire.hits import (
+    DomainHits,
+    DomainRuleHits,
+    Hits,
+    HitsPage,
+    HitStretch,
+    HitSummary,
+    Lapse,
+    RuleHits,
+    TierWord,
+    Unused,
+    UnusedRule,
+)
+
+Counted = TypeVar("Counted", bound=Hits)
+
+SortWord = Literal["list", "rate", "packets", "bytes", "last_hit"]
+ResolutionWord = Literal["moments", "minutes", "hours"]
 
 OfTier = Annotated[TierWord, Query(description="where packets were counted; tiers are never added up")]
 Sort = Annotated[SortWord, Query(description="in the list's order, or most first")]
@@ -82,21 +86,22 @@ def get_hits(
         lifted = unit.placements.lifted_of(tenant)
         ranked = _ranked(found.rules, [found, *ahead.values()], sort)
         names, following = page_after(ranked, limit, marker)
-        history: Sequence[HitStretch] | None = None
+        history: Sequence[records.HitStretch] | None = None
         if resolution is not None:
             history = unit.hits.history(tenant, Resolution[resolution.upper()], _start(since, unit.now), Tier(tier))
         return HitsPage(
             tier=tier,
-            items=[
-                RuleHitsBody.of_rule(
-                    name,
+            items=tuple(
+                _counted(
+                    RuleHits,
                     found.rules[name],
-                    {each: hits.rules[name].packets for each, hits in ahead.items()},
+                    ahead={each.value: hits.rules[name].packets for each, hits in ahead.items()},
+                    rule=name,
                     lifted=name in lifted,
                     history=_history_of(name, history),
                 )
                 for name in names
-            ],
+            ),
             next=following,
             ingress_default=_end(found, ahead, lambda hits: hits.ingress_default),
             egress_default=_end(found, ahead, lambda hits: hits.egress_default),
@@ -107,7 +112,7 @@ def get_hits(
     return answer(services.control.read(work))
 
 
-@router.get("/tenants/{tenant}/acl/hits/summary", response_model=SummaryBody)
+@router.get("/tenants/{tenant}/acl/hits/summary", response_model=HitSummary)
 def get_summary(
     _: TenantReader,
     services: ServicesDep,
@@ -136,21 +141,21 @@ def get_summary(
     moment = version, int(monotonic() / _TOLD_S)
     found = services.summaries.of((tenant, tier, resolution, top, span_s), moment, look)
     history = tuple(each for each in found.history if each.start >= begins)
-    return answer(SummaryBody.of(replace(found, history=history), tier))
+    return answer(replace(found, history=history))
 
 
-@router.get("/tenants/{tenant}/acl/unused", response_model=UnusedBody)
+@router.get("/tenants/{tenant}/acl/unused", response_model=Unused)
 def get_unused(
     _: TenantReader, services: ServicesDep, tenant: NamePath, tier: OfTier = "host", idle_s: IdleSeconds = _MONTH_S
 ) -> Response:
     """The rules that nothing met within `idle_s`, of those watched for so long; and what may have been missed."""
 
-    def work(unit: Unit) -> UnusedBody:
+    def work(unit: Unit) -> Unused:
         watch = unit.hits.watch(unit.tenants.get(tenant).domain)
         rules = unit.hits.watched(tenant, Tier(tier))
         old = [rule for rule in rules if (unit.now - rule.since).total_seconds() >= idle_s]
         unused = [rule for rule in old if _idle_s(rule, unit.now) >= idle_s]
-        return UnusedBody(
+        return Unused(
             tier=tier,
             idle_s=idle_s,
             watched_since=watch.since,
@@ -158,8 +163,8 @@ def get_unused(
             never=_share([rule for rule in rules if rule.hits.last_hit is None], rules),
             idle=_share([rule for rule in rules if _idle_s(rule, unit.now) >= idle_s], rules),
             too_young=len(rules) - len(old),
-            items=[UnusedRule.of(rule, unit.now) for rule in unused],
-            lapses=[LapseBody.of(lapse) for lapse in watch.lapses],
+            items=tuple(_unused(rule, unit.now) for rule in unused),
+            lapses=tuple(fill(Lapse, lapse) for lapse in watch.lapses),
         )
 
     return answer(services.control.read(work))
@@ -184,7 +189,18 @@ def get_domain_hits(
         lifted = {name: unit.placements.lifted_of(name) for name in {each.tenant for each in first}}
         return DomainHits(
             tier=tier,
-            items=[DomainRuleHits.of_listed(each, lifted=each.rule in lifted[each.tenant]) for each in first],
+            items=tuple(
+                _counted(
+                    DomainRuleHits,
+                    each.hits,
+                    ahead={},
+                    rule=each.rule,
+                    tenant=each.tenant,
+                    lifted=each.rule in lifted[each.tenant],
+                    history=None,
+                )
+                for each in first
+            ),
             rules=len(listed),
             packets_per_s=sum(each.hits.rate_pps for each in listed),
             bits_per_s=sum(each.hits.rate_bps for each in listed),
@@ -198,7 +214,7 @@ def _ranked(rules: Iterable[str], tiers: Sequence[TenantHits], sort: SortWord) -
     return sorted(rules, key=lambda rule: max(_rank(sort, hits.rules[rule]) for hits in tiers), reverse=True)
 
 
-def _rank(sort: SortWord, hits: RuleHits) -> float:
+def _rank(sort: SortWord, hits: records.RuleHits) -> float:
     """What puts a rule first; in the list's order nothing does."""
     if sort == "rate":
         return hits.rate_pps
@@ -211,9 +227,20 @@ def _rank(sort: SortWord, hits: RuleHits) -> float:
     return 0.0
 
 
-def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], RuleHits]) -> HitsBody:
+def _end(found: TenantHits, ahead: Mapping[Tier, TenantHits], end: Callable[[TenantHits], records.RuleHits]) -> Hits:
     """What fell to one of a list's ends, on the tier that was asked for and ahead of it."""
-    return HitsBody.of(end(found), {tier: end(hits).packets for tier, hits in ahead.items()})
+    return _counted(Hits, end(found), ahead={tier.value: end(hits).packets for tier, hits in ahead.items()})
+
+
+def _counted(kind: type[Counted], hits: records.RuleHits, **more: object) -> Counted:
+    """Return counts as a document, with rates to the thousandth."""
+    rates = {"packets_per_s": round(hits.rate_pps, 3), "bits_per_s": round(hits.rate_bps, 3)}
+    return fill(kind, hits, **rates, **more)
+
+
+def _unused(watch: RuleWatch, now: dt.datetime) -> UnusedRule:
+    watched_s = (now - watch.since).total_seconds()
+    return fill(UnusedRule, watch.hits, rule=watch.rule, watched_since=watch.since, watched_s=watched_s)
 
 
 def _begins(since: dt.datetime | None, now: dt.datetime) -> tuple[dt.datetime, int]:
@@ -229,14 +256,10 @@ def _start(since: dt.datetime | None, now: dt.datetime) -> dt.datetime:
     return since if since.tzinfo is not None else since.replace(tzinfo=dt.UTC)
 
 
-def _history_of(rule: str, history: Sequence[HitStretch] | None) -> list[StretchBody] | None:
+def _history_of(rule: str, history: Sequence[records.HitStretch] | None) -> tuple[HitStretch, ...] | None:
     if history is None:
         return None
-    return [
-        StretchBody(start=stretch.start, packets=stretch.counts[rule][0], bytes=stretch.counts[rule][1])
-        for stretch in history
-        if rule in stretch.counts
-    ]
+    return tuple(HitStretch(stretch.start, *stretch.counts[rule]) for stretch in history if rule in stretch.counts)
 
 
 def _idle_s(rule: RuleWatch, now: dt.datetime) -> float:

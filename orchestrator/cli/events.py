@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import say, say_json
+from orchestrator.cli.terminal import json_line, say, say_json
 from orchestrator.client import Client
 from orchestrator.wire.events import Event
 
@@ -44,7 +43,7 @@ def events(
         read = max(past[-1].id if past else 0, since or 0)
         chosen = [event for event in past if not wanted or event.kind in wanted]
         if as_json and not follow:
-            say_json([*map(_json, chosen)])
+            say_json(chosen)
             return
         _say(chosen, as_json=as_json)
         if follow:
@@ -64,7 +63,7 @@ def _past(client: Client, since: int, tenant: str | None) -> Iterator[Event]:
 def _say(events: Iterable[Event], *, as_json: bool) -> None:
     for event in events:
         if as_json:
-            say(json.dumps(_json(event), ensure_ascii=False), flush=True)
+            say(json_line(event), flush=True)
         else:
             detail = ", ".join(f"{name} {_word(value)}" for name, value in event.detail.items())
             say(f"{event.id}  {event.time:%Y-%m-%d %H:%M:%S}  {event.kind}  {event.subject}  {detail}", flush=True)
@@ -72,13 +71,3 @@ def _say(events: Iterable[Event], *, as_json: bool) -> None:
 
 def _word(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _json(event: Event) -> dict[str, object]:
-    return {
-        "id": event.id,
-        "time": event.time.isoformat(),
-        "kind": event.kind,
-        "subject": event.subject,
-        "detail": dict(event.detail),
-    }

@@ -71,6 +71,11 @@ _AT_ONCE = 10_000
 """Words of JSON that are written at once: most results are."""
 
 
+def json_line(value: object) -> str:
+    """Return the result for programs on one line."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
 def say_json(value: object) -> None:
     """The result for programs."""
     words = itertools.chain(_JSON.iterencode(value), ("\n",))
@@ -83,7 +88,7 @@ def say_json_list(head: dict[str, object], name: str, items: Iterable[object]) -
     opened = json.dumps({**head, name: []}, indent=2, ensure_ascii=False).removesuffix("[]\n}")
     typer.echo(f"{opened}[", nl=False)
     for number, item in enumerate(items):
-        typer.echo(f"{',' if number else ''}\n    {json.dumps(item, ensure_ascii=False)}", nl=False)
+        typer.echo(f"{',' if number else ''}\n    {json_line(item)}", nl=False)
     typer.echo("\n  ]\n}")
 
 

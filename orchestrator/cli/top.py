@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,9 +15,11 @@ from orchestrator.cli import complete
 from orchestrator.cli.acl.hits import OfTier, SortBy, TierName, hits_json
 from orchestrator.cli.connection import service
 from orchestrator.cli.options import AsJson, Url, taking
-from orchestrator.cli.terminal import printable, say_table
-from orchestrator.client import Client, RuleHits
+from orchestrator.cli.terminal import json_line, printable, say_table
+from orchestrator.client import Client
 from orchestrator.errors import BadInput
+from orchestrator.wire.codec import fill
+from orchestrator.wire.hits import DomainRuleHits, RuleHits
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,7 +53,7 @@ class View:
 class Seen:
     """What was seen at a moment: the rules that come first, of how many, and what all of them do together."""
 
-    rules: Sequence[RuleHits]
+    rules: Sequence[DomainRuleHits]
     total: int
     packets_per_s: float
     bits_per_s: float
@@ -100,7 +101,7 @@ def look(client: Client, view: View) -> Seen:
         )
         return Seen(found.items, found.rules, found.packets_per_s, found.bits_per_s)
     assert view.tenant is not None
-    rules = [replace(rule, tenant=view.tenant) for rule in _rules_of(client, view.tenant, view)]
+    rules = [fill(DomainRuleHits, rule, tenant=view.tenant) for rule in _rules_of(client, view.tenant, view)]
     wanted = [rule for rule in rules if view.contains in rule.rule]
     rates = sum(rule.packets_per_s for rule in rules), sum(rule.bits_per_s for rule in rules)
     return Seen(wanted[: view.limit], len(rules), *rates)
@@ -115,7 +116,7 @@ def _print(client: Client, view: View, interval_s: float, *, once: bool, as_json
     while True:
         seen = look(client, view)
         if as_json:
-            typer.echo(json.dumps(_json(seen), ensure_ascii=False))
+            typer.echo(json_line(_json(seen)))
         else:
             say_table(_COLUMNS, _rows(seen, dt.datetime.now(dt.UTC)))
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from orchestrator.client.client import Client
 from orchestrator.client.domains import Host
-from orchestrator.client.hits import DomainHits, HitSummary, RuleHits, TenantHits, Unused
+from orchestrator.client.hits import TenantHits
 from orchestrator.client.lists import AclSeen, Finding, Review, RuleSeen, Standing, Step, Trace
 from orchestrator.client.points import Enforcer, Held, PointReport
 from orchestrator.client.records import Page, Written
@@ -23,21 +23,17 @@ __all__ = [
     "ANY_VERSION",
     "AclSeen",
     "Client",
-    "DomainHits",
     "Enforcer",
     "Finding",
     "Held",
-    "HitSummary",
     "Host",
     "Page",
     "PointReport",
     "Review",
-    "RuleHits",
     "RuleSeen",
     "Standing",
     "Step",
     "TenantHits",
     "Trace",
-    "Unused",
     "Written",
 ]

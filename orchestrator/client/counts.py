@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.client.paths import enforcer_path, quoted
-from orchestrator.client.transport import Transport, json_of
+from orchestrator.client.transport import Transport, document_of
 from orchestrator.program.countframes import MEDIA_TYPE, CountClaim
+from orchestrator.wire.hits import RefusedHosts
 
 
 class CountCalls:
@@ -22,5 +23,4 @@ class CountCalls:
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
         """Tell what was counted; the hosts that somebody else counts, or that are to be claimed anew."""
         path, headers = f"{enforcer_path(domain, enforcer)}/counts", {"Content-Type": MEDIA_TYPE}
-        found: Sequence[str] = json_of(self._service.ask("POST", path, body=frames, headers=headers))["refused"]
-        return found
+        return document_of(RefusedHosts, self._service.ask("POST", path, body=frames, headers=headers)).refused

@@ -121,6 +121,12 @@ class Transport:
         for page in self.bodies(path, limit=1000, **query):
             yield from _read(tuple[kind, ...], page["items"], path)  # type: ignore[valid-type]
 
+    def document_pages(self, kind: type[Document], path: str, **query: Asked) -> Iterator[Document]:
+        """Return the pages of a list that are documents of their own."""
+        for page in self.bodies(path, limit=1000, **query):
+            found: Document = _read(kind, page, path)
+            yield found
+
     def bodies(self, path: str, *, limit: int = 1000, **query: Asked) -> Iterator[Any]:
         """The pages of a list, one after the other."""
         marker: str | int | None = None

@@ -22,6 +22,7 @@ from orchestrator.program.countframes import CountFrame, Loss, Note, encode_fram
 from orchestrator.program.counts import summed
 from orchestrator.program.program import Program, Tier
 from orchestrator.store.records import Role
+from orchestrator.wire.hits import BusyRule
 
 _numbers = itertools.count(200)
 
@@ -171,7 +172,8 @@ def test_a_summary_says_what_its_parts_add_up_to(service: Served, site: Site, ad
     assert found.permitted == of_rule["p80"] + of_rule["p443"] + ends
     assert found.denied == of_rule["d22"] + everything.ingress_default.packets
     assert (found.rules, found.unused) == (3, 0)
-    assert found.busiest == tuple(sorted(of_rule.items(), key=lambda item: -item[1])[:2])
+    most = sorted(of_rule.items(), key=lambda item: -item[1])[:2]
+    assert [(each.rule, each.packets) for each in found.busiest] == most
     assert sum(each.permitted for each in found.history) == found.permitted
     assert sum(each.denied for each in found.history) == found.denied
     later = service.clock() + dt.timedelta(hours=1)
@@ -298,7 +300,7 @@ def test_what_was_decided_ahead_of_the_hosts_is_told_apart(service: Served, site
     assert all(not each.ahead for each in admin.hits(site.tenant, tier="server").rules)
     summary = admin.hit_summary(site.tenant, top=1)
     assert (summary.permitted, summary.denied, summary.denied_ahead, summary.unused) == (9, 0, 40, 1)
-    assert summary.busiest == (("d22", 40),)
+    assert summary.busiest == (BusyRule("d22", 40),)
     shown = called(service, "acl", "hits", site.tenant, "--sort", "packets").out.splitlines()
     assert shown[0].split("\t")[:4] == ["rule", "packets", "at firewalls", "at the edge"]
     assert shown[1].split("\t")[:4] == ["d22", "0", "40", "0"]

@@ -12,8 +12,8 @@ from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
 from api.console.pictures.topology import Column, Node, domain_picture
 from orchestrator.client import Step
-from orchestrator.client.hits import VerdictStretch
 from orchestrator.wire.events import Event
+from orchestrator.wire.hits import VerdictStretch
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert('x')</script>&\""
@@ -83,7 +83,7 @@ def test_counts_become_rates_that_add_up_and_stay_as_they_were() -> None:
     assert sum(found.permitted) * 5 == sum(each.permitted for each in over)
     assert sum(found.denied) * 5 == sum(each.denied + each.denied_ahead for each in over)
     assert found.times == tuple(NOON + step * number for number in range(2, 8))
-    later = rates_of([*history, VerdictStretch(now, 99, 99)], now + dt.timedelta(seconds=1), step, 6)
+    later = rates_of([*history, VerdictStretch(now, 99, 99, 0)], now + dt.timedelta(seconds=1), step, 6)
     assert later == found
 
 

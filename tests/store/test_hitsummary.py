@@ -21,6 +21,7 @@ from orchestrator.store.hits.history import HitHistory, Resolution
 from orchestrator.store.hits.summary import _Columns
 from orchestrator.store.records import AclRecord
 from orchestrator.store.sql.keys import from_micros
+from orchestrator.wire.hits import BusyRule
 
 TENANT = 3
 ENDS = (Kind.INGRESS_DEFAULT, Kind.EGRESS_DEFAULT, Kind.INGRESS_RETURN, Kind.EGRESS_RETURN)
@@ -87,7 +88,7 @@ def test_a_list_is_summed_up(store: Store, wall: FakeWall) -> None:
         with pytest.raises(NotFound):
             unit.hit_summaries.of("red", top=5, resolution=Resolution.MOMENTS, since=wall.now)
     assert (found.permitted, found.denied, found.rules, found.unused) == (6, 4, 3, 1)
-    assert found.busiest == (("a", 6), ("b", 4))
+    assert found.busiest == (BusyRule("a", 6), BusyRule("b", 4))
     assert [(each.permitted, each.denied) for each in found.history] == [(5, 0), (1, 4), (0, 0)]
 
 
@@ -114,7 +115,7 @@ def test_what_is_dropped_ahead_of_the_hosts_is_decided_too(store: Store, wall: F
             for tier in (Tier.HOST, Tier.SERVER)
         )
     assert (every.permitted, every.denied, every.denied_ahead, every.unused) == (5, 1, 4, 1)
-    assert every.busiest == (("a", 5), ("b", 5))
+    assert every.busiest == (BusyRule("a", 5), BusyRule("b", 5))
     assert [(each.permitted, each.denied, each.denied_ahead) for each in every.history] == [(5, 1, 4)]
     assert (alone.permitted, alone.denied, alone.denied_ahead, alone.unused) == (8, 4, 0, 1)
-    assert alone.busiest == (("a", 6), ("b", 4), ("c", 2))
+    assert alone.busiest == (BusyRule("a", 6), BusyRule("b", 4), BusyRule("c", 2))

@@ -16,9 +16,9 @@ from api.console.parts.ruleform import ask_for_rule, document_of
 from api.console.parts.rules import edited, row_of
 from api.console.parts.table import BODY, COLUMNS
 from api.console.parts.view import View
-from orchestrator.client import RuleHits
 from orchestrator.errors import AclflowError
 from orchestrator.policy.search import find
+from orchestrator.wire.hits import RuleHits
 
 PAGE_ROWS = 25
 _HITS_S = 5.0

@@ -12,9 +12,9 @@ from api.console import words
 from api.console.parts.table import columns
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.client import RuleHits, TenantHits
-from orchestrator.client.hits import Unused
+from orchestrator.client import TenantHits
 from orchestrator.errors import AclflowError
+from orchestrator.wire.hits import RuleHits, Unused
 
 _LIVE_S = 3.0
 _MOST = 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -16,9 +17,10 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.rates import rates_of
 from api.console.pictures.series import Series, series_picture
-from orchestrator.client import Client, HitSummary
+from orchestrator.client import Client
 from orchestrator.errors import AclflowError
 from orchestrator.wire.events import Event
+from orchestrator.wire.hits import BusyRule, HitSummary
 from orchestrator.wire.tenants import Tenant
 
 _LIVE_S = 3.0
@@ -54,7 +56,7 @@ async def _others(view: View) -> list[Tenant]:
 class _Overview:
     def __init__(self, view: View) -> None:
         self._view = view
-        self._busiest: tuple[tuple[str, int], ...] | None = None
+        self._busiest: Sequence[BusyRule] | None = None
         self._events: tuple[Event, ...] | None = None
 
     def draw(self) -> None:
@@ -116,19 +118,19 @@ class _Overview:
             with self._happened:
                 draw_events(events, zone)
 
-    def _show_busiest(self, busiest: tuple[tuple[str, int], ...]) -> None:
+    def _show_busiest(self, busiest: Sequence[BusyRule]) -> None:
         self._busy.clear()
         with self._busy:
             if not busiest:
                 ui.label("No rule has decided a packet yet.").classes("quiet")
-            for rule, packets in busiest:
+            for each in busiest:
                 with ui.row().classes("w-full items-center gap-3 no-wrap"):
-                    target = f"{path_of('acl', self._view.tenant)}?q={rule}"
-                    ui.link(rule, target).classes("w-40 ellipsis")
-                    ui.linear_progress(packets / busiest[0][1], show_value=False).classes("grow").props(
+                    target = f"{path_of('acl', self._view.tenant)}?q={each.rule}"
+                    ui.link(each.rule, target).classes("w-40 ellipsis")
+                    ui.linear_progress(each.packets / busiest[0].packets, show_value=False).classes("grow").props(
                         "rounded size=10px aria-hidden=true"
                     )
-                    ui.label(f"{words.short(packets)} packets").classes("number small w-28").style(
+                    ui.label(f"{words.short(each.packets)} packets").classes("number small w-28").style(
                         "text-align: right; white-space: nowrap; flex: none"
                     )
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.client.hits import VerdictStretch
+from orchestrator.wire.hits import VerdictStretch
 
 
 @dataclass(frozen=True, slots=True)

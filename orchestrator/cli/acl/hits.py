@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import Enum
 from typing import Annotated
@@ -13,7 +14,7 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import remark, say, say_json, say_table
-from orchestrator.client import RuleHits, Unused
+from orchestrator.wire.hits import RuleHits, TierWord, Unused
 
 _END_NAMES = {
     "ingress_default": "(ingress default)",
@@ -21,7 +22,7 @@ _END_NAMES = {
     "ingress_return": "(ingress return traffic)",
     "egress_return": "(egress return traffic)",
 }
-_AHEAD = {"server": "at firewalls", "edge": "at the edge"}
+_AHEAD: Mapping[TierWord, str] = {"server": "at firewalls", "edge": "at the edge"}
 """What stands above the packets that were counted on a tier ahead of the hosts."""
 _DAY_S = 86400.0
 _ANSWER_IS_NO = 1
@@ -115,7 +116,8 @@ def unused(
     with service(url) as client:
         found = client.unused(tenant, idle_s=days * _DAY_S, tier=tier.value)
     if as_json:
-        say_json(_unused_json(found))
+        members = {name: value for name, value in asdict(found).items() if name != "items"}
+        say_json(members | {"unused": found.items})
     else:
         _say_unused(found, days)
     if found.items:
@@ -129,10 +131,7 @@ def _seen(last_hit: dt.datetime | None) -> str:
 
 def hits_json(one: RuleHits) -> dict[str, object]:
     """A rule's counts for programs; what is empty is left out."""
-    members = asdict(one)
-    members["last_hit"] = one.last_hit.isoformat() if one.last_hit else None
-    members["history"] = [{**asdict(each), "start": each.start.isoformat()} for each in one.history]
-    return {name: value for name, value in members.items() if name not in ("tenant", "history", "ahead") or value}
+    return {name: value for name, value in asdict(one).items() if name not in ("tenant", "history", "ahead") or value}
 
 
 def _say_history(rules: tuple[RuleHits, ...], *, as_json: bool) -> None:
@@ -144,7 +143,7 @@ def _say_history(rules: tuple[RuleHits, ...], *, as_json: bool) -> None:
         (
             (one.rule, f"{each.start:%Y-%m-%d %H:%M:%S}", each.packets, each.bytes)
             for one in rules
-            for each in one.history
+            for each in one.history or ()
         ),
     )
 
@@ -167,22 +166,3 @@ def _say_unused(found: Unused, days: float) -> None:
     for lapse in found.lapses:
         what = f"{lapse.entries} entries" if lapse.entries else "counting"
         remark(f"{lapse.at:%Y-%m-%d %H:%M:%S}: {what} {lapse.kind}, packets of {lapse.within_s:.1f} s may be missing")
-
-
-def _unused_json(found: Unused) -> dict[str, object]:
-    return {
-        "watched_since": found.watched_since.isoformat() if found.watched_since else None,
-        "rules": found.rules,
-        "never": found.never,
-        "idle": found.idle,
-        "too_young": found.too_young,
-        "unused": [
-            {
-                **asdict(one),
-                "watched_since": one.watched_since.isoformat(),
-                "last_hit": one.last_hit.isoformat() if one.last_hit else None,
-            }
-            for one in found.items
-        ],
-        "lapses": [{**asdict(each), "at": each.at.isoformat()} for each in found.lapses],
-    }

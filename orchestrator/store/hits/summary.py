@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from orchestrator.store.hits.history import HitHistory, Resolution
 from orchestrator.store.records import AclRecord
 from orchestrator.store.sql.keys import from_micros, to_micros
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.hits import BusyRule, HitSummary, TierWord, VerdictStretch
 
 
 class _Fate(enum.IntEnum):
@@ -37,34 +39,6 @@ class _Fate(enum.IntEnum):
     """It ends at a firewall server or VNF, ahead of the hosts."""
     GOES_ON = 3
     """It is permitted ahead of the hosts, which count it again: it counts for nothing here."""
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictStretch:
-    """Packets of a stretch of time, by their fate; `denied_ahead` are no part of `denied`."""
-
-    start: dt.datetime
-    permitted: int
-    denied: int
-    denied_ahead: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class HitSummary:
-    """What a list decided: packets by their fate, return traffic and defaults among them, in all and over time.
-
-    `denied_ahead` are those that firewall servers and VNFs dropped: no host saw them, so they are no part of `denied`.
-    `unused` of `rules` rules decided nothing so far, here or there; `busiest` are rule ids with their packets, most
-    first, what a rule dropped ahead of the hosts among them.
-    """
-
-    permitted: int
-    denied: int
-    denied_ahead: int
-    rules: int
-    unused: int
-    busiest: tuple[tuple[str, int], ...]
-    history: tuple[VerdictStretch, ...]
 
 
 class HitSummaries:
@@ -89,10 +63,13 @@ class HitSummaries:
         of_rules: I64 = columns.by_tier(np.where(columns.fates == _Fate.GOES_ON, 0, packets)).sum(axis=0)
         first = np.argsort(-of_rules, kind="stable")[:top].tolist()
         return HitSummary(
-            *by_fate,
+            tier=cast("TierWord", tier.value),
+            permitted=by_fate[_Fate.PERMITTED],
+            denied=by_fate[_Fate.DENIED],
+            denied_ahead=by_fate[_Fate.DENIED_AHEAD],
             rules=len(of_rules),
             unused=int((columns.by_tier(packets).sum(axis=0) == 0).sum()),
-            busiest=tuple((record.acl.rules[row].id, int(of_rules[row])) for row in first if of_rules[row]),
+            busiest=tuple(BusyRule(record.acl.rules[row].id, int(of_rules[row])) for row in first if of_rules[row]),
             history=tuple(
                 columns.stretch(stretch.start, stretch.counts)
                 for stretch in history.stretches(resolution, to_micros(since))
