@@ -54,11 +54,11 @@ class HitCalls:
 
     def packets_since(self, tenant: str, rules: Iterable[str], since: dt.datetime) -> dict[str, int]:
         """How many packets some rules of the current list (500 at most) decided on hosts since a time, by the hour."""
-        body = self._service.read(
-            f"{tenant_path(tenant)}/acl/hits", rule=list(rules), resolution="hours", since=since.isoformat(), limit=1000
+        path, start = f"{tenant_path(tenant)}/acl/hits", since.isoformat()
+        page = self._service.read_document(
+            HitsPage, path, rule=list(rules), resolution="hours", since=start, limit=1000
         )
-        found = map(RuleHits.of, body["items"])
-        return {hits.rule: sum(stretch.packets for stretch in hits.history) for hits in found}
+        return {hits.rule: sum(stretch.packets for stretch in hits.history or ()) for hits in page.items}
 
     def hit_summary(
         self, tenant: str, *, resolution: str = "moments", since: dt.datetime | None = None, top: int = 5
