@@ -62,7 +62,19 @@ setup(
                 depends=["orchestrator/classify/_native/packet.h"],
                 extra_compile_args=["-O3"],
             )
-            for name in ("records", "frames", "search")
+            for name in ("records", "frames", "grouping")
+        ),
+        Extension(
+            "orchestrator.classify._forest",
+            [
+                f"orchestrator/classify/_native/forest/{name}.c"
+                for name in ("module", "ranks", "kinds", "entries", "growing", "asking", "asking_avx2", "asking_avx512")
+            ],
+            depends=[
+                "orchestrator/classify/_native/packet.h",
+                *(f"orchestrator/classify/_native/forest/{name}.h" for name in ("forest", "asking")),
+            ],
+            extra_compile_args=["-O3"],
         ),
         Extension(
             "orchestrator.enforce._flowstats",

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from orchestrator.classify.packets import Packets
 from orchestrator.classify.search import Search
-from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
 from orchestrator.policy.oracle import RETURN_RULES
@@ -65,11 +64,6 @@ MakeSearch = Callable[[Family, Sequence[Box]], Searching]
 """What makes rows ready to be asked."""
 
 
-def search_in_c(_: Family, boxes: Sequence[Box]) -> Searching:
-    """Rows, one at least, in the classifier that runs on this machine's processor."""
-    return Search(space(boxes))
-
-
 class Deciding:
     """A list that is ready to be asked, from any thread."""
 
@@ -80,7 +74,7 @@ class Deciding:
         own: Sequence[Prefix] = (),
         way: Direction = Direction.INGRESS,
         returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
-        searching: MakeSearch = search_in_c,
+        searching: MakeSearch = Search,
     ) -> None:
         """`own`: the tenant's prefixes; without them `way` is the direction that every packet is asked in. `searching`
         makes the list's rows ready; which packets are the tenant's is always looked up in C."""
@@ -138,7 +132,7 @@ class Deciding:
 def _worlds(direction: Direction, own: Sequence[Prefix]) -> dict[Family, Search]:
     """Of each IP version that the tenant has, what its list is asked about: a row that holds all of it."""
     worlds = {family: world(family, direction, own) for family in Family}
-    return {family: Search(space([whole])) for family, whole in worlds.items() if whole is not None}
+    return {family: Search(family, [whole]) for family, whole in worlds.items() if whole is not None}
 
 
 def _deciders(acl: Acl, direction: Direction, returns: ReturnTraffic) -> list[Decider]:

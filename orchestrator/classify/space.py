@@ -1,4 +1,4 @@
-"""One direction of a list, in one IP version, as tuple space: what proposes rows for a packet, and what decides.
+"""One direction of a list, in one IP version, as tuple space, for devices: what proposes rows, and what decides.
 
     row 7    tcp 10.0.0.0/8 ──▶ 198.51.100.0/24 ports 22, 8000-8999
 
@@ -55,7 +55,6 @@ _NOTHING, _NO_PORT = (((0, 0), (0, 0)),), ((0, 0),)
 class Space:
     """Shapes, the keys of each with the rows under them, and the rows. See the module's text."""
 
-    boxes: tuple[Box, ...]
     masks: U64
     """(shapes, 5), in the order in which they are asked."""
     lowest: I32
@@ -85,7 +84,6 @@ def space(boxes: Sequence[Box]) -> Space:
     shapes = sorted(under.items(), key=lambda shape: min(found[0] for found in shape[1].values()))
     keys = [(place, value, found) for place, (_, values) in enumerate(shapes) for value, found in values.items()]
     return Space(
-        boxes=tuple(boxes),
         masks=_words([mask for mask, _ in shapes], 5),
         lowest=np.array([min(found[0] for found in values.values()) for _, values in shapes], np.int32),
         shape_of=np.array([place for place, _, _ in keys], np.int32),

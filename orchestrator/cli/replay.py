@@ -13,13 +13,14 @@ from typing import Annotated, TypeVar
 import typer
 
 from orchestrator.classify.captures import STDIN, Capture, opened
-from orchestrator.classify.deciding import Decider, Deciding, MakeSearch, search_in_c
+from orchestrator.classify.deciding import Decider, Deciding, MakeSearch
 from orchestrator.classify.devices.choice import C, chosen
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.flows import Count, Flow, Flows
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.replay import replay as replayed
+from orchestrator.classify.search import Search
 from orchestrator.cli.files import Read, read_files, whole
 from orchestrator.cli.options import AsJson, Reading, prefix_of, taking
 from orchestrator.cli.terminal import AsTheyCome, at_work, counting, remark, say, say_json, say_table
@@ -126,7 +127,7 @@ def replay(
     read = read_files(names, reading)
     lists = [whole(each, reading) for each in read]
     on_device = _on_device(device)
-    searching = search_in_c if on_device is None else on_device.search
+    searching = Search if on_device is None else on_device.search
     with at_work(f"making {' and '.join(_several(len(each.rules), 'rule') for each in lists)} ready"):
         deciding, *others = [asking.of(each, searching) for each in lists]
     found = _replayed(captures, deciding, others[0] if others else None)

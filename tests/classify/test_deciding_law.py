@@ -1,10 +1,10 @@
-"""The classifier names the rules that the oracle names, for packets at the corners of every rule, in C and in NumPy."""
+"""The classifier names the rules that the oracle names, at the corners of every rule, with every instruction set."""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import OWNED, acls, corner_packets_of
 
-from orchestrator.classify import grouping, search, space
+from orchestrator.classify import _forest, grouping, search, space
+from orchestrator.classify.columns import I32, columns
 from orchestrator.classify.deciding import NOBODY, Deciding
 from orchestrator.classify.packets import PACKET, Packets, record
+from orchestrator.classify.search import IN_ORDER, WAYS, Search
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.model import (
     Acl,
@@ -34,22 +36,27 @@ from orchestrator.policy.oracle import Step, ask, decide
 from orchestrator.policy.ports import EVERY_PORT, PortRange
 from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.rulelist import rule_rows
-
-
-@contextmanager
-def built(native: bool) -> Iterator[None]:
-    """With the extension, or with what stands in for it."""
-    if native and grouping.extension is None:
-        pytest.skip("the extension was not built")
-    with pytest.MonkeyPatch.context() as patch:
-        if not native:
-            patch.setattr(grouping, "extension", None)
-            patch.setattr(search, "extension", None)
-        yield
+from orchestrator.policy.space import Box
 
 
 def records(packets: tuple[Packet, ...]) -> Packets:
     return np.array([record(packet) for packet in packets], PACKET)
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """A search with one instruction set."""
+
+    search: Search
+    way: str
+
+    def first(self, packets: Packets) -> I32:
+        return self.search.first(packets, self.way)
+
+
+def with_only(way: str) -> Callable[[Family, Sequence[Box]], With]:
+    """What makes rows ready to be asked with one instruction set."""
+    return lambda family, boxes: With(Search(family, boxes), way)
 
 
 def steps_of(deciding: Deciding, numbers: list[int]) -> tuple[Step, ...]:
@@ -59,29 +66,27 @@ def steps_of(deciding: Deciding, numbers: list[int]) -> tuple[Step, ...]:
     return tuple(Step(tenant, each.direction, each.action, None if each.is_default else each.id) for each in asked)
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("instructions", [*WAYS, IN_ORDER])
 @settings(deadline=None, max_examples=50)
 @given(acl=acls(), returns=st.sampled_from(list(ReturnTraffic)))
-def test_a_tenants_list_decides_as_the_oracle_says(native: bool, acl: Acl, returns: ReturnTraffic) -> None:
+def test_a_tenants_list_decides_as_the_oracle_says(instructions: str, acl: Acl, returns: ReturnTraffic) -> None:
     packets = corner_packets_of(acl)
-    with built(native):
-        deciding = Deciding(acl, own=OWNED, returns=returns)
-        verdicts = deciding.verdicts(records(packets))
+    deciding = Deciding(acl, own=OWNED, returns=returns, searching=with_only(instructions))
+    verdicts = deciding.verdicts(records(packets))
     policy = Policy((Tenant(TenantId("t"), 1, OWNED, acl),), return_traffic=returns)
     for packet, *numbers in zip(packets, verdicts.let_out.tolist(), verdicts.decider.tolist(), strict=True):
         assert steps_of(deciding, numbers) == decide(policy, packet).steps, packet
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("instructions", [*WAYS, IN_ORDER])
 @settings(deadline=None, max_examples=50)
 @given(acl=acls(), way=st.sampled_from(list(Direction)), returns=st.sampled_from(list(ReturnTraffic)))
 def test_one_direction_decides_as_the_oracle_says(
-    native: bool, acl: Acl, way: Direction, returns: ReturnTraffic
+    instructions: str, acl: Acl, way: Direction, returns: ReturnTraffic
 ) -> None:
     packets = corner_packets_of(acl)
-    with built(native):
-        deciding = Deciding(acl, way=way, returns=returns)
-        found = deciding.verdicts(records(packets))
+    deciding = Deciding(acl, way=way, returns=returns, searching=with_only(instructions))
+    found = deciding.verdicts(records(packets))
     assert set(found.let_out.tolist()) == {NOBODY}
     for packet, number in zip(packets, found.decider.tolist(), strict=True):
         assert steps_of(deciding, [number]) == (ask(acl, packet, way, returns, TenantId("t")),), packet
@@ -89,33 +94,16 @@ def test_one_direction_decides_as_the_oracle_says(
 
 @settings(deadline=None, max_examples=50)
 @given(acl=acls())
-def test_an_index_that_leaves_out_all_it_can_decides_the_same(acl: Acl) -> None:
+def test_joined_intervals_decide_the_same(acl: Acl) -> None:
+    """A row that may become one entry has all its intervals joined, and is checked."""
     packets = records(corner_packets_of(acl))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(space, "MOST_KEYS", 1)
-        patch.setattr(space, "MOST_ALTOGETHER", 1)
-        patch.setattr(space, "MOST_PORTS", 0)
+        patch.setattr(search, "MOST_ENTRIES", 0)
+        patch.setattr(search, "LEAST_SHARE", 1)
         few = Deciding(acl, own=OWNED).verdicts(packets)
     many = Deciding(acl, own=OWNED).verdicts(packets)
     assert few.decider.tolist() == many.decider.tolist()
     assert few.let_out.tolist() == many.let_out.tolist()
-
-
-@pytest.mark.parametrize(
-    ("destinations", "first"),
-    [
-        (("198.51.100.1/32", "198.51.100.0/24", "198.51.100.7/32"), 1),
-        (("198.51.100.7/32", "198.51.100.0/24", "203.0.0.0/16", "198.51.100.1/32"), 0),
-    ],
-)
-def test_a_shape_is_asked_while_it_may_have_an_earlier_row(destinations: tuple[str, ...], first: int) -> None:
-    """What the shape of the lowest row finds may stand just behind a row of the next; and rows of one lie apart."""
-    rules = tuple(
-        Rule(RuleId(f"r{place}"), Action.PERMIT, destination=Addresses((Prefix.parse(text),)))
-        for place, text in enumerate(destinations)
-    )
-    packet = Packet(Family.IPV4, 1, Prefix.parse("198.51.100.7").network, TCP)
-    assert Deciding(Acl(rules)).verdicts(records((packet,))).decider.tolist() == [first]
 
 
 def test_large_groups_on_both_sides_cost_no_products() -> None:
@@ -125,7 +113,7 @@ def test_large_groups_on_both_sides_cost_no_products() -> None:
     ports = tuple(PortRange(port, port + 1) for port in range(0, 600, 3))
     rule = Rule(RuleId("r"), Action.PERMIT, Direction.INGRESS, TCP, *sides, ports, ports)
     acl = Acl((rule,), {"ours": ours, "theirs": theirs})
-    (row,) = [box for box in space_of(acl).boxes if box.protocols == 1 << TCP]
+    (row,) = [box for box in boxes_of(acl) if box.protocols == 1 << TCP]
     assert len(space_of(acl).keys) == 700 + 1
     packets = tuple(
         Packet(Family.IPV6, source, 1 << 64 | destination, protocol, port, port)
@@ -186,51 +174,50 @@ def test_ranges_of_ports_are_in_the_index_where_addresses_are_not(monkeypatch: p
     assert set(wanted) == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_thousands_of_own_prefixes_cost_no_room_for_each(native: bool) -> None:
+def test_thousands_of_own_prefixes_cost_no_room_for_each() -> None:
     """Every other address is the tenant's, on either side."""
     own = tuple(Prefix(Family.IPV4, 2 * each, 32) for each in range(1000))
     packets = np.zeros(2000, PACKET)
     packets["family"] = Family.IPV4.value
     packets["source"][:, 0] = packets["destination"][::-1, 0] = np.arange(2000, dtype=np.uint64) << np.uint64(32)
-    with built(native):
-        deciding = Deciding(Acl(), own=own)
-        tracemalloc.start()
-        try:
-            verdicts = deciding.verdicts(packets)
-            assert tracemalloc.get_traced_memory()[1] < 10 * packets.nbytes
-        finally:
-            tracemalloc.stop()
+    deciding = Deciding(Acl(), own=own)
+    tracemalloc.start()
+    try:
+        verdicts = deciding.verdicts(packets)
+        assert tracemalloc.get_traced_memory()[1] < 10 * packets.nbytes
+    finally:
+        tracemalloc.stop()
     egress, ingress = 0, 1
     assert verdicts.decider.tolist() == [egress, ingress] * 1000
 
 
+def boxes_of(acl: Acl) -> list[Box]:
+    return [row.box for row in rule_rows(acl, Direction.INGRESS)[Family.IPV6]]
+
+
 def space_of(acl: Acl) -> space.Space:
-    return space.space([row.box for row in rule_rows(acl, Direction.INGRESS)[Family.IPV6]])
+    return space.space(boxes_of(acl))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30))
-def test_groups_are_the_same_in_c_and_in_numpy(pairs: list[tuple[int, int]]) -> None:
+def test_a_group_is_what_begins_alike(pairs: list[tuple[int, int]]) -> None:
     found = np.array([(one, other, place) for place, (one, other) in enumerate(pairs)], "u8,u2,u4")
     first, group = grouping.groups(found, 10)
     assert [pairs[place] for place in first.tolist()] == list(dict.fromkeys(pairs))
     assert [pairs[first[number]] for number in group.tolist()] == pairs
-    others = grouping.reference(found, 10)
-    assert [each.tolist() for each in others] == [first.tolist(), group.tolist()]
 
 
-@pytest.mark.skipif(grouping.extension is None, reason="the extension was not built")
 def test_arrays_that_do_not_fit_together_are_refused() -> None:
-    assert grouping.extension is not None
-    made = space_of(Acl())
-    rows = made.columns
-    whole = [
-        made.masks, made.lowest, made.shape_of, made.keys, made.starts, made.listed,
-        rows.rows, rows.address_starts, rows.addresses, rows.port_starts, rows.ports, rows.sets,
-    ]  # fmt: skip
-    assert grouping.extension.Index(*whole)
+    made = columns(Family.IPV6, [row.box for row in rule_rows(Acl(), Direction.INGRESS)[Family.IPV6]])
+    whole = [made.rows, made.address_starts, made.addresses, made.port_starts, made.ports, made.sets]
+    assert _forest.Forest(True, 1, *whole)
     for place, part in enumerate(whole):
-        numbers_elsewhere = part.dtype == np.int32 and part is not made.lowest
+        numbers_elsewhere = part.dtype == np.int32
         for other in (part[:0], np.full_like(part, -1)) if numbers_elsewhere else (part[:0],):
-            with pytest.raises(ValueError, match="do not fit together"):
-                grouping.extension.Index(*whole[:place], other, *whole[place + 1 :])
+            if place:
+                with pytest.raises(ValueError, match="do not fit together"):
+                    _forest.Forest(True, 1, *whole[:place], other, *whole[place + 1 :])
+
+
+def test_no_rows_hold_nothing() -> None:
+    assert Search(Family.IPV4, []).first(np.zeros(3, PACKET)).tolist() == [-1, -1, -1]

@@ -24,15 +24,14 @@ import numpy as np
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Figure, Results, Series, Target
 from orchestrator.bench.rulesets import synthetic
-from orchestrator.classify.columns import I32, columns
+from orchestrator.classify.columns import I32
 from orchestrator.classify.devices.device import Device, Lane
 from orchestrator.classify.devices.models import SHARED, Loaded, Model, compile_rows, load
 from orchestrator.classify.devices.search import finish, send, start
 from orchestrator.classify.devices.source import source
 from orchestrator.classify.devices.tables import packet_columns
 from orchestrator.classify.packets import PACKET, Packets, record
-from orchestrator.classify.search import Search
-from orchestrator.classify.space import Space, space
+from orchestrator.classify.search import IN_ORDER, Search
 from orchestrator.errors import Drifted, Refused, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.model import Direction
@@ -51,7 +50,7 @@ _RESIDENT = 1 << 20
 _DATA_PARALLEL = (Model.DATA_GLOBAL, Model.DATA_CONSTANT, Model.DATA_LOCAL)
 _SCALABLE = (Model.BIT_VECTORS, Model.TUPLE_SPACE, Model.MERGED_TUPLES)
 _ITEM_A_PACKET = (*_DATA_PARALLEL, *_SCALABLE)
-_LIST_IN_C, _TUPLES_IN_C = "C, the list in order", "C, tuple space"
+_LIST_IN_C, _TREES_IN_C = "C, the list in order", "C, trees"
 
 _GPU_FIGURES = {
     "ns_per_packet_2048": Target(1.0),
@@ -94,7 +93,7 @@ def sample(rules: int, packets: int = 4_096) -> Sample:
     chosen = [boxes[place * (len(boxes) - 1) // packets] for place in range(packets)]
     draw.shuffle(chosen)
     found = np.array([record(box.witness()) for box in chosen], PACKET)
-    return Sample(boxes, found, Search(space(boxes)).first(found))
+    return Sample(boxes, found, Search(Family.IPV4, boxes).first(found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +192,7 @@ def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
 def by_batch(device: Device, sizes: Sizes) -> list[Series]:
     """Microseconds until a batch is answered against its size, with 2,048 rules."""
     made, spent = sample(RULES), dict[str, dict[int, float]]()
-    searches = {_LIST_IN_C: in_list_order(made), _TUPLES_IN_C: Search(space(made.boxes))}
+    searches: dict[str, InOrder | Search] = {_LIST_IN_C: in_list_order(made), _TREES_IN_C: Search(Family.IPV4, made.boxes)}
     for size in sizes.batches:
         for model in (Model.DATA_GLOBAL, Model.BIT_VECTORS):
             run = prepare(device, model, made, ITEMS, size)
@@ -249,13 +248,20 @@ def overlapped(device: Device, made: Sample, count: int, rounds: int) -> list[fl
     return _timed(once, rounds, 1e9 / (8 * (count // 8)))
 
 
-def in_list_order(made: Sample) -> Search:
-    """The search in C with all rows under one key: it goes through the list."""
-    every = np.zeros((1, 5), np.uint64)
-    zero, count = np.zeros(1, np.int32), len(made.boxes)
-    listed = np.arange(count, dtype=np.int32)
-    rows = columns(Family.IPV4, made.boxes)
-    return Search(Space(made.boxes, every, zero, zero, every, np.array([0, count], np.int32), listed, rows))
+@dataclass(frozen=True, slots=True, eq=False)
+class InOrder:
+    """Goes through a list in C, row by row, for each packet: the paper's sequential firewall."""
+
+    search: Search
+
+    def first(self, packets: Packets) -> I32:
+        """The first row that holds each packet."""
+        return self.search.first(packets, IN_ORDER)
+
+
+def in_list_order(made: Sample) -> InOrder:
+    """A sample's rows, to be gone through."""
+    return InOrder(Search(Family.IPV4, made.boxes))
 
 
 def _timed(call: Callable[[], object], rounds: int, scale: float) -> list[float]:

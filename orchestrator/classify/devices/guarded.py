@@ -14,7 +14,6 @@ from orchestrator.classify.devices.models import Model
 from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.packets import PACKET, Packets, record
 from orchestrator.classify.search import Search
-from orchestrator.classify.space import space
 from orchestrator.errors import Refused, TooLarge
 from orchestrator.policy.addresses import Family
 from orchestrator.policy.space import Box
@@ -70,7 +69,7 @@ class GuardedSearch:
                 self._now = _Ready(failed.in_c, None, Place(None, because))
 
     def _made(self, boxes: Sequence[Box]) -> _Ready:
-        in_c = Search(space(boxes)) if boxes else _NoRows()
+        in_c = Search(self._family, boxes)
         because = None
         for setup in self._setups:
             try:
@@ -99,23 +98,16 @@ class OnDevice:
         return tuple(dict.fromkeys(each.place.because for each in self.made if each.place.because is not None))
 
 
-class _NoRows:
-    """What is found where there are no rows."""
-
-    def first(self, packets: Packets) -> I32:
-        return np.full(len(packets), -1, np.int32)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ready:
     """Rows that can be asked, in C and on the device."""
 
-    in_c: Search | _NoRows
+    in_c: Search
     on_device: DeviceSearch | None
     place: Place
 
 
-def check(on_device: DeviceSearch, in_c: Search | _NoRows, boxes: Sequence[Box]) -> None:
+def check(on_device: DeviceSearch, in_c: Search, boxes: Sequence[Box]) -> None:
     """Compare the device's rows with those of C for packets of some rows. Raises Refused where they differ."""
     chosen = boxes[:: max(1, len(boxes) // PROBES)]
     packets = np.array([record(box.witness()) for box in chosen], PACKET)

@@ -1,0 +1,5 @@
+from typing import Any
+
+import numpy.typing as npt
+
+def groups(records: npt.NDArray[Any], size: int, octets: int, /) -> tuple[bytes, bytes]: ...

@@ -1,0 +1,167 @@
+/* Packets through trees, a batch at a time; included by each file of a kind of processor, which says how `match_block` and
+ * `count_reached` are done there. Every step is done for all packets of a batch before the next one, so that while one waits for
+ * memory the others go on.
+ */
+#include <string.h>
+
+#include "forest.h"
+
+static inline uint32_t step(const struct run *run, uint16_t address)
+{
+    uint32_t reached = count_reached(run->at, address);
+    return run->base + (reached < run->count ? reached : run->count);
+}
+
+static inline uint32_t rank_ipv4(const struct ranking *ranking, uint32_t address)
+{
+    const struct run *run = &ranking->runs[ranking->cells[address >> 16]];
+    for (int level = 0; level < ranking->run_levels; level++) /* as often for all: a branch could not be foreseen */
+        run = run->is_inner ? &ranking->runs[step(run, address)] : run;
+    return step(run, address);
+}
+
+static inline uint16_t rank_kind(const struct kinds *kinds, const struct packet *packet)
+{
+    const struct of_protocol *mine = &kinds->by_protocol[packet->later != 0][packet->protocol];
+    uint16_t kind = mine->base + (kinds->of_flags[packet->tcp_flags] & mine->of_flags);
+    if (mine->of_icmp)
+        kind += kinds->of_type[packet->icmp_type] + kinds->of_code[packet->icmp_code];
+    return kind;
+}
+
+static __attribute__((noinline)) void make_keys(const struct forest *forest, const struct packet *packets, size_t count,
+                                                struct key *keys)
+{
+    const struct ranking *sides = forest->address;
+    const uint16_t *const *ports = (const uint16_t *const *)forest->port;
+    for (size_t i = 0; i < count && !forest->columns.is_ipv6; i++) {
+        __builtin_prefetch(&sides[0].runs[sides[0].cells[packets[i].source[0] >> 48]]);
+        __builtin_prefetch(&sides[1].runs[sides[1].cells[packets[i].destination[0] >> 48]]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct packet *packet = &packets[i];
+        uint64_t source, destination;
+        if (forest->columns.is_ipv6) {
+            source = rank_ipv6(&sides[0], (wide)packet->source[0] << 64 | packet->source[1]);
+            destination = rank_ipv6(&sides[1], (wide)packet->destination[0] << 64 | packet->destination[1]);
+        } else {
+            source = rank_ipv4(&sides[0], packet->source[0] >> 32);
+            destination = rank_ipv4(&sides[1], packet->destination[0] >> 32);
+        }
+        uint64_t words[2] = {source | destination << 16 | (uint64_t)ports[0][packet->source_port] << 32 |
+                                 (uint64_t)ports[1][packet->destination_port] << 48,
+                             rank_kind(&forest->kinds, packet)};
+        memcpy(&keys[i], words, sizeof words);
+    }
+}
+
+static inline const struct block *block_at(const struct forest *forest, uint32_t reference)
+{
+    return (const struct block *)&forest->lines[reference & ~LEAF];
+}
+
+/* The first row of a leaf that holds a packet, if it is before `best`, else `best`; for leaves with entries that must be
+ * checked, and lists with removed rows. */
+static __attribute__((noinline)) uint32_t ask_with_care(const struct forest *forest, uint32_t at, const struct key *key,
+                                                        const struct packet *packet, uint32_t best)
+{
+    for (;; at += LINES_OF_BLOCK) {
+        const struct block *block = block_at(forest, at);
+        for (uint32_t found = match_block(block, key); found; found &= found - 1) {
+            uint32_t said = block->row[__builtin_ctz(found)], row = said & ROW;
+            if (row >= best)
+                return best;
+            if (!forest->removed[row] && (!(said & CHECK) || row_holds(&forest->columns, row, packet)))
+                return row;
+        }
+        if (!(block->row[0] & MORE))
+            return best;
+    }
+}
+
+static inline void fetch(const struct forest *forest, uint32_t reference)
+{
+    const struct line *line = &forest->lines[reference & ~LEAF];
+    __builtin_prefetch(line); /* of a node the next two are in vain, but to know would take a branch */
+    __builtin_prefetch(line + 1);
+    __builtin_prefetch(line + 2);
+}
+
+/* From a tree's table down to leaves. Whoever is at a leaf drops out, without branches. */
+static __attribute__((noinline)) void descend(const struct forest *forest, const struct tree *tree, size_t count,
+                                              const struct key *keys, uint32_t *at)
+{
+    const uint32_t *references = forest->references, *table = references + tree->root;
+    uint8_t active[BATCH];
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++) {
+        at[i] = table[keys[i].at[tree->axis]];
+        fetch(forest, at[i]);
+        active[left] = i;
+        left += !(at[i] & LEAF);
+    }
+    while (left) {
+        size_t still = 0;
+        for (size_t j = 0; j < left; j++) {
+            size_t i = active[j];
+            const struct node *node = (const struct node *)&forest->lines[at[i]];
+            at[i] = references[node->children + count_reached(node->at, keys[i].at[node->axis])];
+            fetch(forest, at[i]);
+            active[still] = i;
+            still += !(at[i] & LEAF);
+        }
+        left = still;
+    }
+}
+
+static __attribute__((noinline)) void ask_tree(const struct forest *forest, const struct tree *tree,
+                                               const struct packet *packets, size_t count, const struct key *keys,
+                                               uint32_t *best)
+{
+    uint32_t at[BATCH];
+    uint8_t active[BATCH];
+    size_t left = 0;
+    descend(forest, tree, count, keys, at);
+    if (forest->removed_count) {
+        for (size_t i = 0; i < count; i++)
+            best[i] = ask_with_care(forest, at[i], &keys[i], &packets[i], best[i]);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        active[left++] = i;
+    while (left) {
+        size_t still = 0;
+        for (size_t j = 0; j < left; j++) {
+            size_t i = active[j];
+            const struct block *block = block_at(forest, at[i]);
+            uint32_t found = match_block(block, &keys[i]), said = block->row[__builtin_ctz(found | 1 << (LANES - 1))];
+            said = found ? said & ~MORE : NO_ROW;
+            if (said & CHECK)
+                said = ask_with_care(forest, at[i], &keys[i], &packets[i], best[i]);
+            best[i] = said < best[i] ? said : best[i];
+            at[i] += LINES_OF_BLOCK;
+            active[still] = i;
+            still += (block->row[0] & MORE) && !found;
+        }
+        left = still;
+    }
+}
+
+static inline void ask_batch(const struct forest *forest, const struct packet *packets, size_t count, int32_t *rows)
+{
+    struct key keys[BATCH];
+    uint32_t best[BATCH];
+    make_keys(forest, packets, count, keys);
+    for (size_t i = 0; i < count; i++)
+        best[i] = NO_ROW;
+    for (int number = 0; number < forest->tree_count; number++)
+        ask_tree(forest, &forest->trees[number], packets, count, keys, best);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = best[i] == NO_ROW ? forest->otherwise : (int32_t)best[i];
+}
+
+static inline void ask_batches(const struct forest *forest, const struct packet *packets, size_t count, int32_t *rows)
+{
+    for (size_t done = 0; done < count; done += BATCH)
+        ask_batch(forest, packets + done, count - done < BATCH ? count - done : BATCH, rows + done);
+}
