@@ -129,7 +129,7 @@ class CudaDevice:
     def asked(self, what: str) -> Iterator[None]:
         """With the device current in this thread."""
         with _translated(self.cuda, f"{self.name} {what}"):
-            self.device.set_current()
+            self.cuda.Device(self.device.device_id).set_current()  # a device object belongs to one thread
             yield
 
 
