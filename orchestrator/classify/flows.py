@@ -17,8 +17,8 @@ import numpy.typing as npt
 from orchestrator.classify.grouping import I32, I64, groups
 from orchestrator.classify.packets import ADDRESS, Packets, joined
 from orchestrator.policy.addresses import Family, format_address
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.protocols import WITH_PORTS, format_protocol
-from orchestrator.policy.space import OWN_ICMP
 
 MOST_FLOWS = 1_000_000
 """Where there are more, the half that has the most packets is kept."""

@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from orchestrator.classify.packets import PACKET, Packets, Unread, record, unread
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, SCTP, TCP, UDP
-from orchestrator.policy.space import OWN_ICMP, possible
+from orchestrator.policy.space import possible
 
 
 class Link(enum.IntEnum):

@@ -13,16 +13,18 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.fields import BITS_AXES, FIELDS, FRAGMENTS, PROTOCOL, SPAN_AXES, Kind, MatchField
 from orchestrator.policy.model import AddressGroup, Direction, Packet, Policy, Rule
-from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, SCTP, TCP, UDP
-from orchestrator.policy.space import ALL_BYTES, LATER, WHOLE, Box, boxes_of, everything, possible
+from orchestrator.policy.space import ALL_BYTES, Box, boxes_of, everything, possible
 from orchestrator.policy.spans import Span, Spans, union
 
 NO_GROUPS: Mapping[str, AddressGroup] = MappingProxyType({})
 _USUAL_PROTOCOLS = (TCP, UDP, ICMP, ICMPV6, SCTP, 47)
+_USUAL = {PROTOCOL: _USUAL_PROTOCOLS}
 _USUAL_FLAGS = (0x00, 0x02, 0x10, 0x12, 0x04, 0x01)
 
 
@@ -80,43 +82,31 @@ def around(box: Box) -> Iterator[Packet]:
     """The corners of a box, and the packets one field away from its lowest corner, inside and just outside."""
     yield from corners(box)
     base = _corner(box, 0)
-    bits = box.family.bits
-    for address in _edges(box.source, (1 << bits) - 1):
-        yield possible(replace(base, source=address))
-    for address in _edges(box.destination, (1 << bits) - 1):
-        yield possible(replace(base, destination=address))
-    for port in _edges(box.source_ports, HIGHEST_PORT):
-        yield possible(replace(base, source_port=port))
-    for port in _edges(box.destination_ports, HIGHEST_PORT):
-        yield possible(replace(base, destination_port=port))
-    for number in _members(box.icmp_types):
-        yield possible(replace(base, icmp_type=number))
-    for number in _members(box.icmp_codes):
-        yield possible(replace(base, icmp_code=number))
-    for flags in _flag_choices(box.tcp_flags):
-        yield possible(replace(base, tcp_flags=flags))
-    for protocol in (*_members(box.protocols), *_USUAL_PROTOCOLS):
-        yield possible(replace(base, protocol=protocol))
-    yield possible(replace(base, later_fragment=not base.later_fragment))
+    for field in (*SPAN_AXES, *reversed(BITS_AXES)):
+        for value in _tried(field, box):
+            moved: dict[str, Any] = {field.name: value}
+            yield possible(replace(base, **moved))
+
+
+def _tried(field: MatchField, box: Box) -> Iterable[int]:
+    """The values at the edges of a box's axis, and next to them."""
+    members = getattr(box, field.axis)
+    if field.is_spans:
+        return _edges(members, (1 << field.bits[box.family]) - 1)
+    if field.kind is Kind.LATER:
+        return False, True
+    if field.kind is Kind.BITS:
+        return _flag_choices(members)
+    return (*_members(members), *_USUAL_PROTOCOLS) if field is PROTOCOL else _members(members)
 
 
 def _corner(box: Box, end: int) -> Packet:
     """The packet with every field at its lowest (`end` 0) or highest (-1) member."""
-    fragments = (WHOLE, LATER) if box.fragments == WHOLE | LATER else (box.fragments,)
-    return possible(
-        Packet(
-            family=box.family,
-            source=box.source[end][end],
-            destination=box.destination[end][end],
-            protocol=_end_of(box.protocols, end, _USUAL_PROTOCOLS),
-            source_port=box.source_ports[end][end],
-            destination_port=box.destination_ports[end][end],
-            icmp_type=_end_of(box.icmp_types, end),
-            icmp_code=_end_of(box.icmp_codes, end),
-            tcp_flags=_end_of(box.tcp_flags, end),
-            later_fragment=fragments[end] == LATER,
-        )
-    )
+    values: dict[str, Any] = {
+        field.name: members[end][end] if isinstance(members, tuple) else _end_of(members, end, _USUAL.get(field, ()))
+        for field, members in zip(FIELDS, box.sets, strict=True)
+    }
+    return possible(Packet(box.family, **values | {FRAGMENTS.name: bool(values[FRAGMENTS.name])}))
 
 
 def _end_of(bits: int, end: int, instead_of_all: tuple[int, ...] = ()) -> int:

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.difference import Change
+from orchestrator.policy.fields import CARRIED, DOCUMENT_ORDER, FRAGMENTS, PROTOCOL, Kind, MatchField
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
 from orchestrator.policy.model import Packet
-from orchestrator.policy.protocols import TCP, WITH_PORTS, format_protocol
+from orchestrator.policy.protocols import WITH_PORTS, format_protocol
 from orchestrator.policy.rulelist import DEFAULT_ID
-from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, OWN_ICMP, WHOLE, Box
+from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, LATER, WHOLE, Box, full_set
 from orchestrator.policy.spans import Span, Spans, union
 from orchestrator.policy.tcpflags import TcpFlag
 
@@ -24,6 +25,12 @@ K = TypeVar("K")
 
 _MOST_WORDS = 4
 """Longer lists are cut in texts for people, with the number of what is left out."""
+
+_MORE = tuple(field for field in CARRIED if not field.is_spans)
+"""What a packet is told by besides its protocol, addresses and ports."""
+
+_IN_WORDS = tuple(field for field in DOCUMENT_ORDER if field in CARRIED)
+"""What a box is told by besides its protocols, addresses and fragments."""
 
 _FRAGMENTS = {WHOLE: "first", LATER: "later", WHOLE | LATER: "any"}
 
@@ -40,27 +47,25 @@ def packet_text(packet: Packet) -> str:
             joint.format(source, packet.source_port),
             joint.format(destination, packet.destination_port),
         )
-    more = ""
-    if packet.protocol == OWN_ICMP[packet.family]:
-        more = f" type {packet.icmp_type} code {packet.icmp_code}"
-    elif packet.protocol == TCP:
-        more = " " + (_flag_names(packet.tcp_flags) or "no flags")
-    return f"{protocol} {source} > {destination}{more}"
+    more = [_more(field, packet) for field in _MORE if field.is_carried(packet.family, packet.protocol)]
+    return " ".join([f"{protocol} {source} > {destination}", *more])
+
+
+def _more(field: MatchField, packet: Packet) -> str:
+    value = getattr(packet, field.name)
+    return f"{field.label} {value}" if field.kind is Kind.NUMBER else _flag_names(value) or "no flags"
 
 
 def packet_json(packet: Packet) -> dict[str, object]:
     """A packet as the REST interface writes it: every field, zeros where the packet has none."""
-    return {
-        "source": format_address(packet.family, packet.source),
-        "destination": format_address(packet.family, packet.destination),
-        "protocol": format_protocol(packet.protocol),
-        "source_port": packet.source_port,
-        "destination_port": packet.destination_port,
-        "icmp_type": packet.icmp_type,
-        "icmp_code": packet.icmp_code,
-        "tcp_flags": packet.tcp_flags,
-        "later_fragment": packet.later_fragment,
-    }
+    return {field.name: _value(field, packet) for field in DOCUMENT_ORDER}
+
+
+def _value(field: MatchField, packet: Packet) -> object:
+    value = getattr(packet, field.name)
+    if field.kind is Kind.PREFIXES:
+        return format_address(packet.family, value)
+    return format_protocol(value) if field is PROTOCOL else value
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
@@ -128,16 +133,10 @@ def _deciders(rules: Iterable[str]) -> str:
 def box_text(box: Box) -> str:
     """A box in one line; long lists are cut, so it may say less than the box does."""
     words = [f"{_protocol_words(box)} {_addresses_words(box, box.source)} > {_addresses_words(box, box.destination)}"]
-    if box.source_ports != ALL_PORTS:
-        words.append(f"from port {_cut(map(_range_text, box.source_ports))}")
-    if box.destination_ports != ALL_PORTS:
-        words.append(f"to port {_cut(map(_range_text, box.destination_ports))}")
-    if box.icmp_types != ALL_BYTES:
-        words.append(f"type {_cut(map(_range_text, _bit_spans(box.icmp_types)))}")
-    if box.icmp_codes != ALL_BYTES:
-        words.append(f"code {_cut(map(_range_text, _bit_spans(box.icmp_codes)))}")
-    if box.tcp_flags != ALL_BYTES:
-        words.append(_cut(_flag_texts(box.tcp_flags), " or "))
+    for field in _IN_WORDS:
+        texts = _texts(field, box)
+        if texts is not None:
+            words.append(f"{field.label} {_cut(texts)}" if field.label else _cut(texts, " or "))
     if box.fragments == LATER:
         words.append("later fragments")
     elif box.family is Family.IPV4 and box.fragments == WHOLE and not _needs_header(box):
@@ -147,30 +146,28 @@ def box_text(box: Box) -> str:
 
 def box_json(box: Box) -> dict[str, object]:
     """A box as sets of values; an axis that holds every value is null."""
-    return {
-        "ip_version": box.family.value,
-        "fragments": _FRAGMENTS[box.fragments],
-        "protocols": None if box.protocols == ALL_BYTES else list(_protocol_texts(box)),
-        "source": _addresses_json(box, box.source),
-        "destination": _addresses_json(box, box.destination),
-        "source_ports": None if box.source_ports == ALL_PORTS else [*map(_range_text, box.source_ports)],
-        "destination_ports": None if box.destination_ports == ALL_PORTS else [*map(_range_text, box.destination_ports)],
-        "icmp_types": None if box.icmp_types == ALL_BYTES else [*map(_range_text, _bit_spans(box.icmp_types))],
-        "icmp_codes": None if box.icmp_codes == ALL_BYTES else [*map(_range_text, _bit_spans(box.icmp_codes))],
-        "tcp_flags": None if box.tcp_flags == ALL_BYTES else list(_flag_texts(box.tcp_flags)),
-    }
+    sets = {field.axis: _texts(field, box) for field in DOCUMENT_ORDER if field is not FRAGMENTS}
+    return {"ip_version": box.family.value, "fragments": _FRAGMENTS[box.fragments], **sets}
+
+
+def _texts(field: MatchField, box: Box) -> list[str] | None:
+    """The values of one axis of a box as texts; None if it holds every value."""
+    members = getattr(box, field.axis)
+    if members == full_set(field, box.family):
+        return None
+    if field is PROTOCOL:
+        return list(_protocol_texts(box))
+    match field.kind:
+        case Kind.PREFIXES:
+            return [_block_text(box.family, span) for span in members]
+        case Kind.BITS:
+            return list(_flag_texts(members))
+        case _:
+            return [*map(_range_text, members if field.is_spans else _bit_spans(members))]
 
 
 def _needs_header(box: Box) -> bool:
-    return (box.source_ports, box.destination_ports) != (ALL_PORTS, ALL_PORTS) or any(
-        bits != ALL_BYTES for bits in (box.icmp_types, box.icmp_codes, box.tcp_flags)
-    )
-
-
-def _addresses_json(box: Box, spans: Spans) -> list[str] | None:
-    if spans == ALL_ADDRESSES[box.family]:
-        return None
-    return [_block_text(box.family, span) for span in spans]
+    return any(getattr(box, field.axis) != full_set(field, box.family) for field in CARRIED)
 
 
 def _addresses_words(box: Box, spans: Spans) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.policy.addresses import Addresses, Family
+from orchestrator.policy.fields import FIELDS, Kind, MatchField
 from orchestrator.policy.model import (
     RETURN_RULE_ID,
     Acl,
@@ -59,26 +60,30 @@ class Decision:
 
 def matches(rule: Rule, packet: Packet, groups: Mapping[str, AddressGroup]) -> bool:
     """Whether a rule's match holds for a packet (its direction is the caller's business)."""
-    if rule.protocol is not None and rule.protocol != packet.protocol:
-        return False
     if only_family(rule.protocol) not in (None, packet.family):
         return False
     if packet.later_fragment and rule.looks_past_the_ip_header:
         return False
-    if rule.fragments and not packet.later_fragment:
-        return False
-    return (
-        _holds(rule.source, groups, packet.family, packet.source)
-        and _holds(rule.destination, groups, packet.family, packet.destination)
-        and any(ports.low <= packet.source_port <= ports.high for ports in rule.source_ports)
-        and any(ports.low <= packet.destination_port <= ports.high for ports in rule.destination_ports)
-        and rule.icmp_type in (None, packet.icmp_type)
-        and rule.icmp_code in (None, packet.icmp_code)
-        and (not rule.flag_matches or any(flags.holds(packet.tcp_flags) for flags in rule.flag_matches))
-    )
+    return all(_holds(field, rule, packet, groups) for field in FIELDS)
 
 
-def _holds(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family, address: int) -> bool:
+def _holds(field: MatchField, rule: Rule, packet: Packet, groups: Mapping[str, AddressGroup]) -> bool:
+    """Whether one field of a packet is as the rule asks."""
+    asked, found = getattr(rule, field.attribute), getattr(packet, field.name)
+    match field.kind:
+        case Kind.NUMBER:
+            return asked is None or bool(asked == found)
+        case Kind.PREFIXES:
+            return _names(asked, groups, packet.family, found)
+        case Kind.RANGES:
+            return any(each.low <= found <= each.high for each in asked)
+        case Kind.BITS:
+            return not asked or any(each.holds(found) for each in asked)
+        case Kind.LATER:
+            return bool(found or not asked)
+
+
+def _names(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family, address: int) -> bool:
     if addresses.is_any:
         return True
     named = (prefix for name in addresses.groups for prefix in groups[name].prefixes)

@@ -7,7 +7,7 @@ stretches, and a set of addresses is a set of such *ranks*, whichever the IP ver
     10.1.0.0/16                      |-----------|
     rank          0            1     2           3                 4
 
-The axes that describe the header (fragments, protocol, ICMP type and code, TCP flags) become one: a rank there is a
+The axes that a box keeps as bits (fragments, protocol, ICMP type and code, TCP flags) become one: a rank there is a
 *kind* of header, such as "tcp with SYN alone", "icmp 3/4" or "a later fragment of udp". Kinds that go together are
 neighbours, so nearly every box is a product of five single spans.
 """
@@ -17,38 +17,37 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
+from operator import attrgetter, getitem
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BITS_AXES, FRAGMENTS, OWN_ICMP, PROTOCOL, SPAN_AXES
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import IPV6_FRAGMENT, TCP, UDP
-from orchestrator.policy.space import (
-    LATER,
-    OWN_ICMP,
-    PLAIN_ADDRESS,
-    PLAIN_FLAGS,
-    PLAIN_PORT,
-    PLAIN_PROTOCOLS,
-    PLAIN_SOURCE_PORT,
-    WHOLE,
-    Box,
-    StandIns,
-    possible,
-)
+from orchestrator.policy.space import Box, StandIns, possible
 from orchestrator.policy.spans import Spans
 
-AXES = 5
+AXES = 1 + len(SPAN_AXES)
 """Kind of header, source, destination, source port, destination port."""
 
 U32 = npt.NDArray[np.uint32]
-_Header = tuple[int, int, int, int, int]
-"""What a box says of the header: fragments, protocols, ICMP types and codes, TCP flags."""
+_Header = tuple[int, ...]
+"""What a box says of the header: its sets of `BITS_AXES`."""
 
-_FIELDS = ("source", "destination", "source_ports", "destination_ports")
+_BESIDES = tuple(field for field in BITS_AXES if field not in (FRAGMENTS, PROTOCOL))
+"""The fields that tell kinds of one protocol apart."""
+
 _KNOWN = (TCP, UDP, 47)
 """Protocols to show rather than others; a family's own ICMP is put before the last."""
+
+
+_SPAN_NAMES = tuple(field.name for field in SPAN_AXES)
+_BIT_NAMES = tuple(field.name for field in BITS_AXES)
+_BIT_VALUES = attrgetter(*_BIT_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +61,10 @@ class Coordinates:
 
     def packet(self, point: Sequence[int]) -> Packet:
         """The first packet of the ranks on the five axes."""
-        kind, source, destination, source_port, destination_port = point
-        header = self.kinds[kind]
-        return possible(
-            Packet(
-                family=self.family,
-                source=self.cuts[0][source],
-                destination=self.cuts[1][destination],
-                protocol=header.protocol,
-                source_port=self.cuts[2][source_port],
-                destination_port=self.cuts[3][destination_port],
-                icmp_type=header.icmp_type,
-                icmp_code=header.icmp_code,
-                tcp_flags=header.tcp_flags,
-                later_fragment=header.later_fragment,
-            )
-        )
+        kind, *ranks = point
+        values: dict[str, Any] = dict(zip(_SPAN_NAMES, map(getitem, self.cuts, ranks), strict=True))
+        values.update(zip(_BIT_NAMES, _BIT_VALUES(self.kinds[kind]), strict=True))
+        return possible(Packet(self.family, **values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +86,8 @@ def ranked(boxes: Sequence[Box]) -> Ranked:
     family = boxes[0].family
     headers = [_header(box) for box in boxes]
     kinds = _Kinds(family, set(headers))
-    known = (PLAIN_ADDRESS[family], PLAIN_ADDRESS[family], PLAIN_SOURCE_PORT, PLAIN_PORT)
     standins = StandIns()
-    axes = [
-        _Axis([getattr(box, field) for box in boxes], plain, standins)
-        for field, plain in zip(_FIELDS, known, strict=True)
-    ]
+    axes = [_Axis([getattr(box, field.axis) for box in boxes], field.shown[family][0], standins) for field in SPAN_AXES]
     spans = array("I")
     starts = [0]
     for parts in zip((kinds.ranks[header] for header in headers), *(axis.ranks for axis in axes), strict=True):
@@ -144,50 +127,48 @@ class _Kinds:
     """The headers that some boxes tell apart, and what every description of a header is among them."""
 
     def __init__(self, family: Family, headers: set[_Header]) -> None:
-        self._icmp = OWN_ICMP[family]
-        self.kinds = tuple(self._listed(family, headers))
-        of = {
-            name: np.array([getattr(kind, name) for kind in self.kinds], np.intp)
-            for name in ("protocol", "icmp_type", "icmp_code", "tcp_flags", "later_fragment")
+        self.kinds = tuple(_listed(family, headers))
+        of = {field.name: np.array([getattr(kind, field.name) for kind in self.kinds], np.intp) for field in BITS_AXES}
+        carried = {
+            field.name: np.array(
+                [field.is_carried(family, kind.protocol, later=kind.later_fragment) for kind in self.kinds], np.bool_
+            )
+            for field in _BESIDES
         }
-        self.ranks = {header: array("I", _spans_of(self._chosen(header, of))) for header in headers}
+        self.ranks = {header: array("I", _spans_of(_chosen(header, of, carried))) for header in headers}
         first: dict[int, int] = {}
         for rank, kind in enumerate(self.kinds):
             if not kind.later_fragment:
                 first.setdefault(kind.protocol, rank)
-        self.preferred = [first[protocol] for protocol in (*_KNOWN[:2], self._icmp, *_KNOWN[2:])]
-
-    def _listed(self, family: Family, headers: set[_Header]) -> Iterator[Packet]:
-        flags = _alike({header[4] for header in headers}, PLAIN_FLAGS)
-        types, codes = _alike({header[2] for header in headers}), _alike({header[3] for header in headers})
-        for protocol in dict.fromkeys((*PLAIN_PROTOCOLS, *range(256))):
-            whole = Packet(family, 0, 0, protocol)
-            if protocol == TCP:
-                yield from (Packet(family, 0, 0, TCP, tcp_flags=byte) for byte in flags)
-            elif protocol == self._icmp:
-                for number in types:
-                    yield from (Packet(family, 0, 0, protocol, icmp_type=number, icmp_code=code) for code in codes)
-            elif (family, protocol) != (Family.IPV6, IPV6_FRAGMENT):
-                yield whole
-            if family is Family.IPV4 or protocol == IPV6_FRAGMENT:
-                yield Packet(family, 0, 0, protocol, later_fragment=True)
-
-    def _chosen(self, header: _Header, of: dict[str, npt.NDArray[np.intp]]) -> npt.NDArray[np.bool_]:
-        """Which kinds a description of a header holds."""
-        fragments, protocols, types, codes, flags = header
-        later = of["later_fragment"] > 0
-        icmp, tcp = (of["protocol"] == self._icmp) & ~later, (of["protocol"] == TCP) & ~later
-        chosen: npt.NDArray[np.bool_] = (
-            np.where(later, bool(fragments & LATER), bool(fragments & WHOLE))
-            & _members(protocols)[of["protocol"]]
-            & (~icmp | (_members(types)[of["icmp_type"]] & _members(codes)[of["icmp_code"]]))
-            & (~tcp | _members(flags)[of["tcp_flags"]])
-        )
-        return chosen
+        self.preferred = [first[protocol] for protocol in (*_KNOWN[:2], OWN_ICMP[family], *_KNOWN[2:])]
 
 
-def _header(box: Box) -> _Header:
-    return box.fragments, box.protocols, box.icmp_types, box.icmp_codes, box.tcp_flags
+def _listed(family: Family, headers: set[_Header]) -> Iterator[Packet]:
+    """One header of each kind that some sets tell apart: for each protocol, every combination of what it carries."""
+    places = {field: place for place, field in enumerate(BITS_AXES)}
+    alike = {field: _alike({header[places[field]] for header in headers}, field.shown[family]) for field in _BESIDES}
+    for protocol, later in product(dict.fromkeys((*PROTOCOL.shown[family], *range(256))), (False, True)):
+        if family is Family.IPV6 and later != (protocol == IPV6_FRAGMENT):
+            continue
+        carried = [field for field in _BESIDES if field.is_carried(family, protocol, later=later)]
+        for values in product(*(alike[field] for field in carried)):
+            named = {field.name: value for field, value in zip(carried, values, strict=True)}
+            yield Packet(family, 0, 0, protocol, later_fragment=later, **named)
+
+
+def _chosen(
+    header: _Header, of: dict[str, npt.NDArray[np.intp]], carried: dict[str, npt.NDArray[np.bool_]]
+) -> npt.NDArray[np.bool_]:
+    """Which kinds a description of a header holds, where kinds have these values and carry these fields."""
+    chosen = np.ones(len(of[PROTOCOL.name]), np.bool_)
+    for field, bits in zip(BITS_AXES, header, strict=True):
+        held = _members(bits)[of[field.name]]
+        chosen &= held if field not in _BESIDES else ~carried[field.name] | held
+    return chosen
+
+
+_header = attrgetter(*(field.axis for field in BITS_AXES))
+"""What a box says of the header."""
 
 
 def _alike(sets: set[int], preferred: Sequence[int] = ()) -> list[int]:

@@ -15,8 +15,8 @@ from orchestrator.enforce.driver import Stamp
 from orchestrator.enforce.drivers.bpf.layout import SET_BYTES, FlowSet, pack, unpack
 from orchestrator.errors import Refused
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Packet
-from orchestrator.policy.space import OWN_ICMP
 
 laws = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 STAMP = Stamp(17, bytes(range(16)))

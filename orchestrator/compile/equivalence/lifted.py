@@ -33,9 +33,10 @@ from orchestrator.compile.pipelines.host import LIFTED_PRIORITY, STATIC_PRIORITY
 from orchestrator.errors import NotEquivalent
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Direction, Policy, Rule, Tenant
 from orchestrator.policy.protocols import WITH_PORTS
-from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, OWN_ICMP, WHOLE, Box, everything, uncovered
+from orchestrator.policy.space import ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, uncovered
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.program.flows import Flow, FlowTable
 

@@ -29,10 +29,11 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import IPV6_FRAGMENT
-from orchestrator.policy.space import ALL_BYTES, OWN_ICMP, WHOLE, Box
+from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.program.flows import Flow, FlowTable
 from orchestrator.program.program import Tier

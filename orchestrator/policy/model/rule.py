@@ -6,15 +6,20 @@ import datetime as dt
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
 from orchestrator.errors import BadInput, BadPolicy
 from orchestrator.policy.addresses import ANY, Addresses
+from orchestrator.policy.fields import CARRIED, Kind, MatchField
 from orchestrator.policy.model.names import RuleId, check_name
 from orchestrator.policy.ports import EVERY_PORT, PortRange, normalised
-from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS
 from orchestrator.policy.tcpflags import ESTABLISHED, FlagMatch
 
 _LONGEST_TEXT = 1024
+_OF_HEADERS = attrgetter(*(field.attribute for field in CARRIED))
+_EVERY = tuple(field.every for field in CARRIED)
+"""What a rule has in the attributes of `CARRIED` that looks at none of them."""
 
 SIDES = ("source", "destination")
 """The sides of a rule by name."""
@@ -64,9 +69,12 @@ class Rule:
         check_name(self.id, "a rule id", place="id")
         if self.protocol is not None and not 0 <= self.protocol <= 255:
             raise BadInput(f"protocol {self.protocol} is not in 0..255", place="protocol")
-        self._check_ports()
-        self._check_icmp()
-        self._check_tcp()
+        if self.established and self.tcp_flags is not None:
+            raise BadPolicy("`established` already says which flags", place="tcp_flags")
+        for field in CARRIED:
+            asked = getattr(self, field.attribute)
+            if asked is not field.every:
+                self._check(field, asked)
         if self.fragments and self.looks_past_the_ip_header:
             raise BadPolicy("later fragments carry no ports, ICMP types or TCP flags to match", place="fragments")
         for name in ("description", "owner"):
@@ -75,45 +83,24 @@ class Rule:
         if self.expires is not None and self.expires.tzinfo is None:
             raise BadInput("a time needs its zone, as in 2030-01-31T12:00:00Z", place="expires")
 
-    def _check_ports(self) -> None:
-        for name in ("source_ports", "destination_ports"):
-            ports: tuple[PortRange, ...] = getattr(self, name)
-            if ports is EVERY_PORT:
-                continue
-            if not ports:
-                raise BadInput("an empty list of ports matches nothing; leave it out to match every port", place=name)
-            if self.protocol not in WITH_PORTS:
-                raise BadPolicy("only tcp, udp and sctp have ports: name one of them as the protocol", place=name)
-            if len(ports) > 1:
-                object.__setattr__(self, name, normalised(ports))
-
-    def _check_icmp(self) -> None:
-        for name, value in (("icmp_type", self.icmp_type), ("icmp_code", self.icmp_code)):
-            if value is None:
-                continue
-            if self.protocol not in (ICMP, ICMPV6):
-                raise BadPolicy("only icmp and icmpv6 have types and codes", place=name)
-            if not 0 <= value <= 255:
-                raise BadInput(f"{value} is not in 0..255", place=name)
-        if self.icmp_code is not None and self.icmp_type is None:
-            raise BadPolicy("a code means nothing without its type", place="icmp_code")
-
-    def _check_tcp(self) -> None:
-        if self.established and self.tcp_flags is not None:
-            raise BadPolicy("`established` already says which flags", place="tcp_flags")
-        if (self.established or self.tcp_flags is not None) and self.protocol != TCP:
-            place = "established" if self.established else "tcp_flags"
-            raise BadPolicy("only tcp has flags: name tcp as the protocol", place=place)
+    def _check(self, field: MatchField, asked: Any) -> None:
+        """Raise unless the rule may ask for this of a field of an upper-layer header. Ranges are put in order."""
+        place = field.attribute if field.kind is not Kind.BITS else "established" if self.established else "tcp_flags"
+        if field.kind is Kind.RANGES and not asked:
+            raise BadInput("an empty list of ports matches nothing; leave it out to match every port", place=place)
+        if not any(self.protocol in protocols for protocols in (field.carriers or {}).values()):
+            raise BadPolicy(field.only, place=place)
+        if field.kind is Kind.NUMBER and not 0 <= asked <= 255:
+            raise BadInput(f"{asked} is not in 0..255", place=place)
+        if field.needs is not None and getattr(self, field.needs.attribute) is None:
+            raise BadPolicy(f"a {field.label} means nothing without its {field.needs.label}", place=place)
+        if field.kind is Kind.RANGES and len(asked) > 1:
+            object.__setattr__(self, field.attribute, normalised(asked))
 
     @property
     def looks_past_the_ip_header(self) -> bool:
         """Whether the rule needs a transport header, which later fragments do not carry."""
-        return (
-            self.source_ports != EVERY_PORT
-            or self.destination_ports != EVERY_PORT
-            or self.icmp_type is not None
-            or bool(self.flag_matches)
-        )
+        return bool(_OF_HEADERS(self) != _EVERY)
 
     @property
     def flag_matches(self) -> tuple[FlagMatch, ...]:

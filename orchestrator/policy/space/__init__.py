@@ -2,7 +2,7 @@
 
 What a question about a list ("is this rule shadowed?", "what does this change open?") asks is always set arithmetic on
 packets: intersect, subtract, is anything left. Packets are points in a space with one axis for each field a rule can
-look at, and what a rule matches is a *box*: one set per axis, every combination of members allowed.
+look at (`policy/fields.py`); what a rule matches is a *box*: one set per axis, every combination of members allowed.
 
     axis                 set kept as             full set
     fragments            bits                    WHOLE | LATER        whole or first fragment; later fragment
@@ -49,38 +49,35 @@ Read in this order:
 
 from __future__ import annotations
 
-from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, everything, remaining
+from orchestrator.policy.space.box import (
+    ALL_ADDRESSES,
+    ALL_BYTES,
+    ALL_PORTS,
+    LATER,
+    WHOLE,
+    Box,
+    everything,
+    full_set,
+    remaining,
+)
 from orchestrator.policy.space.merging import merged
 from orchestrator.policy.space.rules import boxes_of, side
 from orchestrator.policy.space.searching import search, uncovered
 from orchestrator.policy.space.standins import StandIn, StandIns
-from orchestrator.policy.space.witness import (
-    OWN_ICMP,
-    PLAIN_ADDRESS,
-    PLAIN_FLAGS,
-    PLAIN_PORT,
-    PLAIN_PROTOCOLS,
-    PLAIN_SOURCE_PORT,
-    possible,
-)
+from orchestrator.policy.space.witness import possible
 
 __all__ = [
     "ALL_ADDRESSES",
     "ALL_BYTES",
     "ALL_PORTS",
     "LATER",
-    "OWN_ICMP",
-    "PLAIN_ADDRESS",
-    "PLAIN_FLAGS",
-    "PLAIN_PORT",
-    "PLAIN_PROTOCOLS",
-    "PLAIN_SOURCE_PORT",
     "WHOLE",
     "Box",
     "StandIn",
     "StandIns",
     "boxes_of",
     "everything",
+    "full_set",
     "merged",
     "possible",
     "remaining",

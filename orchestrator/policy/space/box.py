@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import NamedTuple
+from operator import and_, attrgetter
+from typing import Any, NamedTuple
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import BITS_AXES, FIELDS, FRAGMENTS, SPAN_AXES, MatchField
 from orchestrator.policy.model import Packet
 from orchestrator.policy.ports import HIGHEST_PORT
 from orchestrator.policy.protocols import IPV6_FRAGMENT
-from orchestrator.policy.space.witness import (
-    PLAIN_ADDRESS,
-    PLAIN_FLAGS,
-    PLAIN_PORT,
-    PLAIN_PROTOCOLS,
-    PLAIN_SOURCE_PORT,
-    first_of,
-    plain,
-    possible,
-)
+from orchestrator.policy.space.witness import plain, possible
 from orchestrator.policy.spans import Span, Spans
 
 WHOLE, LATER = 1, 2
@@ -47,23 +40,19 @@ class Box(NamedTuple):
     source_ports: Spans = ALL_PORTS
     destination_ports: Spans = ALL_PORTS
 
+    @property
+    def sets(self) -> tuple[Any, ...]:
+        """The set on each axis (bits or spans), in the order of `FIELDS`."""
+        return self[1:]
+
     def intersect(self, other: Box) -> Box | None:
         """The packets in both; None if there are none."""
         if self.family is not other.family:
             return None
-        box = Box(
-            self.family,
-            self.fragments & other.fragments,
-            self.protocols & other.protocols,
-            self.icmp_types & other.icmp_types,
-            self.icmp_codes & other.icmp_codes,
-            self.tcp_flags & other.tcp_flags,
-            spans.intersect(self.source, other.source),
-            spans.intersect(self.destination, other.destination),
-            spans.intersect(self.source_ports, other.source_ports),
-            spans.intersect(self.destination_ports, other.destination_ports),
-        )
-        return settled(box)
+        mine, theirs = self.sets, other.sets
+        bits = map(and_, mine[:_FIRST_SPANS], theirs[:_FIRST_SPANS])
+        both = map(spans.intersect, mine[_FIRST_SPANS:], theirs[_FIRST_SPANS:])
+        return settled(Box._make((self.family, *bits, *both)))
 
     def overlaps(self, other: Box) -> bool:
         """Whether some packet is in both."""
@@ -99,35 +88,18 @@ class Box(NamedTuple):
         """Whether a packet is in the box."""
         return (
             self.family is packet.family
-            and bool(self.fragments & (LATER if packet.later_fragment else WHOLE))
-            and bool(self.protocols >> packet.protocol & 1)
-            and bool(self.icmp_types >> packet.icmp_type & 1)
-            and bool(self.icmp_codes >> packet.icmp_code & 1)
-            and bool(self.tcp_flags >> packet.tcp_flags & 1)
-            and spans.holds(self.source, packet.source)
-            and spans.holds(self.destination, packet.destination)
-            and spans.holds(self.source_ports, packet.source_port)
-            and spans.holds(self.destination_ports, packet.destination_port)
+            and all(map(_has_bit, self.sets[:_FIRST_SPANS], _BIT_VALUES(packet)))
+            and all(map(spans.holds, self.sets[_FIRST_SPANS:], _SPAN_VALUES(packet)))
         )
 
     def witness(self) -> Packet:
         """One packet of the box, as plain a one as there is: whole rather than a fragment, tcp rather than rare."""
-        later = not self.fragments & WHOLE
-        protocol = first_of(self.protocols & ~(_FRAGMENT_HEADER if self._both_kinds else 0), PLAIN_PROTOCOLS)
-        return possible(
-            Packet(
-                family=self.family,
-                source=plain(self.source, PLAIN_ADDRESS[self.family]),
-                destination=plain(self.destination, PLAIN_ADDRESS[self.family]),
-                protocol=protocol,
-                source_port=plain(self.source_ports, PLAIN_SOURCE_PORT),
-                destination_port=plain(self.destination_ports, PLAIN_PORT),
-                icmp_type=first_of(self.icmp_types),
-                icmp_code=first_of(self.icmp_codes),
-                tcp_flags=first_of(self.tcp_flags, PLAIN_FLAGS),
-                later_fragment=later,
-            )
-        )
+        box = self
+        if self._both_kinds:
+            box = self._replace(protocols=self.protocols & ~_FRAGMENT_HEADER)
+        values: dict[str, Any] = dict(zip(_NAMES, map(plain, box.sets, _SHOWN[self.family]), strict=True))
+        values[FRAGMENTS.name] = not self.fragments & WHOLE
+        return possible(Packet(self.family, **values))
 
     def size(self) -> int:
         """How many combinations of members the box has: for comparing boxes, not for counting packets."""
@@ -140,7 +112,25 @@ class Box(NamedTuple):
 
 
 SETS = range(1, len(Box._fields))
-"""The places of the axes in a box."""
+"""The places of the axes in a box: those of `FIELDS`, one on."""
+
+_FULL = {
+    family: {
+        field: (Span(0, (1 << bits) - 1),) if field.is_spans else (1 << (1 << bits)) - 1
+        for field, bits in ((field, field.bits[family]) for field in FIELDS)
+    }
+    for family in Family
+}
+
+_FIRST_SPANS = len(BITS_AXES)
+"""The place among a box's sets of the first one that is kept as spans; all behind it are."""
+
+_BIT_VALUES = attrgetter(*(field.name for field in BITS_AXES))
+_SPAN_VALUES = attrgetter(*(field.name for field in SPAN_AXES))
+"""The values of a packet's fields, in the order of a box's axes."""
+
+_NAMES = tuple(field.name for field in FIELDS)
+_SHOWN = {family: tuple(field.shown[family] for field in FIELDS) for family in Family}
 
 
 def remaining(boxes: Iterable[Box], others: Iterable[Box]) -> tuple[Box, ...]:
@@ -151,9 +141,18 @@ def remaining(boxes: Iterable[Box], others: Iterable[Box]) -> tuple[Box, ...]:
     return pieces
 
 
+def full_set(field: MatchField, family: Family) -> int | Spans:
+    """The set of every value of a field, as a box keeps it."""
+    return _FULL[family][field]
+
+
 def everything(family: Family) -> Box:
     """Every packet of one IP version."""
     return Box(family, source=ALL_ADDRESSES[family], destination=ALL_ADDRESSES[family])
+
+
+def _has_bit(members: Any, value: int) -> int:
+    return int(members) >> value & 1
 
 
 def _covers(outer: int | Spans, inner: int | Spans) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
+from typing import Any
 
 from orchestrator.policy.addresses import Addresses, Family
+from orchestrator.policy.fields import FIELDS, FRAGMENTS, Kind
 from orchestrator.policy.model import AddressGroup, Rule, families, members
 from orchestrator.policy.ports import EVERY_PORT, PortRange
-from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, settled
+from orchestrator.policy.space.box import ALL_ADDRESSES, ALL_BYTES, ALL_PORTS, LATER, WHOLE, Box, full_set, settled
 from orchestrator.policy.spans import Span, Spans
 from orchestrator.policy.tcpflags import FlagMatch
 
@@ -20,21 +23,11 @@ def boxes_of(rule: Rule, groups: Mapping[str, AddressGroup]) -> tuple[Box, ...]:
 
 
 def _box(rule: Rule, groups: Mapping[str, AddressGroup], family: Family) -> Box | None:
-    fragments = LATER if rule.fragments else WHOLE if rule.looks_past_the_ip_header else WHOLE | LATER
-    return settled(
-        Box(
-            family=family,
-            fragments=fragments,
-            protocols=ALL_BYTES if rule.protocol is None else 1 << rule.protocol,
-            icmp_types=ALL_BYTES if rule.icmp_type is None else 1 << rule.icmp_type,
-            icmp_codes=ALL_BYTES if rule.icmp_code is None else 1 << rule.icmp_code,
-            tcp_flags=_flag_set(rule.flag_matches),
-            source=side(rule.source, groups, family),
-            destination=side(rule.destination, groups, family),
-            source_ports=_port_spans(rule.source_ports),
-            destination_ports=_port_spans(rule.destination_ports),
-        )
-    )
+    asked = zip(_ASKED(rule), _EVERY, _FULL[family], _SETS, strict=True)
+    sets = [full if each is every else set_of(each, groups, family) for each, every, full, set_of in asked]
+    if rule.looks_past_the_ip_header:
+        sets[_FRAGMENTS] = WHOLE
+    return settled(Box._make((family, *sets)))
 
 
 def side(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Family) -> Spans:
@@ -52,3 +45,19 @@ def _flag_set(matches: tuple[FlagMatch, ...]) -> int:
     if not matches:
         return ALL_BYTES
     return sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in matches))
+
+
+_SET_OF_KIND: Mapping[Kind, Callable[[Any, Mapping[str, AddressGroup], Family], int | Spans]] = {
+    Kind.PREFIXES: side,
+    Kind.RANGES: lambda asked, _groups, _family: _port_spans(asked),
+    Kind.NUMBER: lambda asked, _groups, _family: 1 << int(asked),
+    Kind.BITS: lambda asked, _groups, _family: _flag_set(asked),
+    Kind.LATER: lambda _asked, _groups, _family: LATER,
+}
+"""The set of values that a rule asks for, as a box keeps it, where it does not ask for every value."""
+
+_ASKED = attrgetter(*(field.attribute for field in FIELDS))
+_EVERY = tuple(field.every for field in FIELDS)
+_FULL = {family: tuple(full_set(field, family) for field in FIELDS) for family in Family}
+_SETS = tuple(_SET_OF_KIND[field.kind] for field in FIELDS)
+_FRAGMENTS = FIELDS.index(FRAGMENTS)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from orchestrator.policy import spans
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import CARRIED, FIELDS, FRAGMENTS, PROTOCOL
 from orchestrator.policy.model import Packet
-from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, TCP, UDP, WITH_PORTS
+from orchestrator.policy.protocols import IPV6_FRAGMENT
 from orchestrator.policy.spans import Spans
 
-OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
-"""The ICMP that an IP version has; what bears the other's number has neither types nor codes."""
 
-PLAIN_PROTOCOLS = (TCP, UDP, ICMP, ICMPV6)
-PLAIN_FLAGS = (0x02, 0x10, 0x12, 0x04, 0x18)
-PLAIN_ADDRESS = {Family.IPV4: 0xC0000201, Family.IPV6: 0x20010DB8 << 96 | 1}
-PLAIN_SOURCE_PORT, PLAIN_PORT = 49152, 80
-"""What witnesses have where a set leaves the choice; the addresses are for documentation."""
+def plain(members: int | Spans, preferred: Sequence[int]) -> int:
+    """A member of a set that is not empty: a preferred one if it has any, else the lowest.
 
-
-def plain(members: Spans, preferred: int) -> int:
-    """The preferred member of a set if the set is large and has it, else the lowest."""
-    return preferred if members[0].low == 0 and spans.holds(members, preferred) else members[0].low
+    Of spans it is a preferred one only where they begin at zero: a set that somebody narrowed shows its own end.
+    """
+    if isinstance(members, int):
+        return first_of(members, preferred)
+    wide = members[0].low == 0
+    return next((each for each in preferred if wide and spans.holds(members, each)), members[0].low)
 
 
 def first_of(bits: int, preferred: Sequence[int] = ()) -> int:
@@ -42,17 +42,35 @@ def possible(packet: Packet) -> Packet:
     if packet.family is Family.IPV6:
         later = later or protocol == IPV6_FRAGMENT
         protocol = IPV6_FRAGMENT if later else protocol
-    ports = protocol in WITH_PORTS and not later
-    icmp = protocol == OWN_ICMP[packet.family] and not later
-    return Packet(
-        family=packet.family,
-        source=packet.source,
-        destination=packet.destination,
-        protocol=protocol,
-        source_port=packet.source_port if ports else 0,
-        destination_port=packet.destination_port if ports else 0,
-        icmp_type=packet.icmp_type if icmp else 0,
-        icmp_code=packet.icmp_code if icmp else 0,
-        tcp_flags=packet.tcp_flags if protocol == TCP and not later else 0,
-        later_fragment=later,
-    )
+    absent = _ABSENT[packet.family][_LATER if later else protocol]
+    if protocol == packet.protocol and later == packet.later_fragment and not any(absent.values_of(packet)):
+        return packet
+    values: dict[str, Any] = dict(zip(_NAMES, _VALUES(packet), strict=True))
+    return Packet(packet.family, **values | absent.zeros | {PROTOCOL.name: protocol, FRAGMENTS.name: later})
+
+
+_NAMES = tuple(field.name for field in FIELDS)
+_VALUES = attrgetter(*_NAMES)
+
+
+class _Absent(NamedTuple):
+    """The fields that packets of some kind do not have: how to read them, and zeros for them."""
+
+    values_of: Callable[[Packet], Iterable[int]]
+    zeros: dict[str, Any]
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> _Absent:
+        return cls(attrgetter(*names, *names[-1:]), dict.fromkeys(names, 0))  # of a single name it gives no tuple
+
+
+_LATER = 256
+_ABSENT = {
+    family: [
+        _Absent.of([field.name for field in CARRIED if not field.is_carried(family, protocol)])
+        for protocol in range(_LATER)
+    ]
+    + [_Absent.of([field.name for field in CARRIED])]
+    for family in Family
+}
+"""For each IP version: of whole packets by protocol, and of later fragments last."""

@@ -1,0 +1,159 @@
+"""Match fields: what a rule can ask of a packet. Each is declared here once, and everything else reads it from here.
+
+A field has one name in a packet, one attribute in a rule that asks for it, and one axis in a box of packet space:
+
+    packet             rule                axis of a box       asks for          in the header of
+    later_fragment     fragments           fragments           yes, or either    IP
+    protocol           protocol            protocols           one number        IP
+    icmp_type          icmp_type           icmp_types          one number        the IP version's own ICMP
+    icmp_code          icmp_code           icmp_codes          one number        the IP version's own ICMP
+    tcp_flags          flag_matches        tcp_flags           bits under masks  TCP
+    source             source              source              prefixes, groups  IP
+    destination        destination         destination         prefixes, groups  IP
+    source_port        source_ports        source_ports        ranges            TCP, UDP, SCTP
+    destination_port   destination_ports   destination_ports   ranges            TCP, UDP, SCTP
+
+`FIELDS` has them in the order of the axes of a box, which is the order in which a difference of two boxes is cut.
+
+Two 16-bit *slots* hold the fields of the upper-layer header on most data planes: the source port or the ICMP type lies
+in the first, the destination port or the ICMP code in the second. `slot` says so, and `SLOTS` has the fields of each.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from orchestrator.policy.addresses import ANY, Family
+from orchestrator.policy.ports import EVERY_PORT
+from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
+
+OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
+"""The ICMP that an IP version has; a packet with the other's number has neither type nor code."""
+
+
+class Kind(enum.Enum):
+    """How a rule asks for a field. A box keeps the first two as spans, the others as bits."""
+
+    PREFIXES = enum.auto()
+    """`Addresses`: prefixes and groups of one IP version, or any."""
+    RANGES = enum.auto()
+    """Several `PortRange`; one of them holds the value."""
+    NUMBER = enum.auto()
+    """One number, or None for every number."""
+    BITS = enum.auto()
+    """Several `FlagMatch`; one of them holds. None of them: every value."""
+    LATER = enum.auto()
+    """True for later fragments only, False for every packet."""
+
+
+def _both(bits: int) -> Mapping[Family, int]:
+    return MappingProxyType(dict.fromkeys(Family, bits))
+
+
+def _shown(*values: int) -> Mapping[Family, tuple[int, ...]]:
+    return MappingProxyType(dict.fromkeys(Family, values))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchField:
+    """A match field. Two fields are the same only if they are the same object."""
+
+    name: str
+    """The attribute of a packet, which is also what documents call it."""
+    attribute: str
+    """The attribute of a rule."""
+    axis: str
+    """The attribute of a box."""
+    kind: Kind
+    bits: Mapping[Family, int]
+    """The width in each IP version."""
+    every: object
+    """What a rule that does not look at the field has in its attribute."""
+    carriers: Mapping[Family, frozenset[int]] | None = None
+    """The upper-layer protocols whose header has the field; None: the IP header has it."""
+    only: str = ""
+    """What is said where a rule asks for it without naming one of the carriers."""
+    needs: MatchField | None = None
+    """The field without which this one means nothing."""
+    slot: int | None = None
+    """Which of the two 16-bit words of the upper-layer header it lies in; None: in neither."""
+    label: str = ""
+    """The words before its values in a line for people."""
+    shown: Mapping[Family, tuple[int, ...]] = field(default_factory=_shown)
+    """The values that a reader knows, best first: a packet that is shown has one of them if it may."""
+
+    @property
+    def is_spans(self) -> bool:
+        """Whether a box keeps the set of its values as spans, not as bits."""
+        return self.kind in (Kind.PREFIXES, Kind.RANGES)
+
+    def is_carried(self, family: Family, protocol: int, *, later: bool = False) -> bool:
+        """Whether packets of an IP version and protocol have the field; `later`: their later fragments."""
+        return self.carriers is None or (protocol in self.carriers[family] and not later)
+
+
+_ADDRESS_BITS = MappingProxyType({family: family.bits for family in Family})
+_KNOWN_ADDRESSES = MappingProxyType({Family.IPV4: (0xC0000201,), Family.IPV6: (0x20010DB8 << 96 | 1,)})
+"""For documentation (RFC 5737, RFC 3849)."""
+_WITH_PORTS = MappingProxyType(dict.fromkeys(Family, WITH_PORTS))
+_ICMP = MappingProxyType({family: frozenset({protocol}) for family, protocol in OWN_ICMP.items()})
+_TCP = MappingProxyType(dict.fromkeys(Family, frozenset({TCP})))
+_PORTS_ONLY = "only tcp, udp and sctp have ports: name one of them as the protocol"
+_ICMP_ONLY = "only icmp and icmpv6 have types and codes"
+
+FRAGMENTS = MatchField("later_fragment", "fragments", "fragments", Kind.LATER, _both(1), every=False)
+PROTOCOL = MatchField(
+    "protocol", "protocol", "protocols", Kind.NUMBER, _both(8), every=None, shown=_shown(TCP, UDP, ICMP, ICMPV6)
+)
+ICMP_TYPE = MatchField(
+    "icmp_type", "icmp_type", "icmp_types", Kind.NUMBER, _both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
+    slot=0, label="type",
+)  # fmt: skip
+ICMP_CODE = MatchField(
+    "icmp_code", "icmp_code", "icmp_codes", Kind.NUMBER, _both(8), every=None, carriers=_ICMP, only=_ICMP_ONLY,
+    needs=ICMP_TYPE, slot=1, label="code",
+)  # fmt: skip
+TCP_FLAGS = MatchField(
+    "tcp_flags", "flag_matches", "tcp_flags", Kind.BITS, _both(8), every=(), carriers=_TCP,
+    only="only tcp has flags: name tcp as the protocol", shown=_shown(0x02, 0x10, 0x12, 0x04, 0x18),
+)  # fmt: skip
+SOURCE = MatchField("source", "source", "source", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES)
+DESTINATION = MatchField(
+    "destination", "destination", "destination", Kind.PREFIXES, _ADDRESS_BITS, every=ANY, shown=_KNOWN_ADDRESSES
+)
+SOURCE_PORT = MatchField(
+    "source_port", "source_ports", "source_ports", Kind.RANGES, _both(16), every=EVERY_PORT, carriers=_WITH_PORTS,
+    only=_PORTS_ONLY, slot=0, label="from port", shown=_shown(49152),
+)  # fmt: skip
+DESTINATION_PORT = MatchField(
+    "destination_port", "destination_ports", "destination_ports", Kind.RANGES, _both(16), every=EVERY_PORT,
+    carriers=_WITH_PORTS, only=_PORTS_ONLY, slot=1, label="to port", shown=_shown(80),
+)  # fmt: skip
+
+FIELDS = (
+    FRAGMENTS, PROTOCOL, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT,
+)  # fmt: skip
+"""Every field, in the order of the axes of a box: those that a box keeps as bits come first."""
+
+DOCUMENT_ORDER = (
+    SOURCE, DESTINATION, PROTOCOL, SOURCE_PORT, DESTINATION_PORT, ICMP_TYPE, ICMP_CODE, TCP_FLAGS, FRAGMENTS,
+)  # fmt: skip
+"""Every field, in the order in which people and documents name them."""
+
+CARRIED = tuple(each for each in FIELDS if each.carriers is not None)
+"""The fields of upper-layer headers. Later fragments have none of them."""
+
+NUMBERS = tuple(each for each in FIELDS if each.kind is Kind.NUMBER)
+"""The fields that a rule asks for by one number."""
+
+SLOTS = tuple(tuple(each for each in CARRIED if each.slot == slot) for slot in (0, 1))
+"""The fields that share each of the two 16-bit words of the upper-layer header: no packet has two of one slot."""
+
+BITS_AXES = tuple(each for each in FIELDS if not each.is_spans)
+"""The fields whose axis of a box is kept as bits."""
+
+SPAN_AXES = tuple(each for each in FIELDS if each.is_spans)
+"""The fields whose axis of a box is kept as spans."""
