@@ -1,4 +1,4 @@
-"""The cloud's edge: which firewall server a packet from outside meets, told by few lines of a TCAM. Pure.
+"""The cloud's edge: few TCAM lines send each packet to its firewall server. Pure.
 
 hashing.py    the hash that Open vSwitch uses, for many chunks at a time
 chunks.py     tenants' prefixes as blocks of one size, and who owns which

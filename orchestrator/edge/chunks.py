@@ -1,4 +1,4 @@
-"""Tenants' prefixes as chunks: blocks of one size, which is all that a hash can tell apart.
+"""Cut tenants' prefixes into chunks: blocks of one size that a hash can tell apart.
 
 A chunk is known by its key, the leading `length` bits of its addresses. A tenant has every chunk that one of its
 prefixes meets; what it does not own of them is over-allocated: packets to it pass the edge and are dropped by the
@@ -26,7 +26,7 @@ MOST_CHUNKS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How addresses of one IP version are cut: into blocks that share their leading `length` bits."""
+    """The cut of addresses of one IP version: blocks share their leading `length` bits."""
 
     family: Family
     length: int
@@ -52,7 +52,7 @@ class Chunking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
-    """Who has which chunks: `key` ascending, each once, and for each the `cohort` that its tenants belong to.
+    """Chunks and their tenants: `key` ascending and unique, each with the `cohort` of its tenants.
 
     `cohorts` are tenants' numbers, ascending within each. `over` is, for each tenant, how many addresses of its chunks
     are nobody's.
@@ -74,7 +74,7 @@ class Allocation:
 
 
 def allocate(chunking: Chunking, owned: Mapping[int, Sequence[Prefix]]) -> Allocation:
-    """Cut what tenants own, by their numbers, into chunks. Prefixes of the other IP version are passed over.
+    """Cut tenants' prefixes, by tenant number, into chunks; skip prefixes of the other IP version.
 
     Raises BadPolicy where two tenants own the same address, TooLarge beyond 2^24 chunks.
     """
@@ -123,7 +123,7 @@ class _Met:
         return found
 
     def together(self) -> Iterable[Sequence[int]]:
-        """Pairs of tenants that share a chunk: enough of them to know who is with whom."""
+        """Pairs of tenants that share a chunk, enough of them to connect each cohort."""
         shared = np.flatnonzero(~self.begins)
         pairs = np.stack([self.tenant[shared - 1], self.tenant[shared]], axis=1)
         found: list[list[int]] = np.unique(pairs, axis=0).tolist()
@@ -140,7 +140,7 @@ class _Met:
 
 
 def _refuse_overlaps(mine: Mapping[int, Sequence[Prefix]]) -> None:
-    """Raises BadPolicy for two tenants that own one address; what one tenant owns is disjoint already."""
+    """Raise BadPolicy if two tenants own one address. Prefixes of one tenant are disjoint already."""
     before: tuple[int, Prefix] | None = None
     for prefix, tenant in sorted((prefix, tenant) for tenant, prefixes in mine.items() for prefix in prefixes):
         if before is not None and before[1].overlaps(prefix):
@@ -172,7 +172,7 @@ def _cohorts(
 
 
 def _over(chunking: Chunking, mine: Mapping[int, Sequence[Prefix]], met: _Met) -> dict[int, int]:
-    """For each tenant, the addresses of its chunks that nobody owns; of a shared chunk each tenant is told all.
+    """Count, for each tenant, the addresses of its chunks that nobody owns.
 
     A prefix as large as a chunk leaves nothing of its chunks over.
     """

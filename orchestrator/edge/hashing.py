@@ -1,4 +1,4 @@
-"""Where a chunk's bits are in a line: the hash of Open vSwitch's `multipath(eth_src, basis, modulo_n, width, ...)`.
+"""Positions of a chunk's bits in a line: Open vSwitch's `multipath(eth_src, basis, modulo_n, ...)` hash.
 
 The switch copies a packet's chunk (the leading bits of its destination) into the low bits of `eth_src` and hashes these
 six octets with a basis of its own for each of the k functions. Computed here for arrays, so that lines, false matches
@@ -44,7 +44,7 @@ def hashed(keys: U64, basis: int) -> U32:
 
 
 def positions(keys: U64, bases: Sequence[int], width: int) -> U16:
-    """The bits of each key in a line of `width` bits: (number of keys, number of bases), not necessarily different.
+    """Return each key's bits in a line of `width` bits: (keys, bases), possibly repeated.
 
     Raises BadInput for a key of more than 48 bits and a width that is none.
     """

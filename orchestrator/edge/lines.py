@@ -1,4 +1,4 @@
-"""Ternary Bloom lines: what a TCAM holds so that a packet meets the one firewall server that knows its destination.
+"""Ternary Bloom lines: TCAM entries that send a packet to its destination's firewall server.
 
 A line is a word of m ternary bits for some chunks of one server: a bit that the hash of one of them sets is `*`, every
 other must be 0. A packet's chunk is hashed to a word with its k bits set; a line matches when all of them are `*` in
@@ -35,7 +35,7 @@ MOST_MATCHES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How lines are made: `width` bits (m), the bases of the k hash functions, and chunks a line (n)."""
+    """The shape of lines: `width` bits (m), bases of k hash functions, n chunks a line."""
 
     width: int
     bases: tuple[int, ...]
@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Lines in the order in which they are asked, the exceptions before them, and what comes of them.
+    """Lines in matching order, the exceptions in front of them, and figures about both.
 
     `bits` is (lines, width), True where a bit is `*`; `server` is each line's. `exception` and `exception_server` are
     chunks with exact entries. `holds` is, for each chunk of the allocation, its line. `misdirected` counts the chunks
@@ -94,7 +94,7 @@ class Lines:
 
     @property
     def union_rate(self) -> float:
-        """The probability that a chunk drawn from all there could be matches some line, lines taken as independent."""
+        """The probability that a random chunk matches some line, if lines are independent."""
         rates = self.bits.mean(axis=1) ** len(self.shape.bases)
         return float(-np.expm1(np.log1p(-np.minimum(rates, 1 - 1e-16)).sum())) if len(rates) else 0.0
 
@@ -102,7 +102,7 @@ class Lines:
 def build(
     keys: U64, servers: I64, shapes: Iterable[Shape], *, most_exceptions: int, allow_misdirected: bool = False
 ) -> Lines:
-    """Lines for chunks (`keys` ascending, each once) and their servers: those of the first shape that needs few enough
+    """Build lines for chunks (`keys` ascending, unique) and their servers, with the first shape that needs few enough
     exceptions.
 
     Where none of the shapes does: with `allow_misdirected` those of the shape that needs the fewest, and the chunks
@@ -149,7 +149,7 @@ def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
 
 
 def _shared_out(servers: I64, per_line: int) -> tuple[I64, I64]:
-    """Give each chunk a line of its server, lines filled evenly; (line of each chunk, server of each line)."""
+    """Give each chunk a line of its server, filled evenly: (line of chunk, server of line)."""
     line = np.empty(len(servers), np.int64)
     owner: list[int] = []
     for server in np.unique(servers).tolist():
@@ -161,7 +161,7 @@ def _shared_out(servers: I64, per_line: int) -> tuple[I64, I64]:
 
 
 def _ordered(count: int, before: I64, after: I64) -> I64:
-    """An order of `count` lines in which `before[i]` stands before `after[i]`, for as many i as can easily be had.
+    """Order `count` lines so that `before[i]` precedes `after[i]` for as many i as is easy.
 
     Lines that nothing must stand before come first; where there is none, that with the fewest wishes against it.
     """
@@ -188,7 +188,7 @@ def _ordered(count: int, before: I64, after: I64) -> I64:
 
 
 def bases(draws: Sequence[int], k: int, tries: int) -> list[tuple[int, ...]]:
-    """Bases for `tries` shapes of `k` functions each, from numbers that were drawn; raises BadInput for too few."""
+    """Return bases for `tries` shapes of `k` functions from drawn numbers. Raises BadInput for too few."""
     if len(draws) < k * tries or len(set(draws)) != len(draws):
         raise BadInput(f"{k * tries} different numbers are needed", place="draws")
     return [tuple(draws[index * k : (index + 1) * k]) for index in range(tries)]

@@ -16,7 +16,7 @@ _BLOCK = 8
 
 
 def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I64]:
-    """Every pair of a chunk and a line that matches it, by chunk, then by line.
+    """Find every pair of a chunk and a matching line, by chunk, then by line.
 
     `bits` is (lines, width), `where` (chunks, k). Raises TooLarge beyond `most` pairs.
     """
@@ -29,7 +29,8 @@ def matches(bits: npt.NDArray[np.bool_], where: U16, most: int) -> tuple[I64, I6
 
 
 def rows_of(bits: npt.NDArray[np.bool_]) -> U64:
-    """For each bit the lines that have it set: (width, words), line 64 w + i in bit i of word w; whole blocks."""
+    """Return, for each bit, the lines that set it: (width, words), in whole blocks; line 64 w + i is bit i of word
+    w."""
     lines, width = bits.shape
     words = -(-lines // (64 * _BLOCK)) * _BLOCK
     padded = np.zeros((width, words * 64), np.bool_)

@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 
 
 def formula(m: int, k: int, n: float) -> float:
-    """The usual approximation of one line's rate: `m` bits, `k` functions, `n` chunks (also a mean)."""
+    """Approximate one line's rate for `m` bits, `k` functions, `n` chunks (also a mean)."""
     return float((1.0 - (1.0 - 1.0 / m) ** (k * n)) ** k)
 
 
@@ -29,7 +29,7 @@ def best_k(m: int, n: float) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def exact(m: int, k: int, n: int) -> float:
-    """The exact rate of one line that holds `n` chunks: the mean of (X/m)^k over the distribution of X."""
+    """Compute the exact rate of a line of `n` chunks: the mean of (X/m)^k over X."""
     if n == 0:
         return 0.0
     shares = (np.arange(m + 1) / m) ** k
@@ -38,7 +38,7 @@ def exact(m: int, k: int, n: int) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def different_bits(m: int, draws: int) -> F64:
-    """The distribution of X, the number of different bits after `draws` draws out of `m`: probabilities of 0..m.
+    """Return the distribution of X, the different bits after `draws` draws of `m`: probabilities of 0..m.
 
     One draw at a time: a new bit with probability (m - X)/m. O(m * draws).
     """
@@ -54,7 +54,7 @@ def different_bits(m: int, draws: int) -> F64:
 
 
 def union(rate: float, lines: float) -> float:
-    """The probability that any of `lines` independent lines of one `rate` matches: 1 - (1 - rate)^lines."""
+    """The probability that any of `lines` independent lines matches: 1 - (1 - rate)^lines."""
     if rate >= 1.0:
         return 1.0 if lines > 0 else 0.0
     return -math.expm1(lines * math.log1p(-rate))

@@ -1,4 +1,4 @@
-"""Which firewall server serves whom, with regard to chunks: tenants that share one have one server.
+"""Assign tenants to firewall servers; tenants that share a chunk share a server.
 
 Tenants meet in chunks of either IP version, and through each other; all that meet, however indirectly, are one group,
 and groups are what is placed (`placement/servers.py`).
@@ -48,7 +48,7 @@ def settled(
     rules: Mapping[int, int],
     traffic: Mapping[int, float] = MappingProxyType({}),
 ) -> Places:
-    """Places for all who own something: as `before` where that can be, for a tenant that moves costs two servers work.
+    """Place every tenant that owns something, as `before` where possible: a move costs two servers work.
 
     `servers` are those that there are, and whether they may get tenants: one that may not keeps what it has. `rules`
     counts each tenant's, `traffic` is its packets a second. Where nobody serves nobody is placed.

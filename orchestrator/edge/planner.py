@@ -1,4 +1,4 @@
-"""What a cloud of any size costs at its edge: false matches, WAN, servers, latency, processors. Pure arithmetic.
+"""The cost of a cloud's edge: false matches, WAN, servers, latency, processors. Pure arithmetic.
 
 Two readings stand side by side. The *paper's* (Scalable Firewalls, section 5): one line's rate by the usual formula,
 with VMs packed densely into chunks. *Ours*: whole chunks for every tenant, lines that hold whole numbers of them, and
@@ -27,7 +27,7 @@ _GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a tenant manages today and would not any more; the defaults are the paper's example, Aviatrix."""
+    """A tenant's network without the edge: regions, VPCs, gateways. Defaults: the paper's example, Aviatrix."""
 
     regions: int = 2
     domains_a_region: int = 3
@@ -53,7 +53,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Who is behind the edge. A tenant's addresses lie in `blocks_a_tenant` contiguous blocks."""
+    """The cloud behind the edge. A tenant's addresses lie in `blocks_a_tenant` contiguous blocks."""
 
     vms: int = 10**12
     tenants: int = 1_000_000
@@ -75,7 +75,7 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Tcam:
-    """The edge router's memory: entries of `width` bits, shares for forwarding and (of the rest) heavy hitters."""
+    """The edge router's TCAM: entries of `width` bits; shares for forwarding and, of the rest, heavy hitters."""
 
     entries: int = 7_000_000
     width: int = 288
@@ -108,7 +108,7 @@ class Tcam:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Traffic at the point of presence, in Gb/s, and how it falls on rules (`shared`: one curve for all tenants)."""
+    """Traffic at the PoP in Gb/s, and its distribution over rules (`shared`: one curve for all tenants)."""
 
     permitted_gbps: float = 500.0
     attack_gbps: float = 100.0
@@ -124,7 +124,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Firewall servers and the gateways that they stand for. Memory: ours as measured; processors: the paper's."""
+    """Firewall servers and the gateways they replace. Memory as measured here, processors as in the paper."""
 
     memory_gb: float = 1_024.0
     octets_a_pair: float = 96.0
@@ -176,7 +176,7 @@ class AsInThePaper:
 
 @dataclass(frozen=True, slots=True)
 class Wan:
-    """Shares of the WAN's capacity: permitted traffic, and that with what leaks of an attack, by misdirect mode."""
+    """Shares of the WAN's capacity: permitted traffic, alone and with an attack's leak, by misdirect mode."""
 
     permitted: float
     leaked_gbps: float
@@ -200,7 +200,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """What one tenant no longer manages."""
+    """Devices that one tenant no longer manages."""
 
     vpcs: int
     gateways: int
@@ -209,7 +209,7 @@ class Relief:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything `plan` says; `bypass` is the share of permitted traffic that heavy hitters send straight on."""
+    """The result of `plan`; `bypass` is the share of permitted traffic that heavy hitters forward directly."""
 
     chunk_size: int
     heavy_entries: int
@@ -247,7 +247,7 @@ def plan(
 
 
 def filters_of(cloud: Cloud, chunk_size: int, tcam: Tcam) -> Filters:
-    """Lines for a cloud's chunks, and their rates. Raises BadInput for a size that is no power of two."""
+    """Return lines for a cloud's chunks with their rates. Raises BadInput for a size that is no power of two."""
     if chunk_size < 1 or chunk_size & (chunk_size - 1):
         raise BadInput(f"{chunk_size} addresses share no prefix of their own: take a power of two", place="chunk_size")
     chunks = cloud.chunks(chunk_size)
@@ -262,14 +262,14 @@ def filters_of(cloud: Cloud, chunk_size: int, tcam: Tcam) -> Filters:
 
 
 def paper(cloud: Cloud, chunk_size: int, tcam: Tcam) -> tuple[float, int, float]:
-    """Chunks a line, functions and one line's rate as section 5.1 computes them: VMs packed, lines of equal parts."""
+    """Compute chunks a line, functions and one line's rate as section 5.1 does: VMs packed, equal lines."""
     n = cloud.vms / chunk_size / tcam.lines
     k = min(best_k(tcam.width, n), tcam.width)
     return n, k, formula(tcam.width, k, n)
 
 
 def _lost_to_others(others: float) -> float:
-    """The share that a packet's own line loses if it stands anywhere among a Poisson number of `others` that match."""
+    """The share that a packet's line loses at a random place among a Poisson number of `others`."""
     return 1.0 + math.expm1(-others) / others if others > 1e-9 else others / 2
 
 

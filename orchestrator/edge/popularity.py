@@ -16,7 +16,7 @@ from orchestrator.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Popularity:
-    """Points of the curve, both numbers growing from one to the next, all shares between 0 and 1."""
+    """Points of the curve: both numbers ascend, all shares lie between 0 and 1."""
 
     points: tuple[tuple[float, float], ...] = ((25.0, 0.9),)
 
@@ -33,7 +33,7 @@ class Popularity:
             before = rules, share
 
     def decided(self, rules: float) -> float:
-        """The share of packets that the `rules` heaviest rules decide; a mean number may be broken."""
+        """The share of packets decided by the `rules` heaviest rules; `rules` may be a fraction."""
         corners = [(0.0, 0.0), *((log(1.0 + count), log(1.0 - share)) for count, share in self.points)]
         at = log(1.0 + max(rules, 0.0))
         index = next((i for i, (place, _) in enumerate(corners[1:], 1) if at <= place), len(corners) - 1)
@@ -42,7 +42,7 @@ class Popularity:
 
     @classmethod
     def of_counts(cls, packets: Sequence[float]) -> Popularity:
-        """The curve of measured counts, a rule each; the last rule that decides anything is left out of the points.
+        """Build the curve of measured counts, one per rule; the last rule with packets gets no point.
 
         Raises BadInput for counts of fewer than two rules that decided packets.
         """

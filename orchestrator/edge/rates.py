@@ -1,4 +1,4 @@
-"""How often any of many lines matches a chunk that nobody has: exactly, and for clouds of any size.
+"""The rate at which any of many lines matches a foreign chunk: exact, for any cloud.
 
 A chunk's k hashes set D different bits of m (some may be the same), and these bits are the same for every line. A line
 that has had k n bits set, X of them different, matches with probability C(X, D)/C(m, D). So the lines of a TCAM are
@@ -29,7 +29,7 @@ _FULL = 40.0
 
 
 def spread(chunks: int, lines: int) -> dict[int, int]:
-    """Chunks given to lines evenly: how many lines hold so many. Lines that would hold none are not there.
+    """Give chunks to lines evenly: the number of lines by chunks held; empty lines are left out.
 
     Raises BadInput where there is no line.
     """
@@ -41,7 +41,7 @@ def spread(chunks: int, lines: int) -> dict[int, int]:
 
 @functools.lru_cache(maxsize=4096)
 def match_rates(m: int, k: int, n: int) -> F64:
-    """p(D, n) for D in 0..min(k, m): how likely a line with `n` chunks matches one whose bits are D different ones."""
+    """Return p(D, n) for D in 0..min(k, m): the chance that a line of `n` chunks matches D different bits."""
     full = math.ceil(m * (math.log(m) + _FULL))
     chance = different_bits(m, min(k * n, full))
     factorials = np.array([math.lgamma(each + 1.0) for each in range(m + 1)])
@@ -54,7 +54,7 @@ def match_rates(m: int, k: int, n: int) -> F64:
 
 
 def union_of(m: int, k: int, held: Mapping[int, int]) -> float:
-    """The probability that a chunk which nobody has matches any line; `held` says how many lines hold n chunks."""
+    """The probability that a foreign chunk matches any line; `held` counts the lines of n chunks."""
     none = np.zeros(min(k, m) + 1)
     with np.errstate(divide="ignore"):
         for n, lines in held.items():
@@ -76,7 +76,7 @@ def _asked(m: int, k: int) -> F64:
 
 
 def functions(m: int, held: Mapping[int, int], most: int) -> int:
-    """The number of hash functions, at most `most`: of those that suit some line by itself, that with least union."""
+    """Return the number of hash functions, at most `most`: the least union among those that suit one line."""
     if not held:
         return 1
     suited = sorted({min(best_k(m, n), most, m) for n in held})

@@ -1,4 +1,4 @@
-"""What stands at an edge, in numbers: for operators, metrics and events."""
+"""Figures of an edge, for operators, metrics and events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LinesReport:
 
 
 def report(standing: Standing, lines: Lines) -> LinesReport:
-    """What the standing lines come to."""
+    """Sum up the lines that are in force."""
     return LinesReport(
         chunks=len(standing.key),
         in_lines=int((standing.line != NO_LINE).sum()),

@@ -1,4 +1,4 @@
-"""The planner's rates held against real lines: chunks drawn at random, asked of lines as the switch would be.
+"""Compare the planner's rates with real lines by random chunks, matched as the switch would.
 
 A run makes several sets of lines, each with chunks and hash functions of its own, and draws from each as many chunks.
 A set's rates scatter, from the draws and from how its lines happened to fill; so what is observed is compared with a
@@ -39,7 +39,7 @@ _MOST_OF = {"lines": 1 << 20, "width": 4096, "per_line": 1 << 12, "functions": 4
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Lines small enough to be sampled: `lines` of `width` bits with `per_line` chunks each and k `functions`."""
+    """Lines small enough for sampling: `lines` of `width` bits, `per_line` chunks each, k `functions`."""
 
     lines: int = 512
     width: int = 64
@@ -59,7 +59,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was observed in each set of lines: the rate of one line, and of their union, over `draws` chunks a set."""
+    """Observed rates of each set of lines: one line and the union, over `draws` chunks."""
 
     draws: int
     one_line: tuple[float, ...]
@@ -85,7 +85,7 @@ class Comparison:
 
 
 def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
-    """Chunks of `bits` bits: draws number `first` to `first + count - 1` of a seed."""
+    """Draw chunks of `bits` bits: numbers `first` to `first + count - 1` of a seed."""
     word = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(seed & _WORD)
     for shift, factor in _MIXES:
         word = (word ^ (word >> np.uint64(shift))) * np.uint64(factor)
@@ -93,7 +93,7 @@ def drawn(seed: int, first: int, count: int, bits: int = KEY_BITS) -> U64:
 
 
 def lines_of(model: Model, seed: int) -> tuple[Lines, U64, int]:
-    """Real lines, built for chunks and bases drawn from a seed; the chunks, and how many reach a wrong server.
+    """Build lines for random chunks and bases; return them, the chunks, and the number sent to a wrong server.
 
     Raises BadInput for a seed that draws a chunk twice.
     """
@@ -117,7 +117,7 @@ def matched(lines: Lines, seed: int, first: int, count: int, bits: int = KEY_BIT
 def sample(
     model: Model, samples: int, *, seed: int, sets: int = 32, progress: Callable[[int], None] = lambda _: None
 ) -> Sampled:
-    """Draw about `samples` chunks over `sets` sets of lines; `progress` is told how many were drawn so far.
+    """Draw about `samples` chunks over `sets` sets of lines; call `progress` with the number drawn so far.
 
     Chunks that lines hold are among the draws at a rate that 48 bits make negligible. Raises BadInput.
     """

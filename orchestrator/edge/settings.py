@@ -1,4 +1,4 @@
-"""How a PoP's edge is laid out: chunks, lines, and how its TCAM is shared out among them.
+"""Settings of a PoP's edge: chunks, lines, and the shares of its TCAM.
 
     TCAM   | heavy hitters | exceptions | lines |      each part with a budget of its own, in entries
 

@@ -1,4 +1,4 @@
-"""Which chunk size and which share for heavy hitters reach a target, or what it would take if nothing does.
+"""Suggest a chunk size and a heavy-hitter share for a target, or the TCAM it would take.
 
 Small chunks give tenants little more than they own, large ones keep lines empty; entries for heavy hitters are taken
 from the lines. So the smallest chunks are looked for that reach the target with the heavy hitters' share as it is, then
@@ -19,7 +19,7 @@ _MOST_ENTRIES = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A chunk size and a share that reach the target; where none does, `entries` is a TCAM that would, or None."""
+    """A chunk size and a share that reach the target; else `entries` of a sufficient TCAM, or None."""
 
     chunk_size: int | None
     heavy_share: float
@@ -29,7 +29,7 @@ class Suggestion:
 
 
 def suggest(cloud: Cloud, tcam: Tcam, target: float) -> Suggestion:
-    """What reaches a union rate of at most `target`."""
+    """Suggest settings that reach a union rate of at most `target`."""
     for share in (tcam.heavy_share, 0.0):
         size = _smallest(cloud, replace(tcam, heavy_share=share), target)
         if size is not None:
@@ -72,7 +72,7 @@ def _why(cloud: Cloud, size: int, kept: bool) -> str:
 
 
 def _nothing(cloud: Cloud, tcam: Tcam, target: float) -> Suggestion:
-    """No size does: the least rate there is, and how many entries would do with a chunk for each block."""
+    """Return the least reachable rate, and the entries that would suffice with a chunk for each block."""
     size = SMALLEST
     while cloud.chunks(size) > cloud.tenants * cloud.blocks_a_tenant and size < LARGEST:
         size *= 2

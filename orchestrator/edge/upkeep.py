@@ -1,4 +1,4 @@
-"""Lines kept up as tenants come, go and move: who is new is reachable at once, only who goes has to wait.
+"""Keep lines up to date as tenants come, go and move: additions at once, removals later.
 
     a new chunk          an exact entry, at once; when these are many, their chunks get lines behind all others
     a chunk that went    its exact entry goes at once; its bits stay in its line (it is *stale*) until a rebuild
@@ -123,14 +123,14 @@ def standing_of(data: bytes) -> Standing:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The lines after a change; `because` says why they were built anew, and is empty where they were not."""
+    """The lines after a change; `because` is the reason of a rebuild, or empty."""
 
     standing: Standing
     because: str = ""
 
 
 def keep(before: Standing | None, keys: U64, servers: I64, settings: EdgeSettings, seed: str) -> Kept:
-    """Bring lines up to date with the chunks that are somebody's now (`keys` ascending, each once) and their servers.
+    """Bring lines up to date with the present chunks (`keys` ascending, unique) and their servers.
 
     `seed` makes the functions of one edge other than those of another. Raises TooLarge, with what would fit.
     """
@@ -190,13 +190,13 @@ def _rebuilt(draw: int, keys: U64, servers: I64, settings: EdgeSettings, seed: s
 
 
 def _shapes(settings: EdgeSettings, seed: str) -> Iterator[Shape]:
-    """What is tried, one draw of functions after the other."""
+    """Yield shapes to try, one draw of hash functions after the other."""
     for attempt in range(settings.tries):
         yield Shape(settings.width, drawn(f"{seed}/{attempt}", settings.functions), settings.per_line)
 
 
 def drawn(seed: str, count: int) -> tuple[int, ...]:
-    """Different bases of 16 bits, as many as a switch's hash takes: the same for the same seed, for ever."""
+    """Draw different 16-bit bases, as many as a switch's hash takes; a seed always gives the same."""
     found: dict[int, None] = {}
     number = 0
     while len(found) < count:
@@ -233,13 +233,13 @@ def _server_of(standing: Standing, line: I64) -> I64:
 
 
 def _lines_folded(standing: Standing, servers: I64) -> int:
-    """How many lines there would be with those that chunks with an exact entry alone would fill."""
+    """Count the lines if chunks that have only an exact entry filled lines of their own."""
     counts = np.unique(servers[standing.line == NO_LINE], return_counts=True)[1]
     return len(standing.server) + int((counts // standing.shape.per_line).sum())
 
 
 def _folded(standing: Standing, servers: I64) -> Standing:
-    """Chunks that have an exact entry alone in lines behind all others, as far as these are full."""
+    """Put chunks that have only an exact entry into full lines behind all others."""
     line, owner = standing.line.copy(), standing.server.tolist()
     alone = np.flatnonzero(line == NO_LINE)
     size = standing.shape.per_line

@@ -1,4 +1,4 @@
-"""Which rule earns which tier: popularity, what a better place would save, and moving a rule without a change.
+"""The tier that a rule earns: popularity, savings of a better place, and moves that keep the meaning.
 
 popularity.py   ACLFLOW's Algorithm 1, as printed and repaired
 savings.py      the other way to choose: by the work that a lift would save

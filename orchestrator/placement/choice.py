@@ -40,7 +40,7 @@ class Algorithm(enum.Enum):
 
 
 class Wish(enum.Enum):
-    """What the operator wants of a rule."""
+    """The operator's wish for a rule."""
 
     PINNED = "pinned"
     FORBIDDEN = "forbidden"
@@ -88,8 +88,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A rule to choose from or not: packets since the last round, seconds since the last one ever (infinite: there was
-    none), and where it stands.
+    """A rule to choose from: packets since the last round, seconds since its last packet (infinite: none), its place.
 
     `lifted` is whether it was chosen before; a rule that is only pinned is not.
     """
@@ -105,14 +104,14 @@ class Subject:
         return self.packets_since > 0 or self.idle_s < math.inf
 
     def sample(self, name: RuleId) -> Sample:
-        """The rule as Algorithm 1 sees it, with counts that began when it was first used."""
+        """Return the rule as Algorithm 1 sees it, with counts since its first use."""
         packets = max(self.packets_since, int(self.was_used))
         return Sample(name, packets, packets - self.packets_since, self.idle_s, self.lifted)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A rule that goes up or down, why, and the microseconds of CPU a second that its lift saves, if that was asked."""
+    """A rule that goes up or down, the reason, and the CPU microseconds a second saved, if known."""
 
     rule: LiftedRule
     because: str
@@ -121,7 +120,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a round decides; `stays` says of each rule that is up already why it remains so."""
+    """The decision of a round; `stays` gives the reason for each rule that remains lifted."""
 
     lift: tuple[Verdict, ...]
     lower: tuple[Verdict, ...]
@@ -135,7 +134,7 @@ Prospects = Callable[[LiftedRule], Prospect | str]
 
 
 def choose(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> Choice:
-    """One round. `subjects` are all rules of a domain; `elapsed_s` is the time since the last round."""
+    """Decide one round. `subjects` are all rules of a domain; `elapsed_s` is the time since the last round."""
     free = [each for each in subjects if each.wish is None]
     barred = [Verdict(each.rule, f"it is {each.wish.value}") for each in subjects if each.wish and each.lifted]
     if settings.algorithm is Algorithm.SAVINGS:
@@ -161,7 +160,7 @@ class _Chosen:
 
 
 def _by_packets(subjects: Sequence[Subject], settings: Settings, prospects: Prospects) -> _Chosen:
-    """Algorithm 1. A rule that cannot be lifted is passed over, and the next in line asked."""
+    """Choose by Algorithm 1; skip rules that cannot be lifted."""
     names = {RuleId(str(each.rule)): each for each in subjects}
     samples = {name: each.sample(name) for name, each in names.items()}
     while True:
@@ -194,7 +193,7 @@ def _cooled(subject: Subject, settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Worth:
-    """What a rule's lift saves in a second, and what counts when places are given: those that are up are favoured."""
+    """The savings of a lift a second, and the value used in ranking, which favours lifted rules."""
 
     subject: Subject
     saves: float
@@ -224,7 +223,7 @@ def _by_savings(subjects: Sequence[Subject], settings: Settings, elapsed_s: floa
 
 
 def _shortlist(subjects: Iterable[Subject], settings: Settings) -> list[Subject]:
-    """Rules that are up and have not cooled, and the busiest of those that may go up."""
+    """Return lifted rules that have not cooled, and the busiest rules that may be lifted."""
     up = [each for each in subjects if each.lifted and each.packets_since >= settings.lower]
     others = [
         each
@@ -236,7 +235,7 @@ def _shortlist(subjects: Iterable[Subject], settings: Settings) -> list[Subject]
 
 
 def _worth(subject: Subject, settings: Settings, elapsed_s: float, prospects: Prospects) -> _Worth | str:
-    """What lifting a rule is worth; or why it is worth nothing."""
+    """Estimate the worth of lifting a rule, or return the reason why it is worth nothing."""
     found = prospects(subject.rule)
     if isinstance(found, str):
         return found

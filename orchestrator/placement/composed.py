@@ -1,4 +1,4 @@
-"""The list that a packet meets in fact: the operator's rules, then a tenant's in one direction, then how it ends.
+"""The list that a packet meets: operator rules, one direction of a tenant's list, the ending.
 
     position        line                                what asks it
     0 .. m-1        the operator's rules                every packet, whichever way it goes
@@ -37,7 +37,7 @@ from orchestrator.policy.spans import Spans
 
 
 class Speaker(enum.Enum):
-    """Who says a line of a composed list."""
+    """The author of a line of a composed list."""
 
     OPERATOR = "operator"
     RULE = "rule"
@@ -73,7 +73,7 @@ class Composed:
         return whole._replace(destination=home) if home else None
 
     def rows(self, within: Box, near: Iterable[int] | None = None) -> RuleList:
-        """The lines that some packet of `within` may meet, and the default; `within` lies in the world.
+        """Return the lines that packets of `within` may meet, and the default; `within` lies in the world.
 
         `near` are places in the tenant's list, ascending: all of rules that meet `within`, and perhaps of others. None:
         look through the whole list. A row's position is its line's.
@@ -90,7 +90,7 @@ class Composed:
         return RuleList([*found, Row(world, permits, None, self._end + 1)])
 
     def speaker(self, position: int) -> Speaker:
-        """Whose the line at a position is."""
+        """Return the author of the line at a position."""
         if position < len(self.operator):
             return Speaker.OPERATOR
         if position < self._end:
@@ -105,7 +105,7 @@ class Composed:
         return self.operator[position] if position < operator else self.tenant.acl.rules[position - operator]
 
     def permits(self, position: int) -> bool:
-        """What the line at a position does with its packets."""
+        """Say whether the line at a position permits its packets."""
         rule = self.rule(position)
         if rule is not None:
             return rule.action is Action.PERMIT

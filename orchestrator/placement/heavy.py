@@ -1,4 +1,4 @@
-"""Which rules go past the firewall servers: those that most packets meet, as many as the edge has entries for.
+"""Choose the rules that bypass firewall servers: the busiest, as many as the edge has entries.
 
 Every so often the packets that each rule has decided since the last time are looked at. A rule is worth the packets of
 one entry, for entries are what there is little of; so rules are taken in the order of packets an entry until the budget
@@ -38,7 +38,7 @@ class HeavySettings:
 
 @dataclass(frozen=True, slots=True)
 class Popular:
-    """A rule that could be a heavy hitter: packets since the last round, and whether it is one."""
+    """A candidate heavy hitter: packets since the last round, and whether it is one now."""
 
     rule: LiftedRule
     packets: int
@@ -47,7 +47,7 @@ class Popular:
 
 @dataclass(frozen=True, slots=True)
 class HeavyChoice:
-    """A rule that is to be a heavy hitter, the packets that it was chosen for, and why."""
+    """A rule chosen as a heavy hitter, its packets, and the reason."""
 
     rule: LiftedRule
     packets: int

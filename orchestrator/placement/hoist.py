@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Hoisted:
-    """A rule and what is lifted for it, in the order in which it must be asked."""
+    """A rule and the entries lifted for it, in matching order."""
 
     rule: RuleId
     form: Form
@@ -74,7 +74,7 @@ def _one(_: Box) -> int:
 
 
 def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> Hoisted | Stays:
-    """Lift row `row` of a list, in the form that costs least; narrowed, if both cost the same."""
+    """Lift row `row` of a list in the cheapest form; narrowed, if both cost the same."""
     target = rows.rows[row]
     above = rows.overlapping(target.box, stop=row)
     if not above:
@@ -94,13 +94,13 @@ def hoist(rows: RuleList, row: int, *, most_entries: int, cost: Cost = _one) -> 
 
 
 def arranged(hoisted: Iterable[Hoisted]) -> tuple[Entry, ...]:
-    """The entries of several hoisted rules of one list, in the order in which they must be asked; each once."""
+    """Return the entries of several hoisted rules of one list in matching order, each once."""
     entries = dict.fromkeys(entry for each in hoisted for entry in each.entries)
     return tuple(sorted(entries, key=lambda entry: entry.row))
 
 
 def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] | None:
-    """Any packets above the list: of every row that may answer for some of them its part; None if these are too many.
+    """Lift any packets: the part of every row that may answer for some of them; None if too many.
 
     For packets that are no rule's own, such as the replies to those of a rule.
     """
@@ -113,18 +113,18 @@ def parts(rows: RuleList, box: Box, *, most_entries: int) -> tuple[Entry, ...] |
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was shown: so many packet sets, one for each entry that still holds packets, are decided as in the list."""
+    """The result of a proof: one packet set per non-empty entry, each decided as in the list."""
 
     entries: int
     sets: int
 
 
 class NotTheSame(AclflowError):
-    """Entries that would decide some packets otherwise than the list does: a defect, and nothing is lifted."""
+    """Entries that would decide some packets otherwise than the list: a defect, so nothing is lifted."""
 
 
 def proof(rows: RuleList, entries: Sequence[Entry]) -> Proof:
-    """Show that every packet that an entry decides is decided by the same row of the list. Raises NotTheSame."""
+    """Show that the list decides every packet of an entry by the same row. Raises NotTheSame."""
     sets = 0
     for number, entry in enumerate(entries):
         asked_before = [other.box for other in entries[:number] if other.box.overlaps(entry.box)]

@@ -8,7 +8,7 @@ from orchestrator.policy.model import RuleId, TenantId
 
 
 class LiftedRule(NamedTuple):
-    """A rule of a tenant's list that is to be decided before all others, if that is possible without a change.
+    """A rule that is to be decided before all others, where that changes no verdict.
 
     Only the name: what entries it takes follows from the policy, each time anew, and so does whether there are any.
     """

@@ -57,7 +57,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a rule's counters said: `packets` now and `before`, seconds since its last hit, and where it stands.
+    """A rule's counters: `packets` now and `before`, seconds since its last hit, and its place.
 
     `initial` rules are the operator's own, which are never moved.
     """
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round decides: rules to lift and to take down, why, and the shares of idle and never used rules."""
+    """The decision of a round: rules to lift and lower with reasons, shares of idle and unused rules."""
 
     lift: tuple[RuleId, ...]
     lower: tuple[RuleId, ...]
@@ -134,7 +134,7 @@ def _repaired(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
 def _placed(
     best: RuleId | None, warm: Sequence[RuleId], delta: Mapping[RuleId, int], thresholds: Thresholds
 ) -> tuple[tuple[RuleId, ...], tuple[RuleId, ...], str]:
-    """Which rule goes up, which gives way to it, and why. `warm` are those that are up, the least popular first."""
+    """Choose the rule to lift and the one to lower for it. `warm` are lifted rules, least popular first."""
     if best is None:
         return (), (), f"no other rule reached {thresholds.upper} packets"
     reached = f"{delta[best]} packets, at least {thresholds.upper}"
@@ -149,7 +149,7 @@ def _placed(
 
 
 def _since(sample: Sample) -> int:
-    """Packets since the last round; a counter that went backwards was reset, and began at 0."""
+    """Return the packets since the last round; a counter that went backwards was reset to 0."""
     return sample.packets - sample.before if sample.packets >= sample.before else sample.packets
 
 

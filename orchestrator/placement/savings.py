@@ -1,4 +1,4 @@
-"""What lifting a rule would save, estimated from its packets and from what the tables on their way look at.
+"""Estimate the savings of a lift from a rule's packets and the tables on their way.
 
 A switch remembers what it found out about a packet in a cache entry that holds every bit that was looked at on the way.
 A packet that no entry holds is an upcall, which costs many times as much as one that is held. So two things cost:
@@ -33,7 +33,7 @@ PACKETS_A_CONNECTION = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What finding a line looks at: regions of the other side that are told apart, shapes looked through."""
+    """The cost of finding a line: regions of the other side, and shapes searched."""
 
     regions: float = 1.0
     visits: int = 1
@@ -50,7 +50,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A rule's packets and the replies to them, as they are found in their lists and as they would be if lifted."""
+    """A rule's packets and replies: their look-ups in the lists, and their look-ups if lifted."""
 
     now: Look
     lifted: Look
@@ -58,14 +58,14 @@ class Prospect:
     replies_lifted: Look = Look()
 
     def saves_us_per_s(self, packets_per_s: float) -> float:
-        """Microseconds of CPU a second that lifting the rule saves on each switch that these packets come to."""
+        """CPU microseconds a second that the lift saves on each switch on the packets' way."""
         connections = 2 * packets_per_s / PACKETS_A_CONNECTION
         before = self.now.cost_us(connections) + self.replies_now.cost_us(connections)
         return before - self.lifted.cost_us(connections) - self.replies_lifted.cost_us(connections)
 
 
 def expected_upcalls(connections: float, regions: float) -> float:
-    """Upcalls of `connections` in the time that an unused entry is kept, which fall into `regions` evenly."""
+    """Estimate upcalls of `connections` within a cache entry's idle time, spread evenly over `regions`."""
     if connections <= 0 or regions <= 1:
         return 0.0
     missed = math.exp(connections * math.log1p(-1 / regions))

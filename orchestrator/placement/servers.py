@@ -44,7 +44,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a key brings along."""
+    """The load of one key."""
 
     rules: int = 0
     traffic_pps: float = 0.0
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each kind of load counts, and how far above its share a server may be."""
+    """The weight of each kind of load, and how far above its share a server may be."""
 
     rules: float = 1.0
     traffic: float = 1.0
@@ -86,7 +86,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`server_of` every key; what each server bears, and what it may at most, as shares of all there is; the moves."""
+    """The server of every key, loads and limits of servers as shares of the whole, and the moves."""
 
     server_of: Mapping[str, str]
     load: Mapping[str, float]
@@ -94,7 +94,7 @@ class Placement:
     moves: tuple[Move, ...] = ()
 
     def keys_of(self, server: str) -> tuple[str, ...]:
-        """What a server serves, in order."""
+        """Return the keys of a server, in order."""
         return tuple(sorted(key for key, name in self.server_of.items() if name == server))
 
 
@@ -104,7 +104,7 @@ def place(
     before: Mapping[str, str] | None = None,
     weights: Weights = Weights(),
 ) -> Placement:
-    """Where every key goes; `before` is where keys are now. Raises BadInput where there is no server for any key."""
+    """Assign every key; `before` is the present assignment. Raises BadInput where a key has no server."""
     names = {server.name: server for server in servers}
     if not names and loads:
         raise BadInput("there is no firewall server that serves", place="servers")
@@ -157,7 +157,7 @@ class _Placing:
         return at
 
     def _server_for(self, key: str) -> str:
-        """The first with room that the key prefers; without room anywhere the least loaded for its weight."""
+        """Return the preferred server with room, or the server with the least load for its weight."""
         cost = self.cost[key]
         for name in preference(key, list(self.servers)):
             if self._load[name] + cost <= self._share[name] * (1 + self.slack):
@@ -166,7 +166,7 @@ class _Placing:
 
 
 def preference(key: str, servers: Sequence[str]) -> list[str]:
-    """Servers in a key's order of preference: another server changes nothing in the order of these."""
+    """Order servers by a key's preference; an added server leaves the order of the others unchanged."""
     return sorted(servers, key=lambda name: (blake2b(f"{key}\0{name}".encode(), digest_size=8).digest(), name))
 
 

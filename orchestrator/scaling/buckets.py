@@ -1,4 +1,4 @@
-"""Who owns the 256 buckets over which a domain's traffic is spread.
+"""Owners of the 256 buckets over which a domain's traffic is spread.
 
 A packet's hash says its bucket, for ever; who owns the bucket is the controller's to say. So when a firewall comes or
 goes, what moves is what must: the newcomer's share comes off the others, the leaver's share is dealt out, and no bucket
@@ -29,7 +29,7 @@ NOBODY: Owners = (None,) * BUCKETS
 
 
 def assign(owners: Owners, weights: Mapping[str, float]) -> Owners:
-    """The owners after `owners` when these members may own buckets, each by its weight (its capacity, in any unit).
+    """Return new owners for these members, each by its weight (its capacity, in any unit).
 
     Raises BadInput for more members than buckets, for a weight that is not above zero, and for owners of another size.
     """
@@ -63,7 +63,7 @@ def moved(before: Owners, after: Owners) -> int:
 
 
 def _quotas(weights: Mapping[str, float], held: Mapping[str, int]) -> dict[str, int]:
-    """How many buckets each member is to have: largest remainders, 256 in all, none without one."""
+    """Return the bucket count of each member: largest remainders, 256 in all, at least one each."""
     total = math.fsum(weights.values())
     exact = {name: BUCKETS * weight / total for name, weight in weights.items()}
     quotas = {name: max(1, math.floor(part)) for name, part in exact.items()}

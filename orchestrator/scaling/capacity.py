@@ -1,4 +1,4 @@
-"""What one firewall VNF carries: a model of the time that a packet takes, fitted to measurements.
+"""Capacity of one firewall VNF: a model of the time per packet, fitted to measurements.
 
 A packet costs a VNF some time, whatever it is; more for every rule that it is compared with, and for every octet that
 is copied. One core that is busy all the time therefore carries
@@ -26,7 +26,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement: a VNF with so many rules carried `pps` packets of `octets` octets a second, at most."""
+    """One measurement: a VNF with this many rules carried at most `pps` packets of `octets` bytes a second."""
 
     rules: int
     octets: int
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class CapacityModel:
-    """Times a packet takes, in seconds. `version` tells models apart; `error` is the prediction's relative error.
+    """Times a packet takes, in seconds. `version` identifies the model; `error` is its relative error.
 
     `error` is the 90th percentile over the measurements, each predicted without itself; None where there are too few to
     tell. `most_rules` is as far as was measured.
@@ -61,11 +61,11 @@ class CapacityModel:
         return 1.0 / (self.base_s + self.per_rule_s * rules + self.per_octet_s * octets)
 
     def safe_rate_pps(self, rules: int, octets: float) -> float:
-        """What it carries if the model is as wrong as it was found to be, on the bad side."""
+        """Return the rate that holds even if the model errs by its known error."""
         return self.rate_pps(rules, octets) * (1.0 - min(self.error or 0.0, 0.9))
 
     def busy(self, pps: float, rules: int, octets: float) -> float:
-        """The share of its time that one VNF needs for such a load: 1 is as much as it carries."""
+        """The share of its time that one VNF needs for a load; 1 is its capacity."""
         return pps / self.rate_pps(rules, octets)
 
     def is_beyond(self, rules: int) -> bool:
@@ -84,7 +84,7 @@ def fit(measured: Sequence[Measured], *, version: int) -> CapacityModel:
 
 
 def _times(measured: Sequence[Measured]) -> tuple[float, float, float]:
-    """The best times, none below zero: of all ways to leave times out, the best that needs no negative one."""
+    """Fit times, none negative: the best fit among all subsets of times without a negative one."""
     columns = np.array([(1.0, each.rules, each.octets) for each in measured])
     rates = np.array([each.pps for each in measured])
     weighted = columns * rates[:, None]  # relative errors: rate * time should be 1

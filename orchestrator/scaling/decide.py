@@ -22,7 +22,7 @@ from orchestrator.scaling.forecast import Sample, forecast
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator sets for one domain's fleet. Times in seconds; raises BadInput with the field as its place.
+    """The operator's limits of one fleet. Times in seconds; raises BadInput with the field as place.
 
     `target` is the share of a VNF's capacity that may be used, `hysteresis` how much of that must be to spare before
     one goes. `ahead_s` is how far to look ahead: the time a new VNF takes to serve.
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the fleet has to carry: packets a second seen lately, their average size, and the rules that each VNF holds.
+    """The load of a fleet: packets a second, their average size, and rules per VNF.
 
     `rules` are those that will hold once what is being published is enforced: a list that grew counts at once.
     """
@@ -88,7 +88,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was done lately: times, in seconds of the samples' clock."""
+    """Times of recent changes, in seconds of the samples' clock."""
 
     grew_s: tuple[float, ...] = ()
     """Once for each VNF that was created."""
@@ -120,7 +120,7 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
 
 
 def storm(history: History, limits: Limits, now_s: float) -> str | None:
-    """Why nothing is to be done, if too much was done or failed already; None while the breaker is closed."""
+    """Return the reason to wait after too many changes or failures; None while the breaker is closed."""
     start = now_s - limits.storm_window_s
     for times, most, what in (
         (history.failed_s, limits.most_failures, "failed"),
@@ -167,5 +167,5 @@ def _rate(pps: float) -> str:
 
 
 def needed(pps: float, model: CapacityModel, rules: int, octets: float, target: float = 1.0) -> int:
-    """How many VNFs a steady load takes, without limits; with target 1 the paper's estimate (FW-VNF, section IV)."""
+    """Return the VNFs for a steady load, without limits; target 1 is the paper's estimate (FW-VNF, section IV)."""
     return max(1, math.ceil(pps / (model.rate_pps(rules, octets) * target) - 1e-9))

@@ -17,7 +17,7 @@ _FEWEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A load that was seen: `pps` packets a second at time `at_s`, in seconds of any clock that only goes forward."""
+    """An observed load: `pps` packets a second at `at_s`, seconds of any clock that never goes back."""
 
     at_s: float
     pps: float
@@ -38,7 +38,7 @@ def slope(samples: Sequence[Sample]) -> float:
 
 
 def forecast(samples: Sequence[Sample], now_s: float, ahead_s: float) -> float:
-    """The load that is to be expected in `ahead_s` seconds, never below the newest sample's; 0 where there is none."""
+    """Forecast the load in `ahead_s` seconds, at least the newest sample's; 0 without samples."""
     if not samples:
         return 0.0
     newest = samples[-1]

@@ -1,4 +1,4 @@
-"""Whether a VNF is well, from one look after the other: sick at once, well again only after a while of it. Pure.
+"""Judge a VNF's health from look to look: sick at once, well only after a while. Pure.
 
     well ──looks bad──▶ sick ──looks good for `steady_s`──▶ well
                           ▲  └──looks bad meanwhile: the while begins anew
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a VNF is, in seconds of some clock: since when it is sick (None: it is well), since when it looks well again,
-    and when it fell sick within the window."""
+    """Times of a VNF's health: sick since (None: well), looking well since, and its recent falls."""
 
     sick_since_s: float | None = None
     looks_well_since_s: float | None = None
@@ -27,7 +26,7 @@ class Health:
         return self.sick_since_s is None
 
     def sick_for_s(self, now_s: float) -> float:
-        """How long it has not been well; a while of looking well again does not count, but it is not 0 yet."""
+        """Return how long it has been sick; the present while of looking well does not count."""
         if self.sick_since_s is None:
             return 0.0
         until_s = now_s if self.looks_well_since_s is None else self.looks_well_since_s

@@ -1,4 +1,4 @@
-"""The life of one firewall VNF, as a state machine: what it is, what is seen of it, what it is next, and why. Pure.
+"""The life of one firewall VNF as a state machine, with the reason of every step. Pure.
 
     requested ─▶ building ─▶ enrolled ─▶ loaded ─▶ proven ─▶ serving ─▶ draining ─▶ leaving ─▶ gone
         │            │           │          │         │          │          │           ▲        ▲
@@ -75,7 +75,7 @@ NEXT: Mapping[MemberState, frozenset[MemberState]] = MappingProxyType(
 
 
 class Sight(enum.Enum):
-    """What the cloud says of a VNF."""
+    """The cloud's answer about a VNF."""
 
     UNKNOWN = "unknown"
     """It did not answer."""
@@ -87,7 +87,7 @@ class Sight(enum.Enum):
 
 
 class Trial(enum.Enum):
-    """What became of the packets that were to be sent through it."""
+    """The outcome of the packets that were to be sent through a VNF."""
 
     WAITING = "waiting"
     PASSED = "passed"
@@ -96,7 +96,7 @@ class Trial(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a VNF at one moment.
+    """All observations of a VNF at one moment.
 
     `holds`: it was read back to hold the domain's program, of the generation at which it was asked for or a later one.
     `spread`: the switch in front was read back with the shares that are to be now. `quiet`: it carries nothing.
@@ -121,7 +121,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long each state may last, in seconds, and how often a VNF may fall sick. Raises BadInput with the field."""
+    """The longest time in each state, in seconds, and the allowed falls. Raises BadInput with the field."""
 
     order_s: float = 300.0
     build_s: float = 600.0
@@ -152,7 +152,7 @@ class Step:
 
 
 def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
-    """What a VNF that has been in a state for so long is next; None: it stays what it is."""
+    """Return the next state of a VNF that has been in a state for a time; None: no change."""
     if state in ENDING:
         return Step(_S.GONE, "the cloud has it no more") if seen.sight is Sight.ABSENT else None
     if seen.autonomous and seen.sight in (Sight.ABSENT, Sight.LEAVING):
@@ -163,7 +163,7 @@ def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> St
 
 
 def _taken(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
-    """What is next of one that its cloud takes away of its own accord: it is drained while it is still there."""
+    """Return the next state of a VNF that its cloud removes: it drains while it exists."""
     if state is _S.SERVING:
         return Step(_S.DRAINING, "its cloud takes it away")
     if state is _S.DRAINING and seen.sight is Sight.LEAVING:

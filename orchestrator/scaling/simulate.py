@@ -1,4 +1,4 @@
-"""A load replayed against `decide`: how many VNFs there would be, what they carry, and what is lost.
+"""Replay a load against `decide`: the fleet's size, carried and lost packets.
 
 Time goes in steps. In each, VNFs that were asked for long enough ago begin to serve (or fail, where the scenario says
 so), those that leave go, the load is spread evenly, what the serving ones cannot carry is lost, and every `interval_s`
@@ -49,7 +49,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What would happen, one value a step; `decisions` with their times in seconds, where they changed something."""
+    """The outcome, one value a step; `decisions` lists the changes with times in seconds."""
 
     serving: I64
     size: I64
@@ -78,7 +78,7 @@ class _Cloud:
     made: int = 0
 
     def passes(self, now_s: float) -> None:
-        """What is due by `now_s`."""
+        """Apply arrivals, failures and departures due by `now_s`."""
         due = [will_serve for at_s, will_serve in self.coming if at_s <= now_s]
         self.coming = [each for each in self.coming if each[0] > now_s]
         self.serving += sum(due)

@@ -1,4 +1,4 @@
-"""Who leaves when a fleet shrinks: those that nobody would miss. Pure."""
+"""Choose the VNFs that leave when a fleet shrinks. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.scaling.lifecycle import COMING, MemberState
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A VNF that could leave: how far it is, whether it is well, the connections that it tracks, the packets it carries
-    a second, and its number, which grows with the time at which it was asked for."""
+    """A VNF that could leave: progress, health, connections, packets a second, and a number that grows with age of
+    order."""
 
     name: str
     number: int
@@ -22,8 +22,7 @@ class Candidate:
 
 
 def victims(candidates: Sequence[Candidate], count: int) -> tuple[str, ...]:
-    """So many of them, or all: first who does not serve yet, the least far one first; then who is not well; then who
-    holds the least state, carries the least, and is the youngest."""
+    """Choose VNFs to remove: not serving first, then unhealthy, then least state, least traffic, youngest."""
     may_go = [each for each in candidates if each.state in COMING or each.state is MemberState.SERVING]
     return tuple(each.name for each in sorted(may_go, key=_missed)[: max(count, 0)])
 
