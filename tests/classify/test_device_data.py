@@ -17,7 +17,6 @@ from orchestrator.classify.devices.search import DeviceSearch, Setup
 from orchestrator.classify.frames import read_frames
 from orchestrator.classify.packets import Packets, Unread, packet_of
 from orchestrator.classify.search import Search
-from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Addresses, Family, Prefix
 from orchestrator.policy.corners import corner_packets
 from orchestrator.policy.formats.registry import read
@@ -65,7 +64,7 @@ def aimed(name: str, count: int) -> tuple[Packets, np.ndarray, tuple[Packet, ...
             found[chosen][field], packets[field],
         )  # fmt: skip
     packets["source_port"][~np.isin(packets["protocol"], list(WITH_PORTS)) | (packets["later"] != 0)] = 0
-    return packets, Search(space([row.box for row in rows])).first(packets), tuple(some[:60])
+    return packets, Search(Family.IPV4, [row.box for row in rows]).first(packets), tuple(some[:60])
 
 
 def agree(name: str, setup: Setup, count: int) -> None:
@@ -131,7 +130,7 @@ def test_models_agree_over_captures(count: int) -> None:
             boxes = [row.box for row in rows]
             mine = packets[packets["family"] == family.value]
             mine = np.resize(mine[:: max(1, len(mine) // count)], count)
-            wanted = Search(space(boxes)).first(mine)
+            wanted = Search(family, boxes).first(mine)
             some = [packet for packet in distinct if packet.family is family]
             for setup in SETUPS:
                 search = DeviceSearch(pocl(), family, boxes, setup)

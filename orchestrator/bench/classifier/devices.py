@@ -192,7 +192,8 @@ def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
 def by_batch(device: Device, sizes: Sizes) -> list[Series]:
     """Microseconds until a batch is answered against its size, with 2,048 rules."""
     made, spent = sample(RULES), dict[str, dict[int, float]]()
-    searches: dict[str, InOrder | Search] = {_LIST_IN_C: in_list_order(made), _TREES_IN_C: Search(Family.IPV4, made.boxes)}
+    trees = Search(Family.IPV4, made.boxes)
+    searches: dict[str, InOrder | Search] = {_LIST_IN_C: in_list_order(made), _TREES_IN_C: trees}
     for size in sizes.batches:
         for model in (Model.DATA_GLOBAL, Model.BIT_VECTORS):
             run = prepare(device, model, made, ITEMS, size)
