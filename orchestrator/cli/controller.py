@@ -21,7 +21,7 @@ from orchestrator.enforce.standing import Timing
 from orchestrator.errors import BadInput
 from orchestrator.identity.names import SPREADING_SWITCH
 from orchestrator.logs import configure_logging
-from orchestrator.settings import load
+from orchestrator.settings import is_loopback, load
 
 
 class SwitchTier(enum.Enum):
@@ -48,12 +48,23 @@ class Listening:
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="Our certificate.")] = None
     tls_authority: Annotated[Path | None, typer.Option("--tls-authority", help="Who must have signed theirs.")] = None
 
+    plain_openflow: Annotated[
+        bool, typer.Option("--plain-openflow", help="Speak OpenFlow in clear on an address that others reach.")
+    ] = False
+
     def address(self) -> Listen:
-        """As the launcher wants it. Raises BadInput."""
+        """As the launcher wants it. Raises BadInput, also for OpenFlow in clear on an address that others reach."""
         address, colon, port = self.listen.rpartition(":")
         if not (colon and address and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
             raise BadInput(f"'{self.listen}' is not ADDRESS:PORT", place="--listen")
-        return Listen(address.strip("[]"), int(port), self._tls())
+        host, tls = address.strip("[]"), self._tls()
+        if not (self.tls or tls is not None or self.plain_openflow or is_loopback(host)):
+            raise BadInput(
+                f"in clear, whoever reaches {host} could pass for a switch and be given its program: speak TLS "
+                "(--tls), or say --plain-openflow",
+                place="--listen",
+            )
+        return Listen(host, int(port), tls)
 
     def _tls(self) -> Tls | None:
         key, certificate, authority = self.tls_key, self.tls_certificate, self.tls_authority

@@ -65,6 +65,7 @@ class Fleet:
         self._lock = threading.Lock()
         self._members: dict[int, _Member] = {}
         self._channels: dict[int, Channel] = {}
+        self._twins: dict[int, Channel] = {}  # of datapath ids that another connection has, the latest of each
         self._devices: dict[int, Switch] = {}
         self._goal: Goal | None = None
         self._epoch = 0
@@ -130,10 +131,19 @@ class Fleet:
 
     def connected(self, channel: Channel) -> None:
         """A switch is there. One whose certificate is of another host than its datapath id is passed over: it must not
-        take the place of the one that it pretends to be."""
+        take the place of the one that it pretends to be.
+
+        A datapath id that another connection has stays with that one as long as it lives: it may be somebody else's
+        switch that comes. Where it is the same one, which has lost its connection, the old one dies within seconds.
+        """
         with self._lock:
             member = self._members.get(channel.datapath_id)
             if member is not None and _pretends(channel, member.host):
+                return
+            there = self._channels.get(channel.datapath_id)
+            if there is not None and there is not channel and not there.closed:
+                self._twins[channel.datapath_id] = channel
+                log.error("switch.twin", datapath=f"{channel.datapath_id:016x}", host=member and member.host.name)
                 return
             self._channels[channel.datapath_id] = channel
             if member is not None:
@@ -145,12 +155,17 @@ class Fleet:
     def disconnected(self, channel: Channel) -> None:
         """A connection is gone."""
         with self._lock:
+            if self._twins.get(channel.datapath_id) is channel:
+                del self._twins[channel.datapath_id]
             if self._channels.get(channel.datapath_id) is not channel:
                 return
             del self._channels[channel.datapath_id]
             device = self._devices.pop(channel.datapath_id, None)
             if device is not None:
                 self._members[channel.datapath_id].loop.detach(device)
+            waiting = self._twins.pop(channel.datapath_id, None)
+        if waiting is not None and not waiting.closed:
+            self.connected(waiting)
 
     def ports_changed(self, channel: Channel) -> None:
         """A switch's ports have other names or numbers."""

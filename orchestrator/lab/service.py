@@ -188,7 +188,7 @@ class ControlPlane:
             "ACLFLOW_TOKEN": invitation,
         }
         address, port = at
-        secured = ["--tls"] if self._tls else []
+        secured = ["--tls"] if self._tls else ["--plain-openflow"]  # between namespaces of one machine
         arguments = [*self._command, "controller", "--listen", f"{address}:{port}", *secured, *options]
         process = self._lab.start(name, arguments, settings=settings)
         self._wait_for(process, lambda: _is_listening(address, port))

@@ -32,6 +32,9 @@ BARRIER_REPLY = 21
 AT_ONCE_BYTES = 1 << 15
 """What a connection takes at once, whether or not the switch reads."""
 
+MOST_BYTES = 1 << 30
+"""More than a switch answers: a flow is told in about 200 bytes, and a program has some million flows at the most."""
+
 FIRST_XID = 0x40000000
 LAST_XID = 0x7FFFFFFF
 """Exchanges number their messages in this range; the library beneath numbers its own (echo, hello) elsewhere or
@@ -91,7 +94,7 @@ class Channel(Protocol):
 class Exchange:
     """An exchange under way, which has until `deadline` (of `time.monotonic`)."""
 
-    __slots__ = ("_datapath_id", "_deadline", "_messages", "_over", "_pump", "_timeout_s", "xids")
+    __slots__ = ("_bytes", "_datapath_id", "_deadline", "_messages", "_over", "_pump", "_timeout_s", "xids")
 
     def __init__(self, datapath_id: int, xids: range, timeout_s: float, pump: Pump | None) -> None:
         self._datapath_id = datapath_id
@@ -99,6 +102,7 @@ class Exchange:
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._messages: list[bytes] = []
+        self._bytes = 0
         self._over = threading.Event()
         self.xids = xids
 
@@ -114,12 +118,19 @@ class Exchange:
         """Every message that answered. Raises Unreachable unless the barrier was among them."""
         if self._is_complete():
             return self._messages
+        if self._bytes > MOST_BYTES:
+            raise Unreachable(f"switch {self._datapath_id:016x} answers with more than {MOST_BYTES} bytes")
         if self._over.is_set():
             raise Unreachable(f"the connection to switch {self._datapath_id:016x} is closed")
         raise Unreachable(f"switch {self._datapath_id:016x} did not answer within {self._timeout_s:g} s")
 
     def take(self, message: bytes) -> None:
-        """One message that answers."""
+        """One message that answers. Where they are too much, none is kept and there is nothing more to wait for."""
+        self._bytes += len(message)
+        if self._bytes > MOST_BYTES:
+            self._messages.clear()
+            self._over.set()
+            return
         self._messages.append(message)
         if self._is_complete():
             self._over.set()

@@ -23,7 +23,10 @@ import contextlib
 import logging
 import socket
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -51,6 +54,33 @@ class Listen:
     address: str
     port: int = 6653
     tls: Tls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much strangers may have of a controller: connections, those of one address, and those that have not shaken
+    hands yet; and how long the hello, TLS included, may take in seconds."""
+
+    connections: int = 4096
+    of_address: int = 256
+    strangers: int = 256
+    strangers_of_address: int = 32
+    handshake_s: float = 10.0
+
+
+@dataclass(slots=True)
+class _Guest:
+    """An accepted connection: its socket, where it comes from, since when, and what it became."""
+
+    sock: socket.socket
+    address: str
+    since_s: float
+    connection: Connection | None = None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not shaken hands yet."""
+        return self.connection is None or self.connection.channel is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +133,15 @@ class _Handshake(compat.OFPHandler):  # type: ignore[misc]  # the library is unt
 class Launcher:
     """os-ken and the application in this process. One at a time: os-ken's registry of applications is global."""
 
-    def __init__(self, listen: Listen, observer: SwitchObserver, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        listen: Listen,
+        observer: SwitchObserver,
+        *,
+        patience_s: float = PATIENCE_S,
+        limits: Limits | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
         self._listen = listen
         self._observer = observer
         self._patience_s = patience_s
@@ -113,8 +151,9 @@ class Launcher:
         self._manager = compat.app_manager.AppManager()
         self._faults = _Faults()
         self._lock = threading.Lock()
+        self._told: set[str] = set()
         self._refused: frozenset[str] = frozenset()
-        self._connections: dict[threading.Thread, Connection | None] = {}
+        self._guests: dict[threading.Thread, _Guest] = {}
         self._stopping = threading.Event()
         self._threads = (
             threading.Thread(target=self._accept, name="openflow-accept", daemon=True),
@@ -146,7 +185,8 @@ class Launcher:
     def refuse(self, serials: frozenset[str]) -> None:
         """Take no switch with one of these certificates from now on, and end the connections of those there."""
         self._refused = serials
-        for _, connection in self._serving():
+        for _, guest in self._serving():
+            connection = guest.connection
             if connection is not None and serial_of(connection.stream.certificate) in serials:
                 log.warning("switch.revoked", address=connection.address[0])
                 connection.close()
@@ -165,16 +205,15 @@ class Launcher:
         for thread in self._threads:
             thread.join()
         self._listener.close()
-        for thread, connection in self._serving():
-            if connection is not None:
-                connection.close()
+        for thread, guest in self._serving():
+            guest.connection.close() if guest.connection is not None else _end(guest.sock)
             thread.join()
         self._manager.close()
         logging.getLogger(compat.PROJECT).removeHandler(self._faults)
 
-    def _serving(self) -> list[tuple[threading.Thread, Connection | None]]:
+    def _serving(self) -> list[tuple[threading.Thread, _Guest]]:
         with self._lock:
-            return list(self._connections.items())
+            return list(self._guests.items())
 
     def _accept(self) -> None:
         while not self._stopping.is_set():
@@ -186,17 +225,37 @@ class Launcher:
                 continue
             thread = threading.Thread(target=self._serve, args=(sock, address), name="openflow-read", daemon=True)
             with self._lock:
-                self._connections[thread] = None
-            thread.start()
+                refused = self._refusal(address[0])
+                if refused is None:
+                    self._guests[thread] = _Guest(sock, address[0], time.monotonic())
+            if refused is None:
+                thread.start()
+                continue
+            sock.close()
+            if refused not in self._told:
+                self._told.add(refused)
+                log.warning("openflow.refused", address=address[0], reason=refused)
+
+    def _refusal(self, address: str) -> str | None:
+        """Why a connection from an address is not taken; None: it is."""
+        limits, guests = self._limits, self._guests.values()
+        mine = [guest for guest in guests if guest.address == address]
+        if len(guests) >= limits.connections or len(mine) >= limits.of_address:
+            return "too many connections"
+        strange = sum(guest.is_stranger for guest in mine)
+        if strange >= limits.strangers_of_address or sum(guest.is_stranger for guest in guests) >= limits.strangers:
+            return "too many connections that have not shaken hands"
+        return None
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """The life of one connection, in a thread of its own."""
         here = threading.current_thread()
         try:
-            with contextlib.closing(open_stream(sock, self._context, self._patience_s)) as stream:
+            opened = open_stream(sock, self._context, self._patience_s, partial(self._took, here))
+            with contextlib.closing(opened) as stream:
                 connection = Connection(stream, address, self._observer.seen, self._hosts_of(stream))
                 with self._lock:
-                    self._connections[here] = connection
+                    self._guests[here].connection = connection
                 self._check_revoked(stream)  # after that: who revokes it ends the connections that are known by then
                 if not self._stopping.is_set():
                     connection.serve()
@@ -208,7 +267,13 @@ class Launcher:
         finally:
             sock.close()
             with self._lock:
-                del self._connections[here]
+                del self._guests[here]
+                self._told.clear()
+
+    def _took(self, thread: threading.Thread, sock: socket.socket) -> None:
+        """Another socket is in the place of the accepted one."""
+        with self._lock:
+            self._guests[thread].sock = sock
 
     def _hosts_of(self, stream: Stream) -> frozenset[str] | None:
         """The hosts that a switch has proven to be of; None where it was not asked to. Raises OSError for others."""
@@ -226,10 +291,20 @@ class Launcher:
         period_s = min(WATCH_PERIOD_S, self._patience_s / 3)
         silences: dict[Connection, _Silence] = {}
         while not self._stopping.wait(period_s):
-            there = [connection for _, connection in self._serving() if connection is not None]
+            guests = [guest for _, guest in self._serving()]
+            self._end_late(guests)
+            there = [guest.connection for guest in guests if guest.connection is not None]
             silences = {each: silences.get(each, _Silence()).after(each.stream.heard, period_s) for each in there}
             for connection, silence in silences.items():
                 self._check(connection, silence.seconds)
+
+    def _end_late(self, guests: Sequence[_Guest]) -> None:
+        """End the connections that have not shaken hands in time, whatever they were doing instead."""
+        now = time.monotonic()
+        for guest in guests:
+            if guest.is_stranger and now - guest.since_s > self._limits.handshake_s:
+                log.warning("switch.no_handshake", address=guest.address, seconds=round(now - guest.since_s, 1))
+                _end(guest.sock)
 
     def _check(self, connection: Connection, silent_s: float) -> None:
         if silent_s >= self._patience_s + connection.stream.unanswered_bytes / PATIENT_BYTES_PER_S:
@@ -237,6 +312,12 @@ class Launcher:
             connection.close()
         elif silent_s > self._patience_s / 4:
             connection.probe()
+
+
+def _end(sock: socket.socket) -> None:
+    """End a connection below whatever is spoken over it: who reads or writes is woken."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _bound(listen: Listen) -> socket.socket:

@@ -287,11 +287,31 @@ def serial_of(certificate: Mapping[str, object]) -> str | None:
     return f"{int(said, 16):040x}" if isinstance(said, str) else None
 
 
-def open_stream(sock: socket.socket, context: ssl.SSLContext | None, timeout_s: float) -> Stream:
-    """Take an accepted connection over; with TLS this shakes hands first. Raises OSError when that fails."""
+def _secured(sock: socket.socket, context: ssl.SSLContext, taken: Callable[[socket.socket], None]) -> ssl.SSLSocket:
+    """The connection over TLS, after the handshake. Raises OSError, and closes it, when that fails."""
+    secured = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    taken(secured)
+    try:
+        secured.do_handshake()
+    except BaseException:
+        secured.close()
+        raise
+    return secured
+
+
+def open_stream(
+    sock: socket.socket,
+    context: ssl.SSLContext | None,
+    timeout_s: float,
+    taken: Callable[[socket.socket], None] = lambda _: None,
+) -> Stream:
+    """Take an accepted connection over; with TLS this shakes hands first. Raises OSError when that fails.
+
+    `taken` is given the socket that is in the place of the accepted one, before hands are shaken.
+    """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.settimeout(timeout_s)
-    secured = sock if context is None else context.wrap_socket(sock, server_side=True)
+    secured = sock if context is None else _secured(sock, context, taken)
     if not compat.NATIVE_THREADS:  # green threads take turns, and their sockets wait in a way of their own
         return Stream(secured, timeout_s)
     return TlsStream(secured, timeout_s) if isinstance(secured, ssl.SSLSocket) else SharedStream(secured, timeout_s)
