@@ -33,8 +33,8 @@ from orchestrator.store import Store, open_store
 from orchestrator.store.firewalls.records import FleetLook, FleetSettings, Member, TrialSheet
 from orchestrator.store.migrate import upgrade
 from orchestrator.store.points.records import PointReport, PointState
-from orchestrator.store.records import FirewallLoad
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Load
 
 Result = TypeVar("Result")
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -104,7 +104,7 @@ class Agent:
             generation = unit.domains.get(domain).generation
             unit.enforcers.report(self.enforcer, [PointReport(name, generation, b"digest", self.state)])
         if "speak" not in self.never:
-            load = FirewallLoad(self.packets_pps, self.packets_pps * 8 * 512, 100, self.connections)
+            load = Load(self.packets_pps, self.packets_pps * 8 * 512, 100, self.connections)
             unit.firewalls.report_load(self.enforcer, load)
         sheet = unit.fleets.member(domain, name).trial
         if sheet is not None and sheet.answer is None and "answer" not in self.never:

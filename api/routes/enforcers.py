@@ -29,20 +29,16 @@ from api.lean import Lean
 from api.limits import SmallBody
 from api.paging import page_after
 from api.schemas.common import BIGGEST, problem_responses
-from api.schemas.enforcers import (
-    EnforcerBody,
-    Epoch,
-    ReportBody,
-)
+from api.schemas.enforcers import ReportBody
 from api.streams import stream
 from orchestrator.control.publisher import AnswerKind, Held
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.program.program import Tier
 from orchestrator.program.wire import DELTA_MEDIA_TYPE, PROGRAM_MEDIA_TYPE, STREAM_MEDIA_TYPE, framed
-from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.records import Principal, Reply
 from orchestrator.store.unit import Unit
 from orchestrator.wire.common import Gone, Page
+from orchestrator.wire.points import Enforcer, Epoch
 
 router = APIRouter(prefix="/v1", tags=["enforcers"], route_class=SmallBody)
 reports = APIRouter(prefix="/v1", tags=["enforcers"], route_class=Lean, responses=problem_responses())
@@ -67,21 +63,21 @@ ProgramTier = Annotated[Literal["host", "server", "edge"], Query(description="sw
 HeldGeneration = Annotated[int | None, Query(ge=0, le=BIGGEST, description="of the program that is held")]
 
 
-@router.get("/domains/{domain}/enforcers", response_model=Page[EnforcerBody])
+@router.get("/domains/{domain}/enforcers", response_model=Page[Enforcer])
 def list_enforcers(
     _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's enforcement points, by name."""
     found = {record.name: record for record in services.control.read(lambda unit: unit.enforcers.list(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(EnforcerBody.of(found[name]) for name in names), following))
+    return answer(Page(tuple(found[name] for name in names), following))
 
 
-@router.get("/domains/{domain}/enforcers/{enforcer}", response_model=EnforcerBody)
+@router.get("/domains/{domain}/enforcers/{enforcer}", response_model=Enforcer)
 def get_enforcer(_: DomainReader, services: ServicesDep, domain: NamePath, enforcer: NumberPath) -> Response:
     """One enforcement point."""
     record = services.control.read(lambda unit: _enforcer(unit, domain, enforcer))
-    return answer(EnforcerBody.of(record), tag=etag(record.epoch))
+    return answer(record, tag=etag(record.epoch))
 
 
 @router.delete("/domains/{domain}/enforcers/{enforcer}", response_model=Gone)
@@ -103,7 +99,7 @@ def remove_enforcer(
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)
 def new_epoch(_: TheEnforcer, services: ServicesDep, enforcer: NumberPath) -> Response:
     """A higher epoch than any in the domain, for an enforcer that starts anew and takes over."""
-    return answer(Epoch(epoch=services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
+    return answer(Epoch(services.control.write(lambda unit: unit.enforcers.new_epoch(enforcer))))
 
 
 @router.get("/domains/{domain}/program", response_class=Response, responses=_PROGRAMS)  # type: ignore[arg-type]
@@ -210,7 +206,7 @@ def _stored(services: Services, caller: Principal, look: _Look) -> int:
     return stored
 
 
-def _enforcer(unit: Unit, domain: str, enforcer: int) -> EnforcerRecord:
+def _enforcer(unit: Unit, domain: str, enforcer: int) -> Enforcer:
     found = next((record for record in unit.enforcers.list(domain) if record.id == enforcer), None)
     if found is None:
         raise NotFound(f"the domain has no enforcer {enforcer}")

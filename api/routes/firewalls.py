@@ -9,23 +9,25 @@ from api.auth import DomainOwner, DomainReader, TheEnforcer
 from api.context import ConditionDep, Limit, NameMarker, NamePath, NumberPath, OnceDep, ServicesDep, logged
 from api.limits import SmallBody
 from api.paging import page_after
-from api.schemas.firewalls import FirewallBody, Load, NewFirewall, WrittenFirewall
+from api.schemas.firewalls import Load, NewFirewall
 from orchestrator.errors import NotFound
 from orchestrator.store.records import FirewallSeen, Reply
 from orchestrator.store.unit import Unit
+from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page
+from orchestrator.wire.firewalls import Firewall, SeenLoad, WrittenFirewall
 
 router = APIRouter(prefix="/v1/domains/{domain}", tags=["firewalls"], route_class=SmallBody)
 
 
-@router.get("/firewalls", response_model=Page[FirewallBody])
+@router.get("/firewalls", response_model=Page[Firewall])
 def list_firewalls(
     _: DomainReader, services: ServicesDep, domain: NamePath, limit: Limit = 100, marker: NameMarker = None
 ) -> Response:
     """The domain's firewall VNFs by name, with the latest word of their load."""
     found = {seen.firewall.name: seen for seen in services.control.read(lambda unit: unit.firewalls.list(domain))}
     names, following = page_after(list(found), limit, marker)
-    return answer(Page(tuple(FirewallBody.of(found[name]) for name in names), following))
+    return answer(Page(tuple(_seen(found[name]) for name in names), following))
 
 
 @router.post("/firewalls", status_code=201, response_model=WrittenFirewall)
@@ -44,11 +46,11 @@ def add_firewall(
     return sent(services.control.write(once.of(caller, work)))
 
 
-@router.get("/firewalls/{firewall}", response_model=FirewallBody)
+@router.get("/firewalls/{firewall}", response_model=Firewall)
 def get_firewall(_: DomainReader, services: ServicesDep, domain: NamePath, firewall: NamePath) -> Response:
     """One firewall VNF. Its ETag does not change with its load."""
     seen = services.control.read(lambda unit: _firewall(unit, domain, firewall))
-    return answer(FirewallBody.of(seen), tag=etag(seen.firewall.plane.value))
+    return answer(_seen(seen), tag=etag(seen.firewall.plane.value))
 
 
 @router.delete("/firewalls/{firewall}", response_model=Gone)
@@ -84,3 +86,9 @@ def _firewall(unit: Unit, domain: str, name: str) -> FirewallSeen:
     if found is None:
         raise NotFound(f"the domain has no firewall '{name}'")
     return found
+
+
+def _seen(seen: FirewallSeen) -> Firewall:
+    has_told = seen.load is not None and seen.reported is not None
+    load = fill(SeenLoad, seen.load, reported=seen.reported) if has_told else None
+    return fill(Firewall, seen.firewall, plane=seen.firewall.plane.value, load=load)

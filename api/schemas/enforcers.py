@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated
 
 from pydantic import Field
 
-from api.schemas.common import BIGGEST, Incoming, Name, Outgoing
+from api.schemas.common import BIGGEST, Incoming, Name
 from orchestrator.control.enforcement import Report
 from orchestrator.program.digest import DIGEST_BYTES
-from orchestrator.store.points.records import EnforcerRecord, PointReport, PointState
+from orchestrator.store.points.records import PointReport, PointState
 
 Digest = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * DIGEST_BYTES}}}$", description="hexadecimal digits")]
 Stage = Annotated[str, Field(pattern="^[a-z]{1,16}$")]
 Number = Annotated[int, Field(ge=0, le=BIGGEST)]
 
 _LONGEST_ERROR = 1024
-
-
-class Epoch(Outgoing):
-    """A higher epoch than any in the domain."""
-
-    epoch: int
-
-
-class EnforcerBody(Outgoing):
-    """An enforcement point."""
-
-    id: int
-    domain: str
-    name: str
-    kind: str
-    epoch: int
-    created: dt.datetime
-    last_seen: dt.datetime | None
-    hosts: list[str] = Field(description="the switches that it speaks for alone; none: what its kind and name allow")
-
-    @classmethod
-    def of(cls, record: EnforcerRecord) -> EnforcerBody:
-        return cls(
-            id=record.id,
-            domain=record.domain,
-            name=record.name,
-            kind=record.kind,
-            epoch=record.epoch,
-            created=record.created,
-            last_seen=record.last_seen,
-            hosts=[*record.hosts],
-        )
 
 
 class Point(Incoming):

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, create_model
 
 from api.schemas.common import BIGGEST, Incoming, Line, Outgoing
-from api.schemas.firewalls import PlaneWord
 from api.schemas.inspection import PacketBody
 from orchestrator.errors import AclflowError
 from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.lifecycle import Patience
+from orchestrator.wire.firewalls import PlaneWord
 
 Count = Annotated[int, Field(ge=0, le=BIGGEST)]
 

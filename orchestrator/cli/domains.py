@@ -64,10 +64,7 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
                 "laggards": state.laggards,
                 "hosts": [host.to_json() for host in hosts],
                 "endpoints": [*map(_endpoint_json, endpoints)],
-                "enforcers": [
-                    {**asdict(one), "last_seen": one.last_seen.isoformat() if one.last_seen else None}
-                    for one in enforcers
-                ],
+                "enforcers": enforcers,
             }
         )
         return

@@ -10,8 +10,8 @@ from orchestrator.cli.connection import service
 from orchestrator.cli.names import DomainName
 from orchestrator.cli.options import AsJson, Url, taking
 from orchestrator.cli.terminal import say, say_json, say_table
-from orchestrator.client.firewalls import Firewall
 from orchestrator.compile.filters.rows import Plane
+from orchestrator.wire.firewalls import Firewall
 
 FirewallName = Annotated[str, typer.Argument(metavar="FIREWALL", help="The firewall's name, which its agent bears.")]
 
@@ -35,7 +35,7 @@ def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> No
     with service(url) as client:
         found = list(client.firewalls(domain))
     if as_json:
-        say_json([*map(_json, found)])
+        say_json(found)
     else:
         say_table(
             ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble"), map(_row, found)
@@ -51,19 +51,9 @@ def remove(domain: DomainName, firewall: FirewallName, url: Url = None) -> None:
 
 
 def _row(one: Firewall) -> tuple[str, ...]:
-    if one.load is None or one.reported is None:
+    if one.load is None:
         return (one.name, one.plane, "", "", "", "", "never", "")
     load = one.load
     cpu = f"{load.cpu_permille / 10:.1f} %"
     numbers = f"{load.packets_pps:,}", f"{load.bits_bps:,}", cpu, f"{load.connections:,}"
-    return (one.name, one.plane, *numbers, one.reported.isoformat(timespec="seconds"), load.trouble or "")
-
-
-def _json(one: Firewall) -> dict[str, object]:
-    load = one.load
-    return {
-        "name": one.name,
-        "plane": one.plane,
-        "reported": one.reported.isoformat() if one.reported else None,
-        "load": None if load is None else {name: getattr(load, name) for name in load.__slots__},
-    }
+    return (one.name, one.plane, *numbers, load.reported.isoformat(timespec="seconds"), load.trouble or "")

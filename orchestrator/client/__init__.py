@@ -15,7 +15,7 @@ from orchestrator.client.client import Client
 from orchestrator.client.domains import Host
 from orchestrator.client.hits import TenantHits
 from orchestrator.client.lists import AclSeen, Finding, Review, RuleSeen, Standing, Step, Trace
-from orchestrator.client.points import Enforcer, Held, PointReport
+from orchestrator.client.points import Held, PointReport
 from orchestrator.client.records import Page, Written
 from orchestrator.client.transport import ANY_VERSION
 
@@ -23,7 +23,6 @@ __all__ = [
     "ANY_VERSION",
     "AclSeen",
     "Client",
-    "Enforcer",
     "Finding",
     "Held",
     "Host",

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from orchestrator.client.paths import domain_path, enforcer_path, once_header, quoted
-from orchestrator.client.records import Json
 from orchestrator.client.transport import ANY_VERSION, Transport, generation_of
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a firewall says of itself: rates over its last period, the share of its processors that is busy
-    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
-
-    packets_pps: int
-    bits_bps: int
-    cpu_permille: int
-    connections: int
-    trouble: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Firewall:
-    """A firewall VNF: what it filters with, its latest load and when that was told (None: never)."""
-
-    name: str
-    plane: str
-    load: Load | None = None
-    reported: dt.datetime | None = None
-
-    @classmethod
-    def of(cls, body: Json) -> Firewall:
-        told = body["load"]
-        if told is None:
-            return cls(body["name"], body["plane"])
-        reported = dt.datetime.fromisoformat(told.pop("reported"))
-        return cls(body["name"], body["plane"], Load(**told), reported)
+from orchestrator.wire.firewalls import Firewall, Load
 
 
 class FirewallCalls:
@@ -48,7 +17,7 @@ class FirewallCalls:
 
     def firewalls(self, domain: str) -> Iterator[Firewall]:
         """The firewalls of a domain, by name."""
-        return map(Firewall.of, self._service.pages(f"{domain_path(domain)}/firewalls"))
+        return self._service.documents(Firewall, f"{domain_path(domain)}/firewalls")
 
     def add_firewall(self, domain: str, name: str, plane: str, *, key: str | None = None) -> int:
         """Onboard a firewall; returns the generation it must reach. Raises Conflict, and NotExpressible or TooLarge

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from orchestrator.client.paths import domain_path, enforcer_path
-from orchestrator.client.records import Json, time_of
-from orchestrator.client.transport import ANY_VERSION, Transport, json_of
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of
 from orchestrator.errors import Unreachable
 from orchestrator.program.delta import Delta
 from orchestrator.program.program import Program, Tier
@@ -22,23 +20,7 @@ from orchestrator.program.wire import (
     decode_program,
     frames,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Enforcer:
-    """An enforcement point that enrolled."""
-
-    id: int
-    domain: str
-    name: str
-    kind: str
-    epoch: int
-    last_seen: dt.datetime | None
-
-    @classmethod
-    def of(cls, body: Json) -> Enforcer:
-        seen = time_of(body["last_seen"])
-        return cls(body["id"], body["domain"], body["name"], body["kind"], body["epoch"], seen)
+from orchestrator.wire.points import Enforcer, Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +63,7 @@ class PointCalls:
 
     def enforcers(self, domain: str) -> tuple[Enforcer, ...]:
         """The enforcement points of a domain, by name."""
-        return tuple(map(Enforcer.of, self._service.pages(f"{domain_path(domain)}/enforcers")))
+        return tuple(self._service.documents(Enforcer, f"{domain_path(domain)}/enforcers"))
 
     def remove_enforcer(self, domain: str, enforcer: int) -> None:
         """Forget an enforcement point and revoke its token. Raises NotFound."""
@@ -92,7 +74,7 @@ class PointCalls:
 
         This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
         """
-        epoch = int(json_of(self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch"))["epoch"])
+        epoch = document_of(Epoch, self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/epoch")).epoch
         self._service.speak_as(epoch)
         return epoch
 

@@ -28,7 +28,6 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from orchestrator.client import Held
-from orchestrator.client.firewalls import Load
 from orchestrator.enforce import convoy, interpreter, load
 from orchestrator.enforce.chores import Chore
 from orchestrator.enforce.countreport import CountReporter, CountSink
@@ -48,6 +47,7 @@ from orchestrator.errors import Drifted, Missing, TryAgain
 from orchestrator.program.delta import Delta
 from orchestrator.program.flows import FlowTable
 from orchestrator.program.program import Program, Tier
+from orchestrator.wire.firewalls import Load
 
 log = structlog.get_logger()
 

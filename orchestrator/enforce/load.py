@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.client.firewalls import Load
+from orchestrator.wire.firewalls import Load
 
 _DEVICES, _PROCESSORS = Path("/proc/net/dev"), Path("/proc/stat")
 _CONNECTIONS = Path("/proc/sys/net/netfilter/nf_conntrack_count")

@@ -28,6 +28,7 @@ from orchestrator.policy.model import (
     check_name,
 )
 from orchestrator.wire.events import Event
+from orchestrator.wire.firewalls import Load
 
 _INTERFACE = re.compile(r"[!-.0-9;-~]{1,15}\Z")  # what Linux takes: no space, no slash, and here no colon
 
@@ -171,23 +172,11 @@ class FirewallRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class FirewallLoad:
-    """What a firewall VNF says of itself: rates over its last period, the share of its processors that is busy
-    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
-
-    packets_pps: int
-    bits_bps: int
-    cpu_permille: int
-    connections: int
-    trouble: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FirewallSeen:
     """A firewall VNF, with the latest word of its load and when that came; None before the first."""
 
     firewall: FirewallRecord
-    load: FirewallLoad | None
+    load: Load | None
     reported: dt.datetime | None
 
 

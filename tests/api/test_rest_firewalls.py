@@ -9,7 +9,6 @@ import pytest
 from served import Served
 
 from orchestrator.client import Client, Held, Host, PointReport
-from orchestrator.client.firewalls import Firewall, Load
 from orchestrator.compile.filters.rows import Filter, Plane, filter_program
 from orchestrator.errors import Conflict, NotAllowed, NotExpressible, NotFound
 from orchestrator.policy.addresses import Family, Prefix
@@ -18,6 +17,8 @@ from orchestrator.policy.protocols import TCP, UDP
 from orchestrator.policy.tcpflags import FlagMatch
 from orchestrator.program.delta import Delta, apply
 from orchestrator.program.program import Program, Tier
+from orchestrator.wire.codec import fill
+from orchestrator.wire.firewalls import Firewall, Load, SeenLoad
 
 WEB = Rule(RuleId("web"), Action.PERMIT, protocol=TCP)
 ECE = Rule(RuleId("ece"), Action.PERMIT, protocol=TCP, tcp_flags=FlagMatch(0x40, 0x40))
@@ -53,7 +54,10 @@ def test_onboarding_gives_the_plane_its_program(admin: Client, domain: str, serv
     both = program(admin, domain)
     assert isinstance(both, Program)
     assert set(both.flows.table.tolist()) == set(Filter)
-    assert [*admin.firewalls(domain)] == [Firewall("fw1", "nftables"), Firewall("fw2", "iptables")]
+    assert [*admin.firewalls(domain)] == [
+        Firewall("fw1", "nftables", None),
+        Firewall("fw2", "iptables", None),
+    ]
     admin.remove_firewall(domain, "fw2")
     again = program(admin, domain)
     assert isinstance(again, Program)
@@ -140,8 +144,7 @@ def test_a_generation_is_enforced_when_the_firewall_holds_it(admin: Client, serv
     events = [each for each in admin.events(limit=1000).items if each.kind == "firewall.trouble"]
     assert [dict(each.detail) for each in events] == [{"firewall": "fw1", "trouble": "the disk is full"}] * 2
     (seen,) = admin.firewalls(domain)
-    assert seen.load == told
-    assert seen.reported is not None
+    assert seen.load == fill(SeenLoad, told, reported=seen.load.reported)
 
 
 def test_only_the_agent_itself_tells_its_load(admin: Client, service: Served, domain: str, http: httpx.Client) -> None:

@@ -20,7 +20,7 @@ from orchestrator.policy.model import Packet
 from orchestrator.scaling.capacity import Measured
 from orchestrator.scaling.lifecycle import COMING, MemberState, Step
 from orchestrator.store.firewalls.records import TrialSheet
-from orchestrator.store.records import FirewallLoad
+from orchestrator.wire.firewalls import Load
 from orchestrator.wire.fleet import Prediction
 
 MEASURED = [
@@ -138,12 +138,12 @@ def test_how_busy_vnfs_are_is_told_beside_what_the_model_says(admin: Client, ser
     with service.service.parts.store.write() as unit:
         for state in (*COMING[1:], MemberState.SERVING):
             unit.fleets.advance(unit.fleets.member("pop", "fw-0"), Step(state, "a test"))
-        unit.firewalls.report_load(enrolled.enforcer, FirewallLoad(50_000, 50_000 * 4000, 400, 7))
+        unit.firewalls.report_load(enrolled.enforcer, Load(50_000, 50_000 * 4000, 400, 7))
     told = admin.fleet("pop").prediction
     assert told is not None
     assert (told.busy, told.predicted, told.error) == (0.4, pytest.approx(0.5), pytest.approx(0.25))
     with service.service.parts.store.write() as unit:
-        unit.firewalls.report_load(enrolled.enforcer, FirewallLoad(100, 100 * 4000, 30, 7))
+        unit.firewalls.report_load(enrolled.enforcer, Load(100, 100 * 4000, 30, 7))
     idle = admin.fleet("pop").prediction
     assert idle is not None
     assert (idle.busy, idle.error) == (0.03, None)

@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 
 from orchestrator.bootstrap import opened_store
 from orchestrator.client import Client, Host
-from orchestrator.client.firewalls import Load
 from orchestrator.client.spread import Carrier, Link
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.rows import Plane
@@ -30,6 +29,7 @@ from orchestrator.scaling.lifecycle import MemberState, Step
 from orchestrator.settings import Settings
 from orchestrator.store.firewalls.records import FleetSettings
 from orchestrator.store.unit import Unit
+from orchestrator.wire.firewalls import Load
 from orchestrator.wire.fleet import FleetSample
 
 from .conftest import SHOP, Look, Town
@@ -176,7 +176,7 @@ def send_through_the_pop(admin: Client, town: Town) -> None:
         counts = summed(cookies, column, column * 100, column * 0, column * 0 + now_us())
         sequence = enforcer.claim_counts("metro", enrolment.enforcer, "host2").sequence
         frame = CountFrame("host2", sequence + 1, counts, (), b"chunk", whole=False)
-        assert enforcer.report_counts("metro", enrolment.enforcer, encode_frames([frame], 2_000_000)) == []
+        assert enforcer.report_counts("metro", enrolment.enforcer, encode_frames([frame], 2_000_000)) == ()
 
 
 def numbers_of(program: Program) -> list[int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.client.firewalls import Load
 from orchestrator.enforce.load import Reading, load_between, read
+from orchestrator.wire.firewalls import Load
 
 DEVICES = """Inter-|   Receive          |  Transmit
  face |bytes    packets errs |bytes packets errs

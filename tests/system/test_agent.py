@@ -24,7 +24,6 @@ from served import ServiceProcess
 
 from orchestrator.bootstrap import create_token
 from orchestrator.client import Client
-from orchestrator.client.firewalls import Firewall
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.compile.filters.comments import read_comment
 from orchestrator.compile.filters.rows import Plane
@@ -39,6 +38,7 @@ from orchestrator.policy.model import Packet, Policy
 from orchestrator.policy.oracle import decide
 from orchestrator.program.program import Tier
 from orchestrator.store.records import Role
+from orchestrator.wire.firewalls import Firewall
 
 Result = TypeVar("Result")
 WHOLE, LESS = POLICIES["whole"], POLICIES["without a rule"]

@@ -14,10 +14,11 @@ from api.console.parts.hostform import ask_for_host
 from api.console.parts.pieces import at_work, empty, heading
 from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plain_table
 from api.console.parts.view import View
-from orchestrator.client import Client, Enforcer, Host
+from orchestrator.client import Client, Host
 from orchestrator.errors import AclflowError
 from orchestrator.wire.domains import Domain, Enforced, Lagging
 from orchestrator.wire.onboarding import MachineOnboarding
+from orchestrator.wire.points import Enforcer
 
 _LIVE_S = 2.0
 _SILENT_S = 30.0

@@ -17,10 +17,10 @@ from api.console.parts.table import CHIP_CELL, WRAPPED_CELL, columns, fill, plai
 from api.console.parts.view import View
 from api.console.pictures.series import Series, series_picture
 from orchestrator.client import Client
-from orchestrator.client.firewalls import Firewall
 from orchestrator.client.spread import SpreadSeen
 from orchestrator.errors import AclflowError, NotFound
 from orchestrator.wire.domains import Lagging
+from orchestrator.wire.firewalls import Firewall, PlaneWord
 from orchestrator.wire.fleet import Fleet, FleetDecision, FleetMember, FleetSample
 
 _LIVE_S = 3.0
@@ -230,9 +230,15 @@ def _rows(seen: _Seen, now: dt.datetime) -> list[dict[str, object]]:
     members = {each.name: each for each in seen.fleet.members} if seen.fleet else {}
     known = {each.name: each for each in seen.firewalls}
     shares = {each.carrier.name: each.buckets for each in seen.spread.firewalls} if seen.spread else {}
-    plane = seen.fleet.settings["plane"] if seen.fleet else ""
+    plane: PlaneWord = seen.fleet.settings["plane"] if seen.fleet else "nftables"
     return [
-        _row(known.get(name) or Firewall(name, plane), members.get(name), seen.late.get(name), shares.get(name), now)
+        _row(
+            known.get(name) or Firewall(name, plane, None),
+            members.get(name),
+            seen.late.get(name),
+            shares.get(name),
+            now,
+        )
         for name in sorted({*known, *members})
     ]
 
@@ -253,7 +259,7 @@ def _row(
         "bits": words.short(load.bits_bps) if load else "",
         "cpu": f"{load.cpu_permille / 10:.1f} %" if load else "",
         "connections": words.count(load.connections) if load else "",
-        "heard": words.ago(firewall.reported, now),
+        "heard": words.ago(load.reported if load else None, now),
         "says": "; ".join(said),
     }
 

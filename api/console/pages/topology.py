@@ -16,9 +16,9 @@ from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.topology import Column, Node, domain_picture
 from orchestrator.client import Client
-from orchestrator.client.firewalls import Firewall
 from orchestrator.errors import AclflowError
 from orchestrator.wire.domains import Domain, Enforced
+from orchestrator.wire.firewalls import Firewall
 
 _LIVE_S = 3.0
 _MOST_NODES = 10

@@ -8,7 +8,7 @@ from statistics import fmean
 from orchestrator.scaling.capacity import CapacityModel
 from orchestrator.scaling.lifecycle import MemberState
 from orchestrator.store.firewalls.records import FleetLook
-from orchestrator.store.records import FirewallLoad
+from orchestrator.wire.firewalls import Load
 from orchestrator.wire.fleet import Prediction
 
 _LEAST_BUSY = 0.05
@@ -30,12 +30,12 @@ def predicted(look: FleetLook, rules: int, model: CapacityModel | None) -> Predi
     return Prediction(in_use, needed, needed / in_use - 1.0 if in_use >= _LEAST_BUSY else None)
 
 
-def _loads(look: FleetLook) -> list[FirewallLoad]:
+def _loads(look: FleetLook) -> list[Load]:
     serving = (each for each in look.members if each.member.state is MemberState.SERVING)
     return [each.load for each in serving if each.load is not None]
 
 
-def _needed(load: FirewallLoad, rules: int, model: CapacityModel) -> float:
+def _needed(load: Load, rules: int, model: CapacityModel) -> float:
     """How busy the model says that a VNF is with what it carries."""
     if not load.packets_pps:
         return 0.0

@@ -13,12 +13,13 @@ from sqlalchemy import ColumnElement, Row, bindparam, delete, insert, literal_co
 from orchestrator.compile.filters.rows import Plane
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.events import Events
-from orchestrator.store.records import FirewallLoad, FirewallRecord, FirewallSeen
+from orchestrator.store.records import FirewallRecord, FirewallSeen
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts
 from orchestrator.store.schema.pops import EDGE
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.sql.prepared import Prepared
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.firewalls import Load
 
 _LONGEST_TROUBLE = 1024
 
@@ -102,7 +103,7 @@ class Firewalls:
             raise NotFound(f"the domain has no firewall '{name}'")
         return self._tx.bump(domain)
 
-    def report_load(self, enforcer: int, load: FirewallLoad) -> None:
+    def report_load(self, enforcer: int, load: Load) -> None:
         """Keep what an agent says of the firewall that bears its name. Raises NotFound."""
         row = self._tx.read(select(enforcers.c.domain, enforcers.c.name).where(enforcers.c.id == enforcer)).one()
         if row.name not in self.names(row.domain):
@@ -136,5 +137,5 @@ def _seen(row: Row[Any]) -> FirewallSeen:
     firewall = FirewallRecord(row.name, Plane(row.plane))
     if row.reported is None:
         return FirewallSeen(firewall, None, None)
-    load = FirewallLoad(row.packets_pps, row.bits_bps, row.cpu_permille, row.connections, row.trouble)
+    load = Load(row.packets_pps, row.bits_bps, row.cpu_permille, row.connections, row.trouble)
     return FirewallSeen(firewall, load, from_micros(row.reported))

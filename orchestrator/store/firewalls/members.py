@@ -21,11 +21,12 @@ from orchestrator.store.events import Events
 from orchestrator.store.firewalls.machines import Firewalls
 from orchestrator.store.firewalls.records import FleetTimes, Member, MemberLook, Place, TrialSheet
 from orchestrator.store.points.records import PointState
-from orchestrator.store.records import FirewallLoad, FirewallRecord
+from orchestrator.store.records import FirewallRecord
 from orchestrator.store.schema.core import enforcers, firewall_loads, hosts, points
 from orchestrator.store.schema.fleet import fleet_members, fleets
 from orchestrator.store.sql.keys import from_micros
 from orchestrator.store.transaction import Transaction
+from orchestrator.wire.firewalls import Load
 
 _GONE_KEPT = 200
 _LONGEST_WORDS = 1024
@@ -243,7 +244,7 @@ _LOOKS = (
 def _look(row: Row[Any]) -> MemberLook:
     load = None
     if row.reported is not None:
-        load = FirewallLoad(row.packets_pps, row.bits_bps, row.cpu_permille, row.connections, row.trouble)
+        load = Load(row.packets_pps, row.bits_bps, row.cpu_permille, row.connections, row.trouble)
     return MemberLook(
         _member(row),
         row.enforcer is not None,

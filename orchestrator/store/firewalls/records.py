@@ -19,7 +19,7 @@ from orchestrator.scaling.decide import Limits
 from orchestrator.scaling.health import Health
 from orchestrator.scaling.lifecycle import MemberState, Patience
 from orchestrator.store.points.records import PointState
-from orchestrator.store.records import FirewallLoad
+from orchestrator.wire.firewalls import Load
 
 _MOST_MEMBERS = 256
 
@@ -166,7 +166,7 @@ class MemberLook:
     holds: int | None
     point: PointState | None
     error: str | None
-    load: FirewallLoad | None
+    load: Load | None
     reported: dt.datetime | None
 
 

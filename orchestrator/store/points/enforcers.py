@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from sqlalchemy import delete, select, update
 
 from orchestrator.store.points.enrolments import Enrolments, enforcer_record
-from orchestrator.store.points.records import EnforcerRecord
 from orchestrator.store.points.reports import check_epoch
 from orchestrator.store.points.scope import Scope
 from orchestrator.store.schema.core import enforcers, hosts
 from orchestrator.store.schema.packetlog import packet_log_feeds
+from orchestrator.wire.points import Enforcer
 
 
 class Enforcers(Enrolments):
     """The enforcers' repository."""
 
-    def list(self, domain: str) -> tuple[EnforcerRecord, ...]:
+    def list(self, domain: str) -> tuple[Enforcer, ...]:
         """The enforcers of a domain by name. Raises NotFound."""
         self._tx.domain(domain)
         rows = self._tx.read(select(enforcers).where(enforcers.c.domain == domain).order_by(enforcers.c.name))

@@ -22,7 +22,7 @@ from orchestrator.identity.authority import Issued
 from orchestrator.identity.names import OPENFLOW, SWITCH, Subject, Usage, check_kind
 from orchestrator.policy.model import check_name
 from orchestrator.store.points.certificates import Certificates
-from orchestrator.store.points.records import CertificateRecord, EnforcerRecord, Enrolled
+from orchestrator.store.points.records import CertificateRecord, Enrolled
 from orchestrator.store.points.reports import Reports
 from orchestrator.store.points.scope import hosts_of, hosts_text
 from orchestrator.store.records import Role
@@ -31,6 +31,7 @@ from orchestrator.store.schema.identity import enrolment_groups, group_members
 from orchestrator.store.sql.keys import digest_of, from_micros, new_secret, to_micros
 from orchestrator.store.tokens import check_expiry
 from orchestrator.store.transaction import one_line
+from orchestrator.wire.points import Enforcer
 
 _WRONG = "the enrolment token is wrong, expired or used up: ask for a new one"
 
@@ -235,7 +236,7 @@ class Enrolments(Reports):
         )
         return joined
 
-    def get(self, enforcer: int) -> EnforcerRecord:
+    def get(self, enforcer: int) -> Enforcer:
         """Raises NotFound."""
         return enforcer_record(self._row(enforcer))
 
@@ -310,11 +311,11 @@ class Enrolments(Reports):
         return int(self._tx.write(rise.returning(domains.c.epoch)).scalar_one())
 
 
-def enforcer_record(row: Row[Any]) -> EnforcerRecord:
+def enforcer_record(row: Row[Any]) -> Enforcer:
     """An enforcer's row as a record."""
     last_seen = None if row.last_seen is None else from_micros(row.last_seen)
     bound = tuple(sorted(hosts_of(row.hosts) or ()))
-    return EnforcerRecord(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen, bound)
+    return Enforcer(row.id, row.domain, row.name, row.kind, row.epoch, from_micros(row.created), last_seen, bound)
 
 
 def _good_groups(micros: int) -> Select[Any]:

@@ -8,26 +8,10 @@ from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.identity.names import Subject
+from orchestrator.wire.points import Enforcer
 
 _LONGEST_DIGEST = 64
 """Bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnforcerRecord:
-    """An enforcement point. `epoch` grows with every enrolment in its domain: the later one is master.
-
-    `hosts` are those that it is bound to; none: all that its kind and name allow (`scope.py`).
-    """
-
-    id: int
-    domain: str
-    name: str
-    kind: str
-    epoch: int
-    created: dt.datetime
-    last_seen: dt.datetime | None
-    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +34,7 @@ class CertificateRecord:
 class Enrolled:
     """The answer to an enrolment: the record, and a certificate or the bearer token, which is seen only now."""
 
-    enforcer: EnforcerRecord
+    enforcer: Enforcer
     secret: str
     certificate: CertificateRecord | None = None
 

@@ -1,0 +1,52 @@
+"""Firewall VNFs: what they are and what they say of their load."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from orchestrator.wire.common import document
+
+PlaneWord = Literal["nftables", "iptables"]
+
+
+@document(kw_only=True)
+class WrittenFirewall:
+    """A firewall just onboarded, and the generation that it must reach."""
+
+    name: str
+    plane: PlaneWord
+    generation: int
+
+
+@document()
+class Load:
+    """What a firewall VNF says of itself: rates over its last period, the share of its processors that is busy
+    (thousandths), connections that its kernel tracks, and what is wrong, if anything is."""
+
+    packets_pps: int
+    bits_bps: int
+    cpu_permille: int
+    connections: int
+    trouble: str | None = None
+
+
+@document(kw_only=True)
+class SeenLoad:
+    """The latest load, and when it came."""
+
+    packets_pps: int
+    bits_bps: int
+    cpu_permille: int
+    connections: int
+    trouble: str | None
+    reported: dt.datetime
+
+
+@document()
+class Firewall:
+    """A firewall VNF. What it was read back to hold is told by the domain's generations."""
+
+    name: str
+    plane: PlaneWord
+    load: SeenLoad | None
