@@ -8,11 +8,15 @@ from dataclasses import fields, is_dataclass
 import orjson
 from fastapi import Request, Response
 from pydantic import BaseModel
+from starlette.types import Message, Receive, Scope, Send
 
+from orchestrator.control.writequeue import Written
 from orchestrator.store.records import Reply
 from orchestrator.wire.codec import encode
 
 GENERATION = "X-Aclflow-Generation"
+GENERATIONS = "aclflow.generations"
+"""In the message that begins an answer: the domains that the write moved, and to which generation."""
 _JSON = "application/json"
 
 
@@ -70,6 +74,26 @@ def reply(
     return Reply(201 if location else 200, headers, dumped(body))
 
 
-def sent(kept: Reply) -> Response:
-    """A reply as an answer."""
-    return Response(kept.body, kept.status, dict(kept.headers), _JSON)
+def sent(done: Written[Reply] | Reply) -> Response:
+    """What a write came to as an answer."""
+    return WrittenResponse(done) if isinstance(done, Written) else Response(*_parts(done))
+
+
+def _parts(kept: Reply) -> tuple[bytes, int, dict[str, str], str]:
+    return kept.body, kept.status, dict(kept.headers), _JSON
+
+
+class WrittenResponse(Response):
+    """The answer to a write. The message that begins it says which domains moved, for `waiting.py`."""
+
+    def __init__(self, written: Written[Reply]) -> None:
+        super().__init__(*_parts(written.answer))
+        self._generations = written.generations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def stating(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message[GENERATIONS] = self._generations
+            await send(message)
+
+        await super().__call__(scope, receive, stating)

@@ -21,10 +21,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.answers import GENERATION
+from api.answers import GENERATION, GENERATIONS
 from api.context import Services
 from orchestrator import stages
-from orchestrator.control.moved import noting
 from orchestrator.errors import AclflowError
 
 log = structlog.get_logger()
@@ -52,12 +51,12 @@ class Waiting:
         async def patiently(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
                 stated = Headers(raw=message["headers"]).get(GENERATION)
+                moved = message.pop(GENERATIONS, {})
                 waited = [] if stated is None else await self._wait(scope, int(stated), wait_s, moved)
                 message["headers"] = [*message["headers"], *waited]
             await send(message)
 
-        with noting() as moved:
-            await self._app(scope, receive, patiently)
+        await self._app(scope, receive, patiently)
 
     async def _wait(
         self, scope: Scope, generation: int, wait_s: int, moved: Mapping[str, int]

@@ -79,7 +79,7 @@ def put_acl(
         origin = taken_from_json(an_object(document, "an access list"))
         services.control.ceilings.check_list(acl)
         with seen_from(f"tenants[{tenant}].acl"):
-            return sent(services.control.write(work))
+            return sent(services.control.carry_out(work))
 
 
 def _check_origin(origin: TakenFrom | None, tenant: str, version: int) -> None:

@@ -57,7 +57,7 @@ def create_domain(caller: Administrator, services: ServicesDep, body: NewDomain,
             location=f"/v1/domains/{record.id}",
         )
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{domain}", response_model=Domain)
@@ -79,7 +79,7 @@ def change_domain(
         logged(unit, caller, "domain.changed", domain, {"return_traffic": body.return_traffic})
         return reply(_domain(record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/{domain}/raise", response_model=Domain)
@@ -96,7 +96,7 @@ def raise_domain(caller: DomainOwner, services: ServicesDep, domain: NamePath, b
         record = unit.domains.get(domain)
         return reply(_domain(record), generation=record.generation, tag=etag(record.version))
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{domain}", response_model=Gone)
@@ -145,7 +145,7 @@ def remove_host(
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 def _host(unit: Unit, domain: str, name: str) -> HostRecord:
@@ -203,7 +203,7 @@ def put_endpoint(
         written = Written(version=change.version, generation=change.generation, changed=change.changed)
         return reply(written, generation=change.generation, tag=etag(change.version), location=location)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.delete("/{domain}/endpoints/{endpoint}", response_model=Gone)
@@ -218,7 +218,7 @@ def remove_endpoint(
         logged(unit, caller, "endpoint.removed", domain, {"name": endpoint, "generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- generations

@@ -93,7 +93,7 @@ def remove_enforcer(
         logged(unit, caller, "enforcer.removed", domain, {"name": record.name, "id": enforcer})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/domains/{domain}/enforcers/{enforcer}/epoch", response_model=Epoch)

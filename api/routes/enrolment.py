@@ -69,7 +69,7 @@ def invite(
         token = services.desk.token_text(secret)
         return reply(Invitation(token=token, domain=domain, expires=expires), location=location)
 
-    return sent(services.control.write(once.of(caller, work, secret=True)))
+    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.post("/domains/{domain}/enrolment-groups", status_code=201, response_model=NewGroupToken)
@@ -93,7 +93,7 @@ def invite_group(
         made = NewGroupToken(id=number, token=token, domain=domain, group=body.group, expires=expires)
         return reply(made, location=f"/v1/domains/{domain}/enrolment-groups")
 
-    return sent(services.control.write(once.of(caller, work, secret=True)))
+    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/domains/{domain}/enrolment-groups", response_model=Page[EnrolmentGroup])

@@ -43,7 +43,7 @@ def add_firewall(
         location = f"/v1/domains/{domain}/firewalls/{body.name}"
         return reply(written, generation=generation, tag=etag(body.plane), location=location)
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/firewalls/{firewall}", response_model=Firewall)
@@ -65,7 +65,7 @@ def remove_firewall(
         logged(unit, caller, "firewall.removed", domain, {"name": firewall})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.put("/enforcers/{enforcer}/load", status_code=204)

@@ -57,7 +57,7 @@ def change_fleet(
         found = _body(unit, domain, services.cloud_kind)
         return reply(found, tag=etag(found.version))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.delete("/fleet", response_model=Gone)
@@ -70,7 +70,7 @@ def remove_fleet(caller: DomainOwner, services: ServicesDep, domain: NamePath, c
         logged(unit, caller, "fleet.removed", domain, {})
         return reply(Gone(unit.domains.get(domain).generation))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.get("/fleet/members/{member}", response_model=FleetMember)
@@ -90,7 +90,7 @@ def drain_member(
         unit.fleets.drain(domain, member, f"drained by {author(caller)}")
         return reply(_member(unit, domain, member))
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/fleet/decisions", response_model=Page[FleetDecision])
@@ -177,7 +177,7 @@ def add_capacity(caller: Administrator, services: ServicesDep, body: NewCapacity
         logged(unit, caller, "capacity.measured", body.plane, {"version": record.version, "source": body.source})
         return reply(_capacity(record, current=True), location="/v1/capacities")
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 def _capacity(record: CapacityRecord, current: bool) -> CapacityVersion:

@@ -103,7 +103,7 @@ def put_group(
         return _written(unit, caller, tenant, group, change, "group.written", detail, location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 @router.delete("/{group}", response_model=WrittenList)
@@ -123,7 +123,7 @@ def delete_group(
         return _written(unit, caller, tenant, group, change, "group.deleted", {}, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- members
@@ -166,7 +166,7 @@ def change_members(
         return _written(unit, caller, tenant, group, change, "group.changed", detail, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{group}/members/{member:path}", response_model=WrittenList)
@@ -193,7 +193,7 @@ def remove_member(
         )
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 def _written(

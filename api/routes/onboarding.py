@@ -30,7 +30,7 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     look how far it is. Asked for again, what has failed is tried again."""
     if body.machine is None:
         host = _configured(body)
-        return sent(services.control.write(once.of(caller, lambda unit: _added(unit, caller, domain, host))))
+        return sent(services.control.carry_out(once.of(caller, lambda unit: _added(unit, caller, domain, host))))
     asked = body.onboarding(domain)
 
     def work(unit: Unit) -> Reply:
@@ -38,7 +38,7 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
         logged(unit, caller, "onboarding.asked", domain, {"name": body.name, "machine": asked.machine.address})
         return _under_way(domain, record)
 
-    done = services.control.write(once.of(caller, work))
+    done = services.control.carry_out(once.of(caller, work))
     services.onboarder.notice()
     return sent(done)
 
@@ -69,7 +69,7 @@ def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePa
         logged(unit, caller, "onboarding.back", domain, {"name": host})
         return _under_way(domain, record)
 
-    done = services.control.write(work)
+    done = services.control.carry_out(work)
     services.onboarder.notice()
     return sent(done)
 

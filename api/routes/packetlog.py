@@ -88,7 +88,7 @@ def set_log_limit(
         generation = unit.domains.get(domain).generation
         return reply(LogLimitBody.of(limit), generation=generation, tag=_tag(limit))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @reports.post("", response_model=SightingsTaken, openapi_extra=takes(SightingsBody))

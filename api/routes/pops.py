@@ -63,7 +63,7 @@ def add_pop(caller: Administrator, services: ServicesDep, body: NewPop, once: On
         written = WrittenPop(name=body.name, version=1, generation=generation)
         return reply(written, generation=generation, tag=etag(1), location=f"/v1/pops/{body.name}")
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{pop}", response_model=PopBody)
@@ -96,7 +96,7 @@ def set_pop(
         written = WrittenPop(name=pop, version=version, generation=generation)
         return reply(written, generation=generation, tag=etag(version))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.delete("/{pop}", response_model=Gone)
@@ -110,7 +110,7 @@ def remove_pop(caller: Administrator, services: ServicesDep, pop: NamePath, cond
         logged(unit, caller, "pop.removed", found.domain, {"pop": pop})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/{pop}/edges", status_code=201, response_model=WrittenHost)
@@ -124,7 +124,7 @@ def add_edge(caller: Administrator, services: ServicesDep, pop: NamePath, body: 
         written = WrittenHost(**body.model_dump(), generation=generation)
         return reply(written, generation=generation, location=f"/v1/pops/{pop}/edges/{body.name}")
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{pop}/edges/{edge}", response_model=Gone)
@@ -138,7 +138,7 @@ def remove_edge(caller: Administrator, services: ServicesDep, pop: NamePath, edg
         generation = unit.domains.get(domain).generation
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/{pop}/servers", status_code=201, response_model=WrittenServer)
@@ -156,7 +156,7 @@ def add_server(
         location = f"/v1/pops/{pop}/servers/{body.name}"
         return reply(WrittenServer(**said), generation=generation, location=location)
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.put("/{pop}/servers/{server}", response_model=Moved)
@@ -169,7 +169,7 @@ def set_server(
         generation = unit.pops.set_server_state(pop, server, state_of(body.state))
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.delete("/{pop}/servers/{server}", response_model=Gone)
@@ -182,7 +182,7 @@ def remove_server(caller: Administrator, services: ServicesDep, pop: NamePath, s
         logged(unit, caller, "pop.server-removed", domain, {"pop": pop, "name": server})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.patch("/{pop}/places", response_model=Moved)
@@ -195,7 +195,7 @@ def place(caller: Administrator, services: ServicesDep, pop: NamePath, body: Pla
         logged(unit, caller, "pop.placed", domain, {"pop": pop, "places": body.places})
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/{pop}/rebuild", response_model=Moved)
@@ -206,7 +206,7 @@ def rebuild(caller: Administrator, services: ServicesDep, pop: NamePath, once: O
         generation = unit.pops.forget_lines(pop)
         return reply(Moved(generation=generation), generation=generation)
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.post("/{pop}/heavy", response_model=RoundBody)

@@ -117,7 +117,7 @@ def insert_rule(
         return _written(unit, caller, tenant, rule.id, change, "rule.inserted", location=location, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(once.of(caller, work)))
+        return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{rule}", response_model=RuleDocument)
@@ -147,7 +147,7 @@ def put_rule(
         return _written(unit, caller, tenant, rule, change, "rule.changed", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 @router.put("/{rule}/place", response_model=WrittenList)
@@ -169,7 +169,7 @@ def move_rule(
         return _written(unit, caller, tenant, rule, change, "rule.moved", writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 @router.delete("/{rule}", response_model=WrittenList)
@@ -189,7 +189,7 @@ def delete_rule(
         return _written(unit, caller, tenant, rule, change, "rule.deleted", gone=True, writing=writing)
 
     with seen_from(f"tenants[{tenant}].acl"):
-        return sent(services.control.write(work))
+        return sent(services.control.carry_out(work))
 
 
 def _rule_called(rule: str, document: object) -> Rule:

@@ -49,7 +49,7 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
         logged(unit, caller, "tenant.created", record.id, {"domain": record.domain})
         return _written(unit, record, location=f"/v1/tenants/{record.id}")
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.get("/{tenant}", response_model=SeenTenant)
@@ -71,7 +71,7 @@ def rename_tenant(
         logged(unit, caller, "tenant.renamed", tenant, {"name": body.name})
         return _written(unit, record)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.delete("/{tenant}", response_model=Gone)
@@ -84,7 +84,7 @@ def delete_tenant(caller: TenantOwner, services: ServicesDep, tenant: NamePath, 
         logged(unit, caller, "tenant.deleted", tenant, {"generation": generation})
         return reply(Gone(generation), generation=generation)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- prefixes
@@ -110,7 +110,7 @@ def set_prefixes(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.set_prefixes(tenant, prefixes))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 @router.post("/{tenant}/prefixes", status_code=201, response_model=Written)
@@ -131,7 +131,7 @@ def add_prefix(
         location = f"/v1/tenants/{tenant}/prefixes/{prefix}"
         return _prefixes_written(unit, caller, before, unit.tenants.add_prefix(tenant, prefix), location)
 
-    return sent(services.control.write(once.of(caller, work)))
+    return sent(services.control.carry_out(once.of(caller, work)))
 
 
 @router.delete("/{tenant}/prefixes/{prefix:path}", response_model=Written)
@@ -150,7 +150,7 @@ def remove_prefix(
         condition.require(etag(before.version))
         return _prefixes_written(unit, caller, before, unit.tenants.remove_prefix(tenant, gone))
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 # ---------------------------------------------------------------------------------------------------- quotas
@@ -176,7 +176,7 @@ def set_quota(
         logged(unit, caller, "tenant.quota", tenant, body.model_dump())
         return _written(unit, record)
 
-    return sent(services.control.write(work))
+    return sent(services.control.carry_out(work))
 
 
 def _with_rules(unit: Unit, tenant: str) -> tuple[TenantRecord, int]:

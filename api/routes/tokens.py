@@ -44,7 +44,7 @@ def create_token(caller: Administrator, services: ServicesDep, body: TokenReques
         location = f"/v1/tokens/{new.record.id}"
         return reply(_seen(NewToken, new.record, token=new.secret), tag=etag(new.record.id), location=location)
 
-    return sent(services.control.write(once.of(caller, work, secret=True)))
+    return sent(services.control.carry_out(once.of(caller, work, secret=True)))
 
 
 @router.get("/tokens/mine", response_model=Token)

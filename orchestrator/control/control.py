@@ -1,10 +1,12 @@
 """Control: every change is compiled before it is committed, and what is committed is published.
 
-    write(work) ── begin ── work(unit) ... ── make the programs of domains that moved ── commit ──▶ heard ── publish
-                                               │ TooLarge, NotExpressible (`maker.py`)    │
-                                               ▼                                          a commit that nobody here
-                                            roll back: the caller is told                 compiled (another process, a
-                                            before anything was acknowledged              start): `catchingup.py`
+    carry_out(work) ── wait for a turn ── do the work ── make and prove programs ── commit ── publish ──▶ Written
+                                          │              │ TooLarge, NotExpressible    │
+                                          ▼              ▼                             a commit that nobody here
+                                          roll back: the caller is told before         compiled (another process, a
+                                          anything was acknowledged                    start): `catchingup.py`
+
+Each step takes what the one before returned: a `Turn`, `_Edited`, `Committed`.
 
 Between a decision what to publish and its publication nobody else decides: the `Maker`'s lock is held.
 """
@@ -12,17 +14,18 @@ Between a decision what to publish and its publication nobody else decides: the 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
 
 from orchestrator import stages
 from orchestrator.control.catchingup import CatchingUp
 from orchestrator.control.ceilings import Admission, Ceilings
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.idlehosts import IdleHosts
-from orchestrator.control.maker import Maker, Step, TwoSteps
+from orchestrator.control.maker import Maker, Step
 from orchestrator.control.pops.edges import EdgeReport
 from orchestrator.control.pops.heavy import HeavyChooser
 from orchestrator.control.pops.manager import key_of, require_server
@@ -31,32 +34,24 @@ from orchestrator.control.publisher import Answer, Held, Publisher
 from orchestrator.control.staging import Staging
 from orchestrator.control.tiers import Tiers, require
 from orchestrator.control.timekeeper import Timekeeper
-from orchestrator.control.together import Jobs, NotCommitted, Together
+from orchestrator.control.writequeue import Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, TryAgain
 from orchestrator.program.program import Tier
 from orchestrator.store import Store
+from orchestrator.store.engine import Turn
 from orchestrator.store.records import Committed, Principal
 from orchestrator.store.unit import Unit
 
 T = TypeVar("T")
+log = structlog.get_logger()
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """What a thread is about to commit: the pieces of work, and the steps of the domains that they move."""
+@dataclass(frozen=True, slots=True)
+class _Edited:
+    """What some pieces of work came to in a transaction, and what is to be published of it once it is committed."""
 
-    jobs: Jobs
-    steps: dict[str, Step] = field(default_factory=dict)
-    has_begun: bool = False
-    is_committing: bool = False
-
-    def lap(self, stage: str) -> None:
-        """End a stage of all of them."""
-        for job in self.jobs:
-            job.lap(stage)
-
-
-_NOTHING = _Prepared(())
+    written: Sequence[Written[Any]]
+    steps: Mapping[str, Step]
 
 
 class Control:
@@ -82,8 +77,7 @@ class Control:
         self._maker = Maker(store, compiler, publisher, self._tiers, self._staging, self._idle, admission)
         chores = timekeeper or Timekeeper(), promoter or Promoter(), HeavyChooser()
         self._loop = CatchingUp(self, self._maker, self._staging, chores)
-        self._mine = threading.local()
-        self._together = Together(self._carry, store.patience_s)
+        self._queue = WriteQueue(self._carry, store.patience_s)
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # ----------------------------------------------------------------------------------------------- units of work
@@ -110,6 +104,10 @@ class Control:
         return self._store.certified(fingerprint)
 
     def write(self, work: Callable[[Unit], T]) -> T:
+        """What `work` answers when it was carried out; see `carry_out`."""
+        return self.carry_out(work).answer
+
+    def carry_out(self, work: Callable[[Unit], T]) -> Written[T]:
         """Do `work` in a transaction, compile what it changed, commit, publish; with others that come meanwhile.
 
         Raises what `work` and the compiler raise; then nothing was changed. `work` may be done more than once, each
@@ -117,48 +115,73 @@ class Control:
         first, which takes a generation of its own.
         """
         stages.lap("read")
-        return self._together.do(work)
+        return self._queue.do(work)
 
-    def _carry(self, jobs: Jobs) -> None:
-        """Do some pieces of work in one transaction."""
-        try:
-            self._write(jobs, stride=1)
-        except TwoSteps:
-            self._write(jobs, stride=2)
+    def _carry(self, jobs: Jobs) -> Sequence[Written[Any]]:
+        """Carry out some jobs in one transaction. Raises NotCommitted, and what a commit raises that failed."""
+        edited = self._write(jobs, stride=1) or self._write(jobs, stride=2)
+        assert edited is not None, "an intersection had no generation although one was left free"
+        return edited.written
 
-    def _write(self, jobs: Jobs, *, stride: int) -> None:
-        """Raises TwoSteps, NotCommitted, and what a commit raises that failed."""
-        self._mine.prepared = prepared = _Prepared(jobs)
-        try:
-            with self._maker.deciding, self._store.write(stride=stride) as unit:
-                prepared.has_begun = True
-                for job in jobs:
-                    job.lap("turn")
-                    job.moved = unit.note_moves()
-                    job.do(unit)
-                    job.lap("database")
-                for domain, generation in unit.generations.items():
-                    prepared.steps[domain] = self._maker.made(unit, domain, generation, prepared.lap, stride)
-                prepared.is_committing = True
-        except TwoSteps:
-            raise
-        except BaseException as error:
-            if prepared.has_begun and not prepared.is_committing:
-                raise NotCommitted(error) from error
-            if isinstance(error, TryAgain):  # the change may be there all the same
-                for domain in prepared.steps:
-                    self._loop.look_at(domain)
-            raise
-        finally:
-            self._mine.prepared = _Prepared(())
-        if unit.sets_times:  # one rule may expire sooner than any other
+    def _write(self, jobs: Jobs, *, stride: int) -> _Edited | None:
+        """Edit, compile and prove, commit, publish. None where that takes another `stride`: nothing was changed."""
+        with self._maker.deciding:
+            with self._store.turn(stride=stride) as turn:
+                edited = self._edit(turn.unit, jobs, stride)
+                if edited is None:
+                    return None
+                committed = self._commit(turn, edited)
+            _lap(jobs, "commit")
+            self._publish(committed, edited)
+            _lap(jobs, "publish")
+            self._store.tell(committed, besides=self._heard)
+        if turn.unit.sets_times:  # one rule may expire sooner than any other
             self._loop.look_at_times()
+        return edited
 
-    def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> T:
+    def _edit(self, unit: Unit, jobs: Jobs, stride: int) -> _Edited | None:
+        """Do the work, and make and prove what the domains that it moves hold next. Raises NotCommitted."""
+        try:
+            written = [job.do(unit) for job in jobs]
+            steps: dict[str, Step] = {}
+            for domain, generation in unit.generations.items():
+                step = self._maker.made(unit, domain, generation, lambda stage: _lap(jobs, stage), stride)
+                if step is None:
+                    return None
+                steps[domain] = step
+        except BaseException as error:
+            raise NotCommitted(error) from error
+        return _Edited(written, steps)
+
+    def _commit(self, turn: Turn, edited: _Edited) -> Committed:
+        """Commit; where the answer was lost, the change may be there all the same, and the loop looks."""
+        try:
+            return turn.commit()
+        except TryAgain:
+            for domain in edited.steps:
+                self._loop.look_at(domain)
+            raise
+
+    def _publish(self, committed: Committed, edited: _Edited) -> None:
+        """Publish what was made for a commit; the loop looks after domains that are behind all the same.
+
+        It is on the disk by now, so whatever fails here must not look like a failed write.
+        """
+        for domain, generation in committed.domains.items():
+            step = edited.steps.get(domain)
+            try:
+                is_behind = step is None or step.target != generation or self._maker.publish(domain, step)
+            except Exception:
+                log.exception("not published: the control loop tries again", domain=domain)
+                is_behind = True
+            if is_behind:
+                self._loop.look_at(domain)
+
+    def delete_domain(self, domain: str, work: Callable[[Unit], T]) -> Written[T]:
         """A write that removes a domain."""
-        answer = self.write(work)
+        written = self.carry_out(work)
         self._maker.forget(domain)
-        return answer
+        return written
 
     async def watch(
         self,
@@ -256,13 +279,14 @@ class Control:
         self._loop.look_at_staged()
 
     def _heard(self, committed: Committed) -> None:
-        """A commit: publish what this thread compiled for it, leave the rest to the loop."""
-        prepared: _Prepared = getattr(self._mine, "prepared", _NOTHING)
-        prepared.lap("commit")
+        """A commit that was not carried out here: the loop looks at what it moved."""
         if not committed.domains and committed.last_event is None:  # notices may have been lost: look for ourselves
             self._loop.look_at_all()
-        for domain, generation in committed.domains.items():
-            step = prepared.steps.get(domain)
-            if step is None or step.target != generation or self._maker.publish(domain, step):
-                self._loop.look_at(domain)
-        prepared.lap("publish")
+        for domain in committed.domains:
+            self._loop.look_at(domain)
+
+
+def _lap(jobs: Jobs, stage: str) -> None:
+    """End a stage of some jobs."""
+    for job in jobs:
+        job.lap(stage)

@@ -7,7 +7,7 @@
             or a one-time token does, for that switch ───▶ store: and those that the switch had are valid no more
 
 Everything is refused without an authority but enrolling without a key, for a service that does not speak TLS. What is
-refused is an event, and who fails often waits (`attempts.py`).
+refused is an event, and who fails often waits (`applicants.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import TypeVar
 
 import structlog
 
-from orchestrator.control.attempts import Attempts
+from orchestrator.control.applicants import Attempts, CloudOf, vouched
 from orchestrator.control.control import Control
-from orchestrator.control.vouching import CloudOf, vouched
 from orchestrator.errors import BadInput, ChangeTheRequest, Forbidden, NotAllowed, NotFound, TryAgain
 from orchestrator.identity.authority import MACHINE_LASTS, SWITCH_LASTS, Authority, Issued
 from orchestrator.identity.names import Subject, Usage

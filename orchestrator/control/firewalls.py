@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.compile.filters.rows import Plane, filter_program
-from orchestrator.control.onetier import PublishedTier
+from orchestrator.control.publisher import PublishedTier
 from orchestrator.placement.lifting import LiftedRule
 from orchestrator.policy.model import Policy
 from orchestrator.program.program import Program, Tier

@@ -50,10 +50,6 @@ class Step:
     """The target's programs for the domain's firewall VNFs and edge switches, if it has any."""
 
 
-class TwoSteps(Exception):
-    """The change takes two generations."""
-
-
 class Maker:
     """Makes and publishes the programs of domains. `deciding` is held while `made` and what comes of it are one."""
 
@@ -82,10 +78,11 @@ class Maker:
         """How many domains have a hosts' program that is given out."""
         return len(self._publisher.programs())
 
-    def made(self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int) -> Step:
+    def made(self, unit: Unit, domain: str, generation: int, lap: Callable[[str], None], stride: int) -> Step | None:
         """Compile a domain that moved, and tell of it; `lap` ends a stage, `stride` is how far the generation went.
 
-        Raises what the compilers raise, and TwoSteps.
+        None where an intersection must be enforced first, and no generation was left free for it. Raises what the
+        compilers raise.
         """
         snapshot = unit.domains.policy(domain)
         self._admission.check(unit, domain, snapshot)
@@ -102,7 +99,10 @@ class Maker:
             step = Step(generation, snapshot, None, others)
         else:
             self._usage.hold(unit, compiled, before)
-            step = self._first_step(unit, domain, snapshot, compiled, others, stride)
+            first = self._first_step(unit, domain, snapshot, compiled, others, stride)
+            if first is None:
+                return None
+            step = first
             told["flows"] = len(compiled.program.blocks)
         unit.events.append("generation.published", domain, told)
         lap("database")
@@ -165,13 +165,13 @@ class Maker:
         compiled: Compiled,
         others: Programs,
         stride: int,
-    ) -> Step:
-        """What is published when this is committed. Raises TwoSteps if that takes a generation that is not free."""
+    ) -> Step | None:
+        """What is published when this is committed; None if that takes a generation that is not free."""
         held_back = self._staging.held_back(unit, domain, newest)
         if not held_back:
             return Step(newest.generation, newest, compiled, others)
         if stride == 1:
-            raise TwoSteps
+            return None
         unit.intersections.keep(domain, newest.generation, held_back)
         first = intersection_of(newest, held_back)
         return Step(newest.generation, first, self._compiler.compile(domain, first), others)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from orchestrator.control.signals import Signal
 from orchestrator.errors import Busy
@@ -227,3 +228,28 @@ def _unchanged(program: Program) -> Delta:
     """The delta that only moves the generation on."""
     nothing = FlowTable.of(())
     return Delta(program.digest, program.digest, program.generation, nothing, nothing, program.ports)
+
+
+Kept = TypeVar("Kept")
+
+
+class PublishedTier(Generic[Kept]):
+    """Publishes a tier's programs, and forgets domains that do not have the tier. Safe between threads."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self._lock = threading.Lock()
+        self._known: dict[str, Kept] = {}
+
+    def publish(self, domain: str, program: Program | None) -> None:
+        """Make a program current. None: the domain does not have the tier (any more)."""
+        if program is not None:
+            self.publisher.publish(program)
+        elif self.publisher.program(domain) is not None:
+            self.forget(domain)
+
+    def forget(self, domain: str) -> None:
+        """Drop what is kept for a domain."""
+        with self._lock:
+            self._known.pop(domain, None)
+        self.publisher.drop(domain)

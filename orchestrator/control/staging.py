@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from orchestrator.compile.cookies import HIGHEST_NUMBER
-from orchestrator.control.apart import BOTH_WAYS, NOTHING, Touched, apart, could_leak
+from orchestrator.control.policychanges import BOTH_WAYS, NOTHING, Touched, compare_policies, could_leak
 from orchestrator.policy.intersection import Withheld, narrowed, withheld
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Tenant, TenantId
 from orchestrator.program.program import Program
@@ -147,7 +147,7 @@ class Staging:
     def _held_back(self, unit: Unit, domain: str, newest: PolicySnapshot) -> Withheld:
         older, known = self._held(unit, domain, newest)
         suspects = [*older, *self._suspects(domain, known, newest.policy)]
-        held = [policy for policy in suspects if could_leak([apart(policy, newest.policy)])]
+        held = [policy for policy in suspects if could_leak([compare_policies(policy, newest.policy)])]
         return withheld(held, newest.policy) if held else {}
 
     def following(self, unit: Unit, domain: str, newest: PolicySnapshot) -> PolicySnapshot:
@@ -223,7 +223,7 @@ class Staging:
         """Where two policies differ; remembered from looking at a policy until it is published."""
         looked = self._looked_at.get(domain)
         if looked is None or looked[0] is not before or looked[1] is not after:
-            self._looked_at[domain] = looked = (before, after, apart(before, after))
+            self._looked_at[domain] = looked = (before, after, compare_policies(before, after))
         return looked[2]
 
     def _held(self, unit: Unit, domain: str, newest: PolicySnapshot) -> tuple[Iterable[Policy], Sequence[_Published]]:

@@ -1,6 +1,7 @@
 """Opening a store, and its units of work.
 
     open_store(url) ── Store ──┬── write() ── Unit     one at a time: first in this process, then in the database
+                               ├── turn()  ── Turn     the same, for who commits and publishes step by step
                                ├── read()  ── Unit     any number, each sees one state
                                └── subscribe()         who waits for changes is woken after the commit
 
@@ -13,6 +14,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -32,6 +34,14 @@ from orchestrator.store.sql.keys import certificate_digest, digest_of, to_micros
 from orchestrator.store.sql.notices import Listener, Notices
 from orchestrator.store.transaction import StoreSettings, Transaction
 from orchestrator.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A writer's turn: its unit of work, and what commits it and says what was committed."""
+
+    unit: Unit
+    commit: Callable[[], Committed]
 
 
 class Store:
@@ -66,21 +76,34 @@ class Store:
         Raises Busy when another writer holds the store for longer than `busy_timeout_s`; nothing was changed then.
         Where the connection breaks during the commit itself, Unreachable is raised and the change may be there.
         """
+        with self.turn(stride=stride, synced=shown is None) as turn:
+            yield turn.unit
+            committed = turn.commit()
+            if shown is not None:
+                shown()
+        if shown is not None:
+            sync_log(self.engine)
+        self.tell(committed)
+
+    @contextmanager
+    def turn(self, *, stride: int = 1, synced: bool = True) -> Iterator[Turn]:
+        """One transaction that may write, which its `commit` ends; left without that, nothing was changed.
+
+        Listeners are not told: `tell` does. Raises as `write` does.
+        """
         if not self._turn.acquire(timeout=self._settings.busy_timeout_s):
             raise Busy("another writer holds the store: try again")
         try:
-            with self._transaction(writing=True, synced=shown is None) as tx:
+            with self._transaction(writing=True, synced=synced) as tx:
                 tx.stride = stride
-                yield Unit(tx)
-                committed = self._commit(tx)
-                if shown is not None:
-                    shown()
+                yield Turn(Unit(tx), partial(self._commit, tx))
         finally:
             self._turn.release()
-        if shown is not None:
-            sync_log(self.engine)
-        if committed is not None:
-            self._notices.tell(committed)
+
+    def tell(self, committed: Committed, *, besides: Listener | None = None) -> None:
+        """Tell listeners of a commit, but for one that knows of it already."""
+        if not committed.is_nothing:
+            self._notices.tell(committed, besides=besides)
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
@@ -175,14 +198,13 @@ class Store:
         with translated():
             return self.engine.connect()
 
-    def _commit(self, tx: Transaction) -> Committed | None:
+    def _commit(self, tx: Transaction) -> Committed:
+        """Raises Unreachable where the connection broke: the change may be there then."""
         if tx.spent is not None:
             raise RuntimeError(f"{tx.spent}, so it cannot be committed")
-        committed = None
-        if tx.generations or tx.last_event is not None or tx.moves_hosts:
-            committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
+        committed = Committed(MappingProxyType(dict(tx.generations)), tx.last_event, tx.moves_hosts)
         try:
-            with nullcontext() if committed is None else self._notices.announced(tx, committed), translated():
+            with nullcontext() if committed.is_nothing else self._notices.announced(tx, committed), translated():
                 tx.connection.commit()
         finally:
             if tx.takes_tokens:

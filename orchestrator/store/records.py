@@ -270,7 +270,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Told to listeners after a commit: the domains whose generation moved, and the newest event's id.
+    """What a commit did, told to listeners after it: the domains whose generation moved, and the newest event's id.
 
     `hosts`: hosts came or went. It is told within the process that committed it only.
     """
@@ -278,6 +278,11 @@ class Committed:
     domains: Mapping[str, int]
     last_event: int | None
     hosts: bool = False
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nobody need hear of it."""
+        return not self.domains and self.last_event is None and not self.hosts
 
 
 def check_interface(name: str, *, place: str) -> None:

@@ -13,7 +13,7 @@ from orchestrator.cloud.base import Vnf, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroup, AlarmGroups, AlarmLimits
 from orchestrator.cloud.heat.fleets import HeatCloud
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.vouching import vouched
+from orchestrator.control.applicants import vouched
 from orchestrator.errors import Busy, NotFound, TooLarge
 
 DOMAIN = "pop2"

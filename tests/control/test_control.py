@@ -121,6 +121,30 @@ def test_a_start_publishes_what_is_stored(plant: Plant) -> None:
     assert plant.program().generation == stored_generation(plant)
 
 
+def test_a_write_is_acknowledged_and_published_later_where_publishing_fails_at_first(plant: Plant) -> None:
+    publish, failed = plant.publisher.publish, list[int]()
+
+    def failing(program: Program, change: Delta | None = None) -> bool:
+        if not failed:
+            failed.append(program.generation)
+            raise RuntimeError("planted")
+        return publish(program, change)
+
+    plant.publisher.publish = failing  # type: ignore[method-assign]
+    written = plant.control.carry_out(put(ports(80)))
+    assert written.generations == {"pop": written.answer.generation}
+    assert failed == [written.answer.generation]
+    until(lambda: plant.program().generation == written.answer.generation)
+
+
+def test_a_commit_is_told_to_others_and_published_before_that(plant: Plant) -> None:
+    heard: list[tuple[int, int]] = []
+    end = plant.store.subscribe(lambda committed: heard.append((committed.domains["pop"], plant.program().generation)))
+    written = plant.control.carry_out(put(ports(81)))
+    end()
+    assert heard == [(written.answer.generation, written.answer.generation)]
+
+
 def test_a_write_is_published_when_it_returns(plant: Plant) -> None:
     change = plant.control.write(put(ports(80)))
     assert plant.program().generation == change.generation

@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cloud.base import Cloud, Vnf, VnfOrder, VnfState
-from orchestrator.control.attempts import Attempts
+from orchestrator.control.applicants import Attempts, vouched
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.enrolment import Applicant, EnrolmentDesk
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.vouching import vouched
 from orchestrator.errors import BadInput, Conflict, Forbidden, NotFound, TooOften, Unauthenticated, Unreachable
 from orchestrator.identity.authority import Authority
 from orchestrator.identity.requests import new_key, request_of

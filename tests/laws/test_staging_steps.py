@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.control.apart import apart, could_leak
+from orchestrator.control.policychanges import compare_policies, could_leak
 from orchestrator.policy.addresses import Addresses, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, Policy, Rule, RuleId, Tenant, TenantId
 
@@ -42,9 +42,9 @@ def test_changes_together_leak_wherever_one_of_the_steps_to_the_newest_does(
 ) -> None:
     known = policies(history)
     newest = known[-1]
-    steps = [apart(before, after) for before, after in pairwise(known)]
+    steps = [compare_policies(before, after) for before, after in pairwise(known)]
     for place, held in enumerate(known):
-        if could_leak([apart(held, newest)]):
+        if could_leak([compare_policies(held, newest)]):
             assert could_leak(steps[place:])
             assert could_leak(steps)
 
@@ -53,5 +53,5 @@ def test_the_law_is_about_lists_that_do_leak() -> None:
     rule = Rule(RuleId("r"), Action.DENY, direction=Direction.EGRESS)
     moved = [(0, [rule]), (1, [replace(rule, direction=Direction.INGRESS)]), (0, [])]
     known = policies(moved)
-    assert could_leak([apart(known[1], known[-1])])
-    assert not could_leak([apart(known[0], known[1])])
+    assert could_leak([compare_policies(known[1], known[-1])])
+    assert not could_leak([compare_policies(known[0], known[1])])

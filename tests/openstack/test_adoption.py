@@ -20,7 +20,7 @@ from realbench import REAL, RealBench, settings_for, until
 from orchestrator.cloud.base import VnfOrder, VnfState
 from orchestrator.cloud.heat.alarms import AlarmGroups, AlarmLimits
 from orchestrator.compile.filters.rows import Plane
-from orchestrator.control.vouching import vouched
+from orchestrator.control.applicants import vouched
 from orchestrator.scaling.lifecycle import Patience
 from orchestrator.store.unit import Unit
 

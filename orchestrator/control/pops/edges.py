@@ -20,7 +20,7 @@ import structlog
 from orchestrator.compile.edge import Edge, FamilyLines, Way, edge_rows
 from orchestrator.compile.equivalence.edge import EdgeProof
 from orchestrator.compile.lifting.edgeheavy import Heavy, HeavyTable
-from orchestrator.control.onetier import PublishedTier
+from orchestrator.control.publisher import PublishedTier
 from orchestrator.edge.chunks import Allocation, Chunking, allocate
 from orchestrator.edge.lines import Lines
 from orchestrator.edge.places import Places, servers_of, settled

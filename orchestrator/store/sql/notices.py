@@ -97,11 +97,13 @@ class Notices:
         with self._lock:  # who hears of it looks first, and then notes that it came
             del self._unanswered[number]
 
-    def tell(self, committed: Committed) -> None:
-        """Call every listener. One that fails does not keep the others from hearing."""
+    def tell(self, committed: Committed, *, besides: Listener | None = None) -> None:
+        """Call every listener, but for one. One that fails does not keep the others from hearing."""
         with self._lock:
             listeners = tuple(self._listeners.values())
         for listener in listeners:
+            if listener == besides:
+                continue
             try:
                 listener(committed)
             except Exception:  # noqa: BLE001 - whatever a listener raises must not look like a failed commit

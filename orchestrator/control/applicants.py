@@ -1,7 +1,11 @@
-"""How often somebody may fail at something, by address: who fails too often waits.
+"""Machines that apply to enrol: how often one may fail, and whether a cloud vouches for it.
 
-Secrets here are too long to be guessed, so this is not what keeps them: it keeps failures cheap, and the log readable.
-An IPv6 address counts with its neighbours (/64), for one machine has as many of them as it likes.
+Secrets here are too long to be guessed, so `Attempts` is not what keeps them: it keeps failures cheap, and the log
+readable. An IPv6 address counts with its neighbours (/64), for one machine has as many of them as it likes.
+
+`vouched` is the second half of a group token's proof. The token is in the user data of every member of the group, and
+user data leaks. So a machine is only admitted as an instance that its cloud has in the group just now, and only from an
+address that the cloud gave to that instance: an attacker would need that instance's own place in the network, too.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
+from orchestrator.cloud.base import Cloud, VnfState
 from orchestrator.errors import TooOften
 
 _NEIGHBOURS = 64
@@ -70,3 +75,34 @@ def _of_one(address: str) -> str:
     if found.version == 6 and found.ipv4_mapped is None:
         return str(ipaddress.ip_network((found, _NEIGHBOURS), strict=False))
     return str(found)
+
+
+CloudOf = Callable[[str], Cloud | None]
+"""The cloud of a domain; None where it has none."""
+
+_THERE = frozenset({VnfState.COMING, VnfState.RUNNING})
+
+
+def vouched(cloud: Cloud, group: str, instance: str, address: str) -> str | None:
+    """What the machine is called that is this instance of a group and has this address; None: there is no such.
+
+    Raises what the cloud raises.
+    """
+    wanted = _plain(address)
+    if wanted is None:
+        return None
+    for vnf in cloud.list(group):
+        known = {_plain(each) for each in vnf.addresses}
+        if vnf.instance_id == instance and vnf.state in _THERE and wanted in known:
+            return vnf.name
+    return None
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address as a value: an IPv4 address that was written as an IPv6 one is the same."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if found.version == 6 else None
+    return mapped or found

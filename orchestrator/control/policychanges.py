@@ -51,17 +51,16 @@ def could_leak(changes: Sequence[Touched]) -> bool:
     return any(one.overlaps(other) for one in leaving for other in arriving)
 
 
-def apart(old: Policy, new: Policy) -> Touched:
+def compare_policies(old: Policy, new: Policy) -> Touched:
     """Where two policies differ."""
     if old is new:
         return NOTHING
     olds = {tenant.id: tenant for tenant in old.tenants}
     if olds.keys() != {tenant.id for tenant in new.tenants} or old.return_traffic is not new.return_traffic:
         return Touched(BOTH_WAYS, None)
-    pairs = ((olds[tenant.id], tenant) for tenant in new.tenants)
-    touched = [
-        _lists_apart(*pair) for pair in pairs if pair[0].acl is not pair[1].acl or pair[0].prefixes != pair[1].prefixes
-    ]
+    pairs = [(olds[tenant.id], tenant) for tenant in new.tenants]
+    others = [(was, now) for was, now in pairs if was.acl is not now.acl or was.prefixes != now.prefixes]
+    touched = [_compare_lists(was, now) for was, now in others]
     if len(touched) == 1:
         return touched[0]
     unclear = any(each.rules is None for each in touched)
@@ -69,7 +68,7 @@ def apart(old: Policy, new: Policy) -> Touched:
     return Touched(frozenset(way for each in touched for way in each.ways), rules)
 
 
-def _lists_apart(before: Tenant, after: Tenant) -> Touched:
+def _compare_lists(before: Tenant, after: Tenant) -> Touched:
     """What a list opens or closes lies in the rules that came, went or moved, and in those of changed groups."""
     old, new = before.acl, after.acl
     if before.prefixes != after.prefixes:
@@ -78,7 +77,7 @@ def _lists_apart(before: Tenant, after: Tenant) -> Touched:
     groups = frozenset(name for name in {**old.groups, **new.groups} if old.groups.get(name) != new.groups.get(name))
     steps = edits_of(old.listed, new.listed, _MOST_STEPS)
     if steps is None or ways or groups:
-        ways |= {way for way in BOTH_WAYS if _one_way(old, way) != _one_way(new, way)}
+        ways |= {way for way in BOTH_WAYS if _rules_of(old, way) != _rules_of(new, way)}
         ways |= {
             rule.direction for rule in new.rules if groups.intersection(rule.source.groups + rule.destination.groups)
         }
@@ -87,5 +86,5 @@ def _lists_apart(before: Tenant, after: Tenant) -> Touched:
     return Touched(frozenset([rule.direction for rule in changed]), tuple([(rule, new.groups) for rule in changed]))
 
 
-def _one_way(acl: Acl, way: Direction) -> list[Rule]:
+def _rules_of(acl: Acl, way: Direction) -> list[Rule]:
     return [rule for rule in acl.rules if rule.direction is way]

@@ -12,9 +12,8 @@ import pytest
 from orchestrator.control.compiler import Compiler
 from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
-from orchestrator.control.moved import noting
 from orchestrator.control.publisher import Publisher
-from orchestrator.control.together import Job, Jobs, NotCommitted, Together
+from orchestrator.control.writequeue import Job, Jobs, NotCommitted, WriteQueue, Written
 from orchestrator.errors import Busy, NotFound, TooLarge, Unreachable
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, Action, Rule, RuleId
@@ -58,8 +57,8 @@ class Plant:
 
         def one(place: int) -> None:
             try:
-                with noting() as moved:
-                    found[place] = self.control.write(works[place]), dict(moved)
+                written = self.control.carry_out(works[place])
+                found[place] = written.answer, dict(written.generations)
             except Exception as error:  # noqa: BLE001 -- looked at below
                 found[place] = error
 
@@ -69,7 +68,7 @@ class Plant:
         threads += [threading.Thread(target=one, args=(place,)) for place in range(len(works))]
         for thread in threads[1:]:
             thread.start()
-        while len(self.control._together._waiting) < len(works):
+        while len(self.control._queue._waiting) < len(works):
             go.wait(0.005)
         go.set()
         for thread in threads:
@@ -132,13 +131,13 @@ def test_what_does_not_compile_is_refused_alone(plant: Plant, monkeypatch: pytes
 def test_a_commit_that_fails_is_told_to_all_and_nothing_is_done_twice() -> None:
     done: list[int] = []
 
-    def carry(jobs: Jobs) -> None:
+    def carry(jobs: Jobs) -> list[Written[None]]:
         done.append(len(jobs))
         raise Unreachable("the connection broke")
 
-    together = Together(carry, 5.0)
+    queue = WriteQueue(carry, 5.0)
     with pytest.raises(Unreachable):
-        together.do(lambda _: None)
+        queue.do(lambda _: None)
     assert done == [1]
 
 
@@ -146,20 +145,21 @@ def test_whose_turn_does_not_come_is_told_to_try_again_and_nothing_of_his_is_don
     begun, go = threading.Event(), threading.Event()
     carried: list[Job[Any]] = []
 
-    def carry(jobs: Jobs) -> None:
+    def carry(jobs: Jobs) -> list[Written[None]]:
         carried.extend(jobs)
         begun.set()
         assert go.wait(30)
+        return [Written(None, {}) for _ in jobs]
 
-    together = Together(carry, 0.05)
-    thread = threading.Thread(target=together.do, args=(lambda _: None,))
+    queue = WriteQueue(carry, 0.05)
+    thread = threading.Thread(target=queue.do, args=(lambda _: None,))
     thread.start()
     assert begun.wait(30)
     with pytest.raises(Busy):
-        together.do(lambda _: None)
+        queue.do(lambda _: None)
     go.set()
     thread.join(30)
-    together.do(lambda _: None)
+    queue.do(lambda _: None)
     assert len(carried) == 2
 
 
@@ -167,21 +167,22 @@ def test_more_than_fit_are_carried_out_in_turns_and_alone_after_a_failure() -> N
     sizes: list[int] = []
     begun, go = threading.Event(), threading.Event()
 
-    def carry(jobs: Jobs) -> None:
+    def carry(jobs: Jobs) -> list[Written[None]]:
         sizes.append(len(jobs))
         if len(sizes) == 1:
             begun.set()
             assert go.wait(30)
         elif len(jobs) == 3:
             raise NotCommitted(ValueError())
+        return [Written(None, {}) for _ in jobs]
 
-    together = Together(carry, 30.0, most=3)
-    threads = [threading.Thread(target=together.do, args=(lambda _: None,)) for _ in range(8)]
+    queue = WriteQueue(carry, 30.0, most=3)
+    threads = [threading.Thread(target=queue.do, args=(lambda _: None,)) for _ in range(8)]
     threads[0].start()
     assert begun.wait(30)
     for thread in threads[1:]:
         thread.start()
-    while len(together._waiting) < 7:
+    while len(queue._waiting) < 7:
         go.wait(0.005)
     go.set()
     for thread in threads:

@@ -5,9 +5,9 @@
     thread 3           write ── waits ─────────────────────────────────────────────────▶ answered
     thread 4              write ── waits ──────────────────────────────────────────────▶ answered
 
-Who comes while nobody is at it begins at once, so a lone write waits for nothing. What came meanwhile is done by the
-first of those that wait. Together it is all or nothing: where anything fails before the commit, nothing of it was done,
-and each is done again alone, so that everybody gets the answer that he would have got alone.
+A write that comes while no other is under way begins at once, so a lone write waits for nothing. What came meanwhile is
+done by the first of those that wait. Together it is all or nothing: where anything fails before the commit, nothing of
+it was done, and each is done again alone and gets its own result.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from orchestrator import stages
-from orchestrator.control.moved import note
 from orchestrator.errors import Busy
 from orchestrator.stages import StageClock
 from orchestrator.store.unit import Unit
@@ -31,39 +30,44 @@ MOST = 64
 """So many are carried out together: as long as they take, nobody else can write, nor report."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written(Generic[T]):
+    """What came of a piece of work that is committed: its answer, and the domains that it moved to which generation."""
+
+    answer: T
+    generations: Mapping[str, int]
+
+
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """A piece of work, with the context of the thread that brought it, and what came of it."""
+    """A piece of work, with the context of the thread that brought it, and what came of it once that is known."""
 
     work: Callable[[Unit], T]
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     clock: StageClock | None = field(default_factory=stages.current)
     turn: threading.Event | None = None
     """Set when one that had to wait may go on."""
-    is_done: bool = False
-    moved: Mapping[str, int] = field(default_factory=dict)
-    _answer: T | None = None
-    _error: BaseException | None = None
+    came_to: Written[T] | BaseException | None = None
 
-    def do(self, unit: Unit) -> None:
-        """Do it, as part of a transaction."""
-        self._answer = self.context.run(self.work, unit)
+    def do(self, unit: Unit) -> Written[T]:
+        """Do it, as part of a transaction; what it comes to if that is committed."""
+        self.lap("turn")
+        generations = unit.note_moves()
+        answer = self.context.run(self.work, unit)
+        self.lap("database")
+        return Written(answer, generations)
 
     def lap(self, stage: str) -> None:
         """End a stage for whoever measures this piece of work."""
         if self.clock is not None:
             self.clock.lap(stage)
 
-    def end(self, error: BaseException | None = None) -> None:
-        """It is committed, or failed; for good."""
-        self.is_done, self._error = True, error
-
-    def answer(self) -> T:
-        """What it came to; raises what it raised."""
-        if self._error is not None:
-            raise self._error
-        note(self.moved)
-        return cast("T", self._answer)
+    def result(self) -> Written[T]:
+        """What it came to. Raises what it failed with."""
+        assert self.came_to is not None
+        if isinstance(self.came_to, BaseException):
+            raise self.came_to
+        return self.came_to
 
 
 Jobs = Sequence[Job[Any]]
@@ -77,10 +81,11 @@ class NotCommitted(Exception):
         self.cause = cause
 
 
-class Together:
-    """Carries jobs out. `carry` does some in one transaction, and raises NotCommitted if nothing was done."""
+class WriteQueue:
+    """Carries jobs out. `carry` does some in one transaction; it returns what each came to, and raises NotCommitted if
+    nothing was done."""
 
-    def __init__(self, carry: Callable[[Jobs], None], patience_s: float, most: int = MOST) -> None:
+    def __init__(self, carry: Callable[[Jobs], Sequence[Written[Any]]], patience_s: float, most: int = MOST) -> None:
         self._carry = carry
         self._patience_s = patience_s
         self._most = most
@@ -88,18 +93,18 @@ class Together:
         self._waiting: list[Job[Any]] = []
         self._someone_is_at_it = False
 
-    def do(self, work: Callable[[Unit], T]) -> T:
+    def do(self, work: Callable[[Unit], T]) -> Written[T]:
         """Have a piece of work done; it may be done more than once, after it was undone. Raises what it raises, and
         Busy if its turn does not come."""
         job = Job(work)
-        turn = self._queue(job)
+        turn = self._enqueue(job)
         if turn is not None and not turn.wait(self._patience_s) and self._give_up(job, turn):
             raise Busy("other writers hold the store: try again")
-        if not job.is_done:
+        if job.came_to is None:
             self._lead()
-        return job.answer()
+        return job.result()
 
-    def _queue(self, job: Job[Any]) -> threading.Event | None:
+    def _enqueue(self, job: Job[Any]) -> threading.Event | None:
         """Put a job to those that wait; what to wait for, None where nobody is at it."""
         with self._lock:
             if self._someone_is_at_it:
@@ -133,18 +138,18 @@ class Together:
     def _carry_out(self, jobs: Jobs) -> None:
         """Together, and one by one where that does not succeed."""
         try:
-            self._carry(jobs)
+            done = self._carry(jobs)
         except NotCommitted as failed:
             if len(jobs) == 1:
-                jobs[0].end(failed.cause)
+                jobs[0].came_to = failed.cause
                 return
             for job in jobs:
                 self._carry_out([job])
         except BaseException as error:
             for job in jobs:
-                job.end(copy(error))
+                job.came_to = copy(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            for job in jobs:
-                job.end()
+            for job, written in zip(jobs, done, strict=True):
+                job.came_to = written
