@@ -14,7 +14,7 @@ import typer
 
 from orchestrator.classify.captures import STDIN, Capture, opened
 from orchestrator.classify.deciding import Decider, Deciding, MakeSearch
-from orchestrator.classify.devices.choice import C, chosen
+from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.flows import Count, Flow, Flows
 from orchestrator.classify.packets import Unread
@@ -147,7 +147,7 @@ def _on_device(name: str) -> OnDevice | None:
     """What makes rows ready on the device of a name; None for C. Raises BadInput and Missing."""
     if name == C:
         return None
-    device = chosen(name)
+    device = choose_device(name)
     return None if device is None else OnDevice(device)
 
 

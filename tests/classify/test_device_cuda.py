@@ -168,7 +168,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         LegacyPinnedMemoryResource=lambda: SimpleNamespace(allocate=Buffer),
     )  # fmt: skip
     monkeypatch.setattr(cuda, "_library", lambda: library)
-    monkeypatch.setattr(cuda, "compiled", lambda source, architecture: source.encode())
+    monkeypatch.setattr(cuda, "compile_for", lambda source, architecture: source.encode())
     monkeypatch.setattr(Device, "full", False)
     return driver
 

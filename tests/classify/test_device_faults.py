@@ -13,7 +13,7 @@ from models_world import SETUPS, many, nested, pocl, records
 from orchestrator.classify.columns import columns
 from orchestrator.classify.devices import choice, cuda, models, opencl
 from orchestrator.classify.devices import search as searching
-from orchestrator.classify.devices.cuda import compiled, cuda_devices
+from orchestrator.classify.devices.cuda import compile_for, cuda_devices
 from orchestrator.classify.devices.guarded import GuardedSearch, Place
 from orchestrator.classify.devices.models import Model, compile_rows
 from orchestrator.classify.devices.opencl import OpenClDevice, OpenClLane, opencl_devices
@@ -44,7 +44,7 @@ def wanted(count: int = 40) -> list[int]:
 @pytest.mark.parametrize("family", Family)
 def test_the_models_compile_for_a_gpu(family: Family) -> None:
     pytest.importorskip("cuda.core", reason="the extra 'cuda' is not installed")
-    code = compiled(source(family), "sm_90")
+    code = compile_for(source(family), "sm_90")
     assert code.startswith(b"\x7fELF")
     for kernel in set(models.KERNELS.values()):
         assert kernel.encode() in code
@@ -54,7 +54,7 @@ def test_the_models_compile_for_a_gpu(family: Family) -> None:
 def test_a_model_that_does_not_compile_for_a_gpu_is_refused_with_what_the_compiler_says() -> None:
     pytest.importorskip("cuda.core", reason="the extra 'cuda' is not installed")
     with pytest.raises(Refused, match=r"(?s)do not compile for sm_90.*expected a declaration"):
-        compiled("this is no program", "sm_90")
+        compile_for("this is no program", "sm_90")
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.model.value)
@@ -79,22 +79,22 @@ def test_without_a_library_its_devices_are_missing(monkeypatch: pytest.MonkeyPat
 
 def test_names_of_devices() -> None:
     pocl()
-    assert choice.chosen("c") is None
-    first = choice.chosen("opencl:0")
+    assert choice.choose_device("c") is None
+    first = choice.choose_device("opencl:0")
     assert first is not None
     assert first.library == "opencl"
     for name in ("gpu", "opencl:", "opencl:x", "opencl:-1", "", "c:0", "auto:1"):
         with pytest.raises(BadInput, match="names no device"):
-            choice.chosen(name)
+            choice.choose_device(name)
     with pytest.raises(Missing, match="numbered from 0"):
-        choice.chosen("opencl:99")
+        choice.choose_device("opencl:99")
 
 
 def test_auto_takes_no_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "LIBRARIES", {"opencl": lambda: (pocl(),)})
-    assert choice.chosen("auto") is None
+    assert choice.choose_device("auto") is None
     monkeypatch.setattr(pocl(), "is_accelerator", True)
-    assert choice.chosen("auto") is pocl()
+    assert choice.choose_device("auto") is pocl()
 
 
 def test_a_device_that_is_asked_for_and_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,10 +103,10 @@ def test_a_device_that_is_asked_for_and_not_there_is_an_error(monkeypatch: pytes
 
     monkeypatch.setattr(choice, "LIBRARIES", {"cuda": none})
     with pytest.raises(Missing, match="finds no device"):
-        choice.chosen("cuda")
+        choice.choose_device("cuda")
     (listed,) = choice.listed()
     assert (listed.devices, listed.missing) == ((), "CUDA finds no device")
-    assert choice.chosen("auto") is None
+    assert choice.choose_device("auto") is None
 
 
 @pytest.mark.parametrize(("items", "room"), [(0, 8), (48, 8), (2048, 8), (16, 0)])

@@ -39,9 +39,12 @@ def listed() -> tuple[Listed, ...]:
     return tuple(found)
 
 
-def chosen(name: str, *, place: str = "--device") -> Device | None:
-    """The device of a name; None means the C classifier. Raises BadInput for what is no name, Missing for what is not
-    there. `auto` is the first CUDA device, else the first OpenCL device that is no processor, else C."""
+def choose_device(name: str, *, place: str = "--device") -> Device | None:
+    """The device of a name; None means the C classifier.
+
+    Raises BadInput for what is no name, Missing for what is not there. `auto` is the first CUDA device, else the
+    first OpenCL device that is no processor, else C.
+    """
     if name == C:
         return None
     if name == AUTO:

@@ -1,6 +1,6 @@
 """CUDA devices through cuda-core: programs are compiled by NVRTC for the device that runs them.
 
-NVRTC needs neither device nor driver, so `compiled` works wherever its library is.
+NVRTC needs neither device nor driver, so `compile_for` works wherever its library is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _CONSTANT = b"constant_rows"
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
-    """All CUDA devices of this machine. Raises Missing where the library or the driver is not there."""
+    """All CUDA devices of this machine.
+
+    Raises Missing where the library or the driver is not there.
+    """
     cuda = _library()
     try:
         found = cuda.Device.get_all_devices()
@@ -32,8 +35,11 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     return tuple(CudaDevice(device) for device in found)
 
 
-def compiled(source: str, architecture: str) -> bytes:
-    """The models as code for an architecture (`sm_90`). Raises Missing and Refused with what the compiler said."""
+def compile_for(source: str, architecture: str) -> bytes:
+    """The models as code for an architecture (`sm_90`).
+
+    Raises Missing and Refused with what the compiler said.
+    """
     cuda = _library()
     options = cuda.ProgramOptions(name="aclflow", arch=architecture, std="c++17")
     with _translated(cuda, f"the models do not compile for {architecture}"):
@@ -88,7 +94,7 @@ class CudaDevice:
     def build(self, source: str) -> CudaProgram:
         """See `Device.build`."""
         if source not in self._built:
-            code = compiled(source, f"sm_{self.device.arch}")
+            code = compile_for(source, f"sm_{self.device.arch}")
             with self.asked("does not load the models"):
                 self._built[source] = CudaProgram(self, code)
         return self._built[source]
@@ -134,14 +140,17 @@ class CudaDevice:
 
 
 class CudaMemory:
-    """A buffer of a device; None for rows that stand under the name of a module."""
+    """A buffer of a device, or None for rows in constant memory."""
 
     def __init__(self, buffer: Any, nbytes: int) -> None:
         self.buffer, self.nbytes = buffer, nbytes
 
 
 class CudaProgram:
-    """The models, loaded. Rows in constant memory belong to a module, so each set of them gets one of its own."""
+    """The models, loaded.
+
+    Rows in constant memory belong to a module, so each set of them gets one of its own.
+    """
 
     def __init__(self, device: CudaDevice, code: bytes) -> None:
         self._device, self._code = device, code

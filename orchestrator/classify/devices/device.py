@@ -40,7 +40,10 @@ class Program(Protocol):
     """A compiled program on its device."""
 
     def with_constant(self, words: U32) -> tuple[Program, Memory]:
-        """Keep rows in constant memory, and the program that reads them there. Raises TooLarge and Refused."""
+        """Keep rows in constant memory, and the program that reads them there.
+
+        Raises TooLarge and Refused.
+        """
 
 
 Argument = Any
@@ -49,7 +52,10 @@ Argument = Any
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One call of a kernel: `groups` groups of `items` items, `layers` times. `arguments` follow the packets' own."""
+    """One call of a kernel: `groups` groups of `items` items, `layers` times.
+
+    `arguments` follow the packets' own.
+    """
 
     kernel: str
     groups: int
@@ -59,7 +65,10 @@ class Launch:
 
 
 class Lane(Protocol):
-    """A queue of a device with memory for one batch at both ends. What is asked is done in order."""
+    """A queue of a device with memory for one batch at both ends.
+
+    What is asked is done in order.
+    """
 
     @property
     def packets(self) -> U32:
@@ -73,8 +82,11 @@ class Lane(Protocol):
         """Copy the first words of `packets` to the device."""
 
     def launch(self, program: Any, launch: Launch, room: int, count: int) -> None:
-        """Run a kernel of a program of the same device. Its arguments are the lane's packets, of which each column has
-        `room` words, `count`, the answers, then those of the launch."""
+        """Run a kernel of a program of the same device.
+
+        Its arguments are the lane's packets, of which each column has `room` words, `count`, the answers, then those
+        of the launch.
+        """
 
     def fetch(self, answers: int) -> None:
         """Copy the first answers from the device into `found`."""
@@ -107,4 +119,7 @@ class Device(Protocol):
         """Copy a table to the device, and compare what arrived. Raises TooLarge and Refused."""
 
     def lane(self, words: int, answers: int) -> Lane:
-        """A lane for batches of up to so many words of packets and so many answers. Raises TooLarge."""
+        """A lane for batches of so many words of packets and so many answers.
+
+        Raises TooLarge.
+        """

@@ -24,17 +24,22 @@ PROBES = 256
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where rows are searched: on a device in a model, or in C (`model` is None), and why not on the device."""
+    """Where rows are searched: in a model on a device, or in C."""
 
     model: Model | None
+    """None: in C."""
     because: str | None = None
+    """Why it is not the first choice."""
 
 
 class GuardedSearch:
-    """Rows on a device as long as it answers as it should, else in C. Threads may ask, and change the rows."""
+    """Rows on a device as long as it answers as it should, else in C.
+
+    Threads may ask, and change the rows.
+    """
 
     def __init__(self, device: Device, family: Family, boxes: Sequence[Box], setup: Setup | None = None) -> None:
-        """`setup` is tried as it is; without one, bit vectors are, then merged tuples where those are too large."""
+        """Without a `setup` bit vectors are tried, then merged tuples."""
         self._device, self._family = device, family
         self._setups = (setup,) if setup else (Setup(Model.BIT_VECTORS), Setup(Model.MERGED_TUPLES))
         self._change = threading.Lock()
@@ -46,14 +51,20 @@ class GuardedSearch:
         return self._now.place
 
     def replace(self, boxes: Sequence[Box]) -> Place:
-        """Search in other rows from the next call of `first` on; where. The device is tried anew."""
+        """Search in other rows from the next call of `first` on; where.
+
+        The device is tried anew.
+        """
         made = self._made(boxes)
         with self._change:
             self._now = made
         return made.place
 
     def first(self, packets: Packets) -> I32:
-        """The first row that holds each packet, -1 where none does. Packets are of the rows' IP version."""
+        """The first row that holds each packet, -1 where none does.
+
+        Packets are of the rows' IP version.
+        """
         now = self._now
         if now.on_device is not None:
             try:
@@ -94,7 +105,7 @@ class OnDevice:
         return self.made[-1]
 
     def reasons(self) -> tuple[str, ...]:
-        """Why rows are searched in C, or in another model than the first choice; each reason once."""
+        """Why rows are not searched in the model of first choice; each reason once."""
         return tuple(dict.fromkeys(each.place.because for each in self.made if each.place.because is not None))
 
 
@@ -108,7 +119,10 @@ class _Ready:
 
 
 def check(on_device: DeviceSearch, in_c: Search, boxes: Sequence[Box]) -> None:
-    """Compare the device's rows with those of C for packets of some rows. Raises Refused where they differ."""
+    """Compare the device's rows with those of C for packets of some rows.
+
+    Raises Refused where they differ.
+    """
     chosen = boxes[:: max(1, len(boxes) // PROBES)]
     packets = np.array([record(box.witness()) for box in chosen], PACKET)
     found, wanted = on_device.first(packets), in_c.first(packets)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orchestrator.classify.columns import columns
 from orchestrator.classify.devices.device import Argument, Device, Lane, Launch, Memory, Program
 from orchestrator.classify.devices.tables import U32, tables_of
-from orchestrator.classify.devices.tuples import merged, tuples_of
+from orchestrator.classify.devices.tuples import merge_shapes, tuples_of
 from orchestrator.classify.devices.vectors import vectors_of
 from orchestrator.classify.space import space
 from orchestrator.policy.addresses import Family
@@ -17,7 +17,10 @@ from orchestrator.policy.space import Box
 
 
 class Model(enum.Enum):
-    """How the rows of a packet are asked. Values are the names that reports and options use."""
+    """How the rows of a packet are asked.
+
+    Values are the names that reports and options use.
+    """
 
     DATA_GLOBAL = "data-parallel-global"
     DATA_CONSTANT = "data-parallel-constant"
@@ -73,7 +76,10 @@ class Compiled:
 
 
 def compile_rows(model: Model, family: Family, boxes: Sequence[Box]) -> Compiled:
-    """What a model reads of some boxes of one IP version. Raises TooLarge where bit vectors would be."""
+    """What a model reads of some boxes of one IP version.
+
+    Raises TooLarge where bit vectors would be.
+    """
     if not boxes:
         return Compiled(model, family, 0, ())
     if model is Model.BIT_VECTORS:
@@ -83,7 +89,7 @@ def compile_rows(model: Model, family: Family, boxes: Sequence[Box]) -> Compiled
         return Compiled(model, family, len(boxes), (tables.rows, tables.sets))
     found = space(boxes)
     tables = tables_of(found.columns)
-    tuples = tuples_of(merged(found) if model is Model.MERGED_TUPLES else found)
+    tuples = tuples_of(merge_shapes(found) if model is Model.MERGED_TUPLES else found)
     return Compiled(model, family, len(boxes), (tables.rows, tables.sets, tuples))
 
 

@@ -17,7 +17,10 @@ _NO_ROOM = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_RESOURCES", "OUT_OF_HOST_ME
 
 
 def opencl_devices() -> tuple[OpenClDevice, ...]:
-    """All OpenCL devices of this machine. Raises Missing where the library is not there, or finds no platform."""
+    """All OpenCL devices of this machine.
+
+    Raises Missing where the library is not there, or finds no platform.
+    """
     cl = _library()
     try:
         found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
@@ -122,7 +125,7 @@ class OpenClProgram:
 
 
 class OpenClLane:
-    """A queue with pinned memory: buffers that the driver makes at this end, mapped for good."""
+    """A queue with pinned memory, which is mapped for as long as the lane lives."""
 
     def __init__(self, cl: Any, context: Any, buffer: Callable[[int], Any], words: int, answers: int) -> None:
         self._cl = cl

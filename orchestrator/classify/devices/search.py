@@ -54,7 +54,7 @@ class DeviceSearch:
     """Rows of one IP version on a device. Threads may ask; they take turns."""
 
     def __init__(self, device: Device, family: Family, boxes: Sequence[Box], setup: Setup) -> None:
-        """Raises TooLarge where the device has too little memory, Refused where it does not do what was asked."""
+        """Raises TooLarge where the device has too little memory, Refused where it says no."""
         if setup.items > device.limits.group_items:
             raise BadInput(f"{device.name} has groups of {device.limits.group_items} items at most", place="items")
         self._device, self._family, self._setup = device, family, setup
@@ -67,12 +67,18 @@ class DeviceSearch:
         self._loaded = self._ready(boxes)
 
     def replace(self, boxes: Sequence[Box]) -> None:
-        """Search in other rows from the next call of `first` on. After TooLarge or Refused the old rows stay."""
+        """Search in other rows from the next call of `first` on.
+
+        After TooLarge or Refused the old rows stay.
+        """
         self._loaded = self._ready(boxes)
 
     def first(self, packets: Packets) -> I32:
-        """The first row that holds each packet, NONE where none does. Raises BadInput for packets of another IP version
-        or that were not read, and TooLarge or Refused where the device fails."""
+        """The first row that holds each packet, NONE where none does.
+
+        Raises BadInput for packets of another IP version or that were not read, and TooLarge or Refused where the
+        device fails.
+        """
         if (packets["family"] != self._family.value).any():
             raise BadInput(f"packets that are not of {self._family.name} were given to its rows", place="packets")
         found = np.full(len(packets), NONE, np.int32)
@@ -114,7 +120,7 @@ def send(lane: Lane, packets: Packets, family: Family) -> None:
 
 
 def start(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
-    """Begin a batch, and all of it where each packet is a launch of its own."""
+    """Begin a batch; do all of it where each packet is a launch."""
     if loaded.compiled.model is not Model.FUNCTION:
         loaded.start(lane, len(found), items)
         lane.fetch(loaded.answers(len(found), items))
@@ -127,7 +133,10 @@ def start(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
 
 
 def finish(loaded: Loaded, lane: Lane, found: I32, items: int) -> None:
-    """Wait for a batch and take its rows. An answer is a row, or all bits: as an unsigned number above every row."""
+    """Wait for a batch and take its rows.
+
+    An answer is a row, or all bits: as an unsigned number above every row.
+    """
     lane.wait()
     if loaded.compiled.model is Model.FUNCTION:
         return

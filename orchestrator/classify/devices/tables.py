@@ -78,7 +78,7 @@ def in_words(halves: U64, words: int) -> U32:
 
 
 def _kinds(columns: Columns) -> tuple[I32, U32]:
-    """The kinds of rows, the most frequent first, as five columns; and the kind of each row."""
+    """The kinds of rows, the most frequent first, and the kind of each row."""
     kinds, kind, counts = np.unique(columns.rows[:, 4:9], axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     rank = np.empty_like(order)

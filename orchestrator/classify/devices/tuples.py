@@ -30,7 +30,10 @@ _MULTIPLIER = np.uint32(0x9E3779B1)
 
 
 def tuples_of(space: Space) -> U32:
-    """The shapes and keys of a space, as `kernels/models.c` reads them. The hash table is seeded anew each time."""
+    """The shapes and keys of a space, as `kernels/models.c` reads them.
+
+    The hash table is seeded anew each time.
+    """
     family = space.columns.family
     seed = random.SystemRandom().getrandbits(32)
     masks, keys = _fields(space.masks, family), _fields(space.keys, family)
@@ -48,7 +51,7 @@ def tuples_of(space: Space) -> U32:
 
 
 def _fields(words: U64, family: Family) -> U32:
-    """(n, 5) masks or keys of a space as (n, 2 * words + 2): source, destination, both ports, protocol."""
+    """Masks or keys of a space in words of 32 bits, (n, 2 * words + 2)."""
     width = words_of(family)
     last = words[:, _ADDRESSES]
     ports, protocol = last >> np.uint64(32), last >> np.uint64(24) & np.uint64(0xFF)
@@ -70,7 +73,7 @@ def _mixed(found: U32, word: U32) -> U32:
 
 
 def _hash_table(hashes: U32) -> U32:
-    """Open addressing: of each slot the number of its key and one, or zero; a power of two, half full at most."""
+    """Of each slot the number of its key and one, or zero; open addressing."""
     size = 1 << max(4, (2 * len(hashes) - 1).bit_length())
     slots = np.zeros(size, np.uint32)
     left, slot = np.arange(len(hashes)), hashes.astype(np.int64) & (size - 1)
@@ -84,7 +87,7 @@ def _hash_table(hashes: U32) -> U32:
     return slots
 
 
-def merged(space: Space) -> Space:
+def merge_shapes(space: Space) -> Space:
     """The same rows under fewer shapes. See the module's text."""
     coarse = _coarser(space.masks, space.columns.family)
     shapes, shape_of = np.unique(np.concatenate([coarse, space.masks]), axis=0, return_inverse=True)
@@ -114,7 +117,7 @@ def _coarser(masks: U64, family: Family) -> U64:
 
 
 def _space_of(space: Space, shapes: U64, shape: npt.NDArray[np.intp], key: U64) -> Space:
-    """The space of rows that stand under keys of shapes: `space.listed`, with the shape and the key of each."""
+    """The space of `space.listed`, where each stands under a shape and a key."""
     found = np.concatenate([shape[:, None].astype(np.uint64), key, space.listed[:, None].astype(np.uint64)], axis=1)
     found = np.unique(found, axis=0)
     begins = np.flatnonzero(np.r_[True, (found[1:, :-1] != found[:-1, :-1]).any(axis=1)])

@@ -87,7 +87,7 @@ def _ports(columns: Columns, number: int, most_words: int) -> tuple[npt.NDArray[
 
 
 def _values(columns: Columns, number: int) -> tuple[npt.NDArray[Any], U32]:
-    """The class of each protocol, ICMP type, ICMP code, TCP flag byte or kind of fragment, and the vectors."""
+    """The class of each value of a byte or kind of fragment, and the vectors."""
     if number < 8:
         holds = np.unpackbits(columns.sets.view(np.uint8), axis=1, bitorder="little")[columns.rows[:, number]]
     else:
@@ -111,7 +111,10 @@ def _held(
     ends: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     most_words: int,
 ) -> U32:
-    """The vector of each class. `begins` and `ends`: rows, and the class from which on each holds, or does not."""
+    """The vector of each class.
+
+    `begins` and `ends`: rows, and the class from which on each holds, or does not.
+    """
     words = _words(rows)
     needed = classes * (words + _words(words) + 4)
     if needed > most_words:
