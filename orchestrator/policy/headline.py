@@ -25,6 +25,7 @@ _NAMED = 3
 _DEFAULTS = ("_default", "_return")
 _EVERY_PROTOCOL = 200
 """A box of so many protocols is called *every*: it is all but those that other boxes of the change hold."""
+_PORTED = frozenset(("tcp", "udp", "sctp"))
 _WIDE = 1 / 256
 """A far side of this share of all addresses is worth a second look."""
 
@@ -72,7 +73,7 @@ def headline(
     if more <= 0:
         return tuple(found)
     rest = max(sentence.danger for sentence in found[_MOST_SENTENCES:])
-    return (*found[:_MOST_SENTENCES], Sentence(f"and does {more} more such things", rest))
+    return (*found[:_MOST_SENTENCES], Sentence(f"and makes {more} smaller changes", rest))
 
 
 def counts_wanted(changes: Sequence[Json] | None) -> tuple[str, ...]:
@@ -98,12 +99,41 @@ class _Opening:
 
 
 def _opened(changes: Sequence[Json], own: Sequence[Prefix]) -> Iterator[Sentence]:
-    """One sentence for all boxes that differ in their protocols only."""
-    told = sorted(
-        ((_opening(change, own), change["packets"]["protocols"]) for change in changes), key=lambda one: one[0]
-    )
-    for opening, several in groupby(told, key=lambda one: one[0]):
-        yield _sentence(opening, [protocols for _, protocols in several])
+    """One sentence for all boxes that differ in their protocols only; one for a direction that is thrown open."""
+    pairs = ((_opening(change, own), change["packets"]["protocols"]) for change in changes)
+    told = sorted(pairs, key=lambda one: one[0])
+    for _, direction in groupby(told, key=lambda one: one[0].direction):
+        some = [*direction]
+        whole = _thrown_open(some)
+        if whole is not None:
+            yield whole
+            continue
+        for opening, several in groupby(some, key=lambda one: one[0]):
+            yield _sentence(opening, _protocols([protocols for _, protocols in several]))
+
+
+def _thrown_open(told: Sequence[tuple[_Opening, Sequence[str] | None]]) -> Sentence | None:
+    """The sentence for a direction whose wide openings together are of every protocol; None where they are not."""
+    wide = [one for one in told if min(one[0].near_share, one[0].far_share, one[0].port_share) >= 0.5]
+    protocols = _protocols([names for _, names in wide])
+    if not wide or not protocols.every:
+        return None
+    widest = max((opening for opening, _ in wide), key=lambda one: (one.far_share, one.near_share, one.port_share))
+    return _sentence(widest, protocols)
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocols:
+    """The protocols of some boxes by name. `every`: all of them, or all that anybody uses."""
+
+    names: tuple[str, ...]
+    every: bool
+
+
+def _protocols(several: Sequence[Sequence[str] | None]) -> _Protocols:
+    names = {name for each in several for name in each or ()}
+    every = None in several or (len(names) >= _EVERY_PROTOCOL and names.issuperset(("tcp", "udp")))
+    return _Protocols(tuple(sorted(names)), every)
 
 
 def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
@@ -125,28 +155,31 @@ def _opening(change: Json, own: Sequence[Prefix]) -> _Opening:
     )
 
 
-def _sentence(opening: _Opening, protocols: Sequence[Sequence[str] | None]) -> Sentence:
-    names = {name for each in protocols for name in each or ()}
-    every = None in protocols or len(names) >= _EVERY_PROTOCOL
-    what = _what(opening.ports, sorted(names), every=every)
+def _sentence(opening: _Opening, protocols: _Protocols) -> Sentence:
+    every = protocols.every
+    what = _what(opening.ports, protocols)
     if opening.direction == "ingress":
         text = f"opens {what} of {opening.near} to {opening.far}"
     else:
         text = f"lets {opening.near} reach {what} of {opening.far}"
     if opening.direction == "ingress" and opening.far_share >= 0.5:
-        wide = opening.port_share >= 0.5 and (every or not names.isdisjoint(("tcp", "udp", "sctp")))
+        wide = opening.port_share >= 0.5 and (every or not _PORTED.isdisjoint(protocols.names))
         breadth = opening.near_share + opening.port_share + every
         return Sentence(text, Danger.HIGH if wide else Danger.SOME, breadth)
     return Sentence(text, Danger.SOME if opening.far_share >= _WIDE else Danger.NONE)
 
 
-def _what(ports: str, names: Sequence[str], *, every: bool) -> str:
+def _what(ports: str, protocols: _Protocols) -> str:
+    names = protocols.names
     if ports:
-        return f"{'' if every else _few(names) + ' '}port {ports}"
-    if every:
+        return f"{'' if protocols.every else _few(names) + ' '}port {ports}"
+    if protocols.every:
         return "every port"
-    if set(names) <= {"tcp", "udp", "sctp"}:
+    if _PORTED.issuperset(names):
         return f"every {' and '.join(names)} port"
+    if len(names) >= _EVERY_PROTOCOL:
+        left = [name for name in ("tcp", "udp") if name not in names]
+        return f"every protocol but {' and '.join(left)}"
     return _few(names)
 
 

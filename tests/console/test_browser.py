@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from orchestrator.policy.formats.native import acl_from_json
 
@@ -37,6 +37,11 @@ def the_list_as_it_was(look: Look) -> None:
     """Each test begins with the same list."""
     with look.town.client() as client:
         client.put_acl("shop", acl_from_json(SHOP))
+
+
+def discard(page: Page) -> None:
+    page.get_by_role("button", name="Discard", exact=True).click()
+    page.get_by_role("button", name="Discard all").click()
 
 
 @pytest.mark.parametrize("path", PLACES)
@@ -132,7 +137,7 @@ def test_a_rule_is_dragged_to_another_place(look: Look) -> None:
     page.get_by_text("ping", exact=True).drag_to(page.get_by_text("ssh-contractors", exact=True))
     expect(page.get_by_text("1 change not committed; the last: move of 'ping'")).to_be_visible()
     expect(page.locator("tbody tr").first).to_contain_text("ping")
-    page.get_by_role("button", name="Discard").click()
+    discard(page)
 
 
 def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> None:
@@ -147,7 +152,77 @@ def test_a_wrong_value_is_told_at_its_field_and_nothing_is_lost(look: Look) -> N
     page.get_by_label("Destination ports").fill("2222")
     page.get_by_role("button", name="Keep in draft").click()
     expect(page.get_by_text("any port 2222")).to_be_visible()
-    page.get_by_role("button", name="Discard").click()
+    discard(page)
+
+
+def test_a_new_rule_says_nothing_until_somebody_does(look: Look) -> None:
+    """A new rule opens nothing by itself; errors are said at their fields, and the form stays with what was typed."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="New rule").click()
+    keep = page.get_by_role("button", name="Keep in draft")
+    page.get_by_label("Name").fill("dns")
+    keep.click()
+    expect(page.get_by_text("Source: it is empty").or_(page.get_by_text("it is empty: write prefixes"))).to_be_visible()
+    page.get_by_label("Source", exact=True).fill("192.0.2.64/26")
+    page.get_by_label("Destination", exact=True).fill("2001:db8::1")
+    keep.click()
+    expect(page.get_by_text("Action: a rule needs its `action`")).to_be_visible()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="permit").click()
+    keep.click()
+    expect(dialog.get_by_text("can never match")).to_be_visible()
+    page.get_by_label("Destination", exact=True).fill("@nobody")
+    keep.click()
+    expect(dialog.get_by_text("no address group is called 'nobody'")).to_be_visible()
+    page.get_by_label("Destination", exact=True).fill("203.0.113.7")
+    keep.click()
+    expect(dialog.get_by_text("is not among the tenant's own prefixes")).to_be_visible()
+    page.get_by_label("Destination", exact=True).fill("198.51.100.7")
+    keep.click()
+    expect(dialog.get_by_text("is already the id of")).to_be_visible()
+    expect(page.get_by_label("Source", exact=True)).to_have_value("192.0.2.64/26")
+    page.get_by_label("Name").fill("contractors")
+    keep.click()
+    expect(page.get_by_text("'contractors' is in the draft, before 'ssh-contractors'")).to_be_visible()
+    expect(page.locator("tbody tr").first).to_contain_text("contractors")
+    discard(page)
+
+
+def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
+    """Permit any any: the review says in a sentence what that is; the history keeps what it was for."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_role("button", name="New rule").click()
+    for label, value in {"Name": "all", "Source": "any", "Destination": "any"}.items():
+        page.get_by_label(label, exact=True).fill(value)
+    page.get_by_role("dialog").get_by_role("button", name="permit").click()
+    page.get_by_role("button", name="Keep in draft").click()
+    page.get_by_role("button", name="Review and commit").click()
+    said = page.locator("[data-part=headline]").get_by_text("Opens every port of every address to everyone.")
+    expect(said).to_be_visible()
+    assert "text-negative" in (said.get_attribute("class") or "")
+    page.get_by_label("What is it for?").fill("a test of the very wide kind")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("Enforced on every host")).to_be_visible()
+    look.open("/project/shop/history")
+    expect(page.get_by_text("a test of the very wide kind")).to_be_visible()
+
+
+def test_a_draft_is_not_thrown_away_by_a_slip(look: Look) -> None:
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("More for web-in").click()
+    page.get_by_text("Remove", exact=True).click()
+    page.get_by_role("button", name="Discard", exact=True).click()
+    expect(page.get_by_text("1 change will be lost")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("1 change not committed")).to_be_visible()
+    discard(page)
+    expect(page.get_by_text("web-in", exact=True)).to_be_visible()
 
 
 def test_a_cell_is_edited_where_it_stands(look: Look) -> None:
@@ -166,7 +241,7 @@ def test_a_cell_is_edited_where_it_stands(look: Look) -> None:
     expect(page.get_by_text("1 change not committed; the last: change of 'ping'")).to_be_visible()
     expect(page.get_by_text("@office, 203.0.113.0/24")).to_be_visible()
     expect(page.get_by_role("alert").filter(has_text="192.0.2.0/33")).to_have_count(0)
-    page.get_by_role("button", name="Discard").click()
+    discard(page)
 
 
 def test_hosts_come_and_go_from_the_page(look: Look) -> None:
@@ -235,7 +310,7 @@ def test_a_file_is_imported_into_the_draft_with_what_it_loses(look: Look) -> Non
     page.get_by_role("button", name="Take its safe approximation").click()
     expect(page.get_by_text("the whole list, from fw.iptables")).to_be_visible()
     expect(page.get_by_text("8080").first).to_be_visible()
-    page.get_by_role("button", name="Discard").click()
+    discard(page)
 
 
 def test_somebody_else_was_faster(look: Look) -> None:

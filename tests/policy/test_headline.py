@@ -57,8 +57,13 @@ def test_what_is_opened_is_said_with_whom_it_is_opened_to(rule: Json, text: str,
 
 def test_what_is_opened_beside_what_was_open_is_said_first_where_it_is_widest() -> None:
     found = said([WEB, SSH], [{"id": "all", "action": "permit"}])
-    assert found[0] == ("opens every port of every address to everyone", Danger.HIGH)
-    assert found[1] == ("opens every tcp port of nearly every address to nearly everyone", Danger.HIGH)
+    assert found == [("opens every port of every address to everyone", Danger.HIGH)]
+
+
+def test_protocols_that_stay_closed_are_not_said_to_be_opened() -> None:
+    closed = {"id": "no-tcp", "action": "deny", "protocol": "tcp"}
+    found = said([closed], [closed, {"id": "all", "action": "permit"}])
+    assert found == [("opens every protocol but tcp of every address to everyone", Danger.HIGH)]
 
 
 def test_a_rule_that_is_taken_away_is_said_with_what_it_decided() -> None:
@@ -87,7 +92,7 @@ def test_the_worst_comes_first_and_the_rest_is_counted() -> None:
     found = said([], [*rules, {**WEB, "id": "all", "destination_ports": "any"}])
     assert found[0] == ("opens every tcp port of 198.51.100.7 to everyone", Danger.HIGH)
     found = said([], rules)
-    assert (len(found), found[-1]) == (5, ("and does 3 more such things", Danger.NONE))
+    assert (len(found), found[-1]) == (5, ("and makes 3 smaller changes", Danger.NONE))
 
 
 def test_lists_that_cannot_be_compared_and_those_that_do_the_same_are_told() -> None:

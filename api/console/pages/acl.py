@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from nicegui import events, ui
 
 from api.console import words
-from api.console.draft import Insert, Move, Remove, Replace
+from api.console.draft import Move, Remove, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.files import offer_export, take_import
-from api.console.parts.ruleform import ask_for_rule, document_of
+from api.console.parts.ruleedits import add_rule, change_rule
+from api.console.parts.ruleform import document_of
 from api.console.parts.rules import edited, row_of
 from api.console.parts.table import BODY, COLUMNS
 from api.console.parts.view import View
@@ -157,13 +158,7 @@ class _AclPage:
     # ------------------------------------------------------------------------------------------------------ the edits
 
     async def _new(self) -> None:
-        await self._ask_new(0, {"action": "permit"})
-
-    async def _ask_new(self, position: int, start: Mapping[str, object]) -> None:
-        groups = tuple(self._desk.draft.acl.groups)
-        rule = await ask_for_rule("New rule", start, groups=groups, keeps_id=False)
-        if rule is not None:
-            self._desk.edit(Insert(rule, position))
+        await add_rule(self._desk, {})
 
     async def _act(self, event: events.GenericEventArguments) -> None:
         """Something from a row's buttons."""
@@ -174,17 +169,13 @@ class _AclPage:
             return
         rule = acl.rules[index]
         if what == "edit":
-            changed = await ask_for_rule(
-                f"Rule {index + 1}", document_of(rule), groups=tuple(acl.groups), keeps_id=True
-            )
-            if changed is not None and changed != rule:
-                self._desk.edit(Replace(changed))
+            await change_rule(self._desk, rule, f"Rule {index + 1}")
             _focus(f"{name}/edit")
         elif what in ("above", "below"):
-            await self._ask_new(index + (what == "below"), {"action": "permit", "direction": rule.direction.value})
+            await add_rule(self._desk, {"direction": rule.direction.value}, index + (what == "below"))
             _focus(f"{name}/more")
         elif what == "copy":
-            await self._ask_new(index + 1, {**document_of(rule), "id": ""})
+            await add_rule(self._desk, {**document_of(rule), "id": ""}, index + 1)
             _focus(f"{name}/more")
         elif what == "remove":
             self._desk.edit(Remove(name))

@@ -52,6 +52,8 @@ class _History:
             if version.author:
                 ui.label(f"by {words.who(version.author)}").classes("quiet")
             ui.label(words.of(version.rules, "rule")).classes("quiet")
+            if version.comment:
+                ui.label(version.comment).classes("said")
             ui.space()
             if not oldest:
                 ui.button(

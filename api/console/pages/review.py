@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import functools
 import time
 from asyncio import Task
+from collections.abc import Sequence
+from contextlib import suppress
 
 from nicegui import ui
 
@@ -13,8 +16,9 @@ from api.console import words
 from api.console.draft import Draft
 from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
-from api.console.parts.differences import COSTS, draw_cost, draw_difference, draw_findings
+from api.console.parts.differences import COSTS, Json, draw_cost, draw_difference, draw_findings, draw_headline
 from api.console.parts.pieces import empty, heading
+from api.console.parts.ruleform import error_text
 from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
@@ -22,9 +26,13 @@ from api.console.reading import begun
 from orchestrator.client import Client, Review, Written
 from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import acl_text
+from orchestrator.policy.headline import Sentence, counts_wanted, headline
 from orchestrator.wire.domains import Enforced, Lagging
 
+_COUNTED = 500
+"""Rules that the service tells the counts of at once."""
 _LOOK_S = 0.25
 _PATIENCE_S = 30.0
 """When enforcement takes so long, it is said who is waited for, and looked less often."""
@@ -60,7 +68,10 @@ class _ReviewPage:
             self._differs = Section("difference", "", f"Comparing {rules} with the list as it is")
             self._odd = Section("findings", "Findings that this change brings", f"Looking for what is odd in {rules}")
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
-        with ui.row().classes("w-full justify-end gap-3"):
+        with ui.row().classes("w-full justify-end items-center gap-3"):
+            self._comment = (
+                ui.input("What is it for? (kept in the history)").props("outlined dense maxlength=1000").classes("grow")
+            )
             ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
                 "flat no-caps"
             )
@@ -92,13 +103,32 @@ class _ReviewPage:
             self._found.clear()
             with self._found, ui.element("div").classes("banner").props("role=alert"):
                 ui.icon("error")
-                ui.label(f"The service would refuse this list: {refused.exceptions[0]}")
+                ui.label(f"The service would refuse this list: {self._said(refused.exceptions[0])}")
             self._commit.set_enabled(False)
+
+    def _said(self, error: Exception) -> str:
+        return error_text(error, self._desk.draft.acl) if isinstance(error, AclflowError) else str(error)
 
     async def _show_difference(self) -> None:
         changes = (await self._difference).difference
+        says = await self._headline(changes)
         with self._differs.fill():
+            draw_headline(says)
             draw_difference(changes)
+
+    async def _headline(self, changes: Sequence[Json] | None) -> tuple[Sentence, ...]:
+        """What the change does in sentences, with what the rules decided that lose packets."""
+        tenant = await self._view.read("tenant", lambda client: client.tenant(self._view.tenant), fresh_s=10)
+        packets: dict[str, int] = {}
+        rules = counts_wanted(changes)
+        if 0 < len(rules) <= _COUNTED:
+            since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=24)
+            with suppress(AclflowError):
+                packets = await self._view.session.reading.once(
+                    lambda: self._view.client.packets_since(self._view.tenant, rules, since)
+                )
+        kept = {rule.id for rule in self._desk.draft.acl.rules}
+        return headline(changes, own=tuple(map(Prefix.parse, tenant.prefixes)), kept=kept, packets=packets)
 
     async def _show_findings(self) -> None:
         review = await self._findings
@@ -123,14 +153,18 @@ class _ReviewPage:
 
     async def _do_commit(self) -> None:
         self._commit.set_enabled(False)
-        draft, tenant = self._desk.draft, self._view.tenant
+        draft, tenant, comment = self._desk.draft, self._view.tenant, self._comment.value.strip()
         try:
-            written = await self._view.do(lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag))
+            written = await self._view.do(
+                lambda client: client.put_acl(tenant, draft.acl, etag=draft.base.etag, comment=comment)
+            )
         except Stale:
             await self._put_on_top(draft)
             return
         except AclflowError as error:
-            ui.notify(f"Not committed: {error}", type="negative", multi_line=True, timeout=0, close_button=True)
+            ui.notify(
+                f"Not committed: {self._said(error)}", type="negative", multi_line=True, timeout=0, close_button=True
+            )
             self._commit.set_enabled(True)
             return
         self._view.session.drafts.pop(tenant, None)

@@ -9,12 +9,11 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from api.console.draft import Insert, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import fact, heading
 from api.console.parts.question import PROTOCOLS
-from api.console.parts.ruleform import ask_for_rule, document_of
+from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.pictures.path import rule_words, tier_words, way, who_decides
@@ -232,18 +231,14 @@ class _TracePage:
         if rule is None:
             ui.notify(f"Your draft has no rule '{name}' any more.", type="warning")
             return
-        changed = await ask_for_rule(f"Rule {name}", document_of(rule), groups=tuple(acl.groups), keeps_id=True)
-        if changed is not None and changed != rule:
-            self._desk.edit(Replace(changed))
+        await change_rule(self._desk, rule, f"Rule {name}")
 
     async def _insert(self, packet: Packet, step: Step, action: str) -> None:
         """A new rule for such packets, before the one that decides now."""
         acl = self._desk.draft.acl
         position = next((index for index, rule in enumerate(acl.rules) if rule.id == step.rule), len(acl.rules))
         start = _rule_for(packet, step, action, {rule.id for rule in acl.rules})
-        rule = await ask_for_rule("New rule", start, groups=tuple(acl.groups), keeps_id=False)
-        if rule is not None:
-            self._desk.edit(Insert(rule, position))
+        await add_rule(self._desk, start, position)
 
 
 def _rule_for(packet: Packet, step: Step, action: str, taken: Collection[str]) -> dict[str, Any]:

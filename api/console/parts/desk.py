@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from nicegui import ui
 
+from api.console import words
 from api.console.draft import Draft, Edit
+from api.console.parts.dialog import is_sure
 from api.console.parts.view import View
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import AclflowError
@@ -62,9 +64,13 @@ class Desk:
         """Take the last edit back."""
         self.put(self._draft.undone())
 
-    def discard(self) -> None:
-        """Forget every edit."""
-        self.put(Draft(self._draft.base))
+    async def discard(self) -> None:
+        """Forget every edit, once whoever looks is sure."""
+        what = words.of(len(self._draft.edits), "change")
+        if await is_sure(
+            "Discard the draft?", f"{what} will be lost. The list in force stays as it is.", "Discard all"
+        ):
+            self.put(Draft(self._draft.base))
 
 
 def _newest(client: Client, tenant: str, known: AclSeen | None) -> AclSeen:

@@ -13,6 +13,7 @@ from api.console.parts.section import working
 from api.console.parts.tree import path_of
 from orchestrator.client import Finding
 from orchestrator.client.lists import Part
+from orchestrator.policy.headline import Danger, Sentence
 from orchestrator.wire.costs import Cost
 
 Json = Mapping[str, Any]
@@ -22,6 +23,11 @@ COSTS: tuple[Part, ...] = ("cost", "firewall")
 MOST_SHOWN = 25
 _FEW = 5
 _DEFAULT = "_default"
+_DANGERS = {
+    Danger.HIGH: ("text-negative", "warning"),
+    Danger.SOME: ("text-warning", "info"),
+    Danger.NONE: ("", "check"),
+}
 _KINDS = {
     "shadowed": ("bad", "Never decides: rules before it take all its packets"),
     "never": ("bad", "Can match nothing"),
@@ -44,25 +50,35 @@ def draw_difference(changes: Sequence[Json] | None) -> None:
     if not changes:
         empty("No packet fares otherwise. Only words or places of rules change.")
         return
-    for becomes, title, kind in (("permit", "Newly permitted", "good"), ("deny", "Newly denied", "bad")):
+    for becomes, title in (("permit", "Newly permitted"), ("deny", "Newly denied")):
         some = [change for change in changes if change["becomes"] == becomes]
         if not some:
             continue
         with ui.row().classes("items-center gap-2"):
             heading(title)
-            ui.label(words.of(len(some), "set of packets", "sets of packets")).classes(f"chip {kind}")
+            ui.label(words.of(len(some), "set of packets", "sets of packets")).classes("chip none")
         with ui.column().classes("panel"):
             for change in some[:MOST_SHOWN]:
-                _draw_change(change, kind)
+                _draw_change(change, becomes)
             if len(some) > MOST_SHOWN:
                 ui.label(f"and {words.count(len(some) - MOST_SHOWN)} more").classes("quiet small")
 
 
-def _draw_change(change: Json, kind: str) -> None:
+def draw_headline(sentences: Sequence[Sentence]) -> None:
+    """What a change does in sentences, coloured by how dangerous that is."""
+    with ui.column().classes("panel gap-2").props("role=status data-part=headline"):
+        for sentence in sentences:
+            look, icon = _DANGERS[sentence.danger]
+            with ui.row().classes("items-center gap-2 no-wrap"):
+                ui.icon(icon).classes(look).props("aria-hidden=true")
+                ui.label(f"{sentence.text[0].upper()}{sentence.text[1:]}.").classes(
+                    f"{look} {'font-bold' if sentence.danger is Danger.HIGH else ''}"
+                )
+
+
+def _draw_change(change: Json, becomes: str) -> None:
     with ui.row().classes("w-full items-start gap-2 no-wrap"):
-        ui.icon("add_circle" if kind == "good" else "remove_circle").classes(
-            "text-positive" if kind == "good" else "text-negative"
-        ).props("aria-hidden=true")
+        ui.icon("add_circle" if becomes == "permit" else "remove_circle").classes("quiet").props("aria-hidden=true")
         with ui.column().classes("gap-0 grow"):
             ui.label(f"{change['direction']}: {change['summary']}").classes("mono")
             less = tuple(dict.fromkeys((*change["less_before"], *change["less_after"])))

@@ -1,20 +1,42 @@
-"""The form of a rule: a dialog that says at each field what is wrong with it."""
+"""The form of a rule: a dialog that stays until its rule is taken, and says at each field what is wrong with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nicegui import ui
 
 from api.console.parts.dialog import dialog
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
-from orchestrator.policy.model import Rule
+from orchestrator.policy.model import Acl, Rule
 
 _PROTOCOLS = ("any", "tcp", "udp", "icmp", "icmpv6", "sctp", "esp", "gre")
 _WITH_PORTS = ("tcp", "udp", "sctp")
 _ICMP = ("icmp", "icmpv6")
+LABELS = {
+    "id": "Name",
+    "action": "Action",
+    "direction": "Direction",
+    "protocol": "Protocol",
+    "source": "Source",
+    "destination": "Destination",
+    "source_ports": "Source ports",
+    "destination_ports": "Destination ports",
+    "icmp_type": "ICMP type",
+    "icmp_code": "ICMP code",
+    "established": "Only established",
+    "fragments": "Later fragments only",
+    "description": "Description",
+    "owner": "Owner",
+    "expires": "Ends",
+    "log": "Log",
+}
+"""What the form calls the fields of a rule."""
+_PLACE = re.compile(r"(?:rules\[\d+\]\.)?([a-z_]+)")
+_ROW = re.compile(r"rules\[(\d+)\]")
 _HELP = {
     "id": "A short name: letters, digits and _ . : -",
     "source": "any, prefixes such as 192.0.2.0/24, or @group; several with commas",
@@ -26,18 +48,29 @@ _HELP = {
 
 
 async def ask_for_rule(
-    title: str, document: Mapping[str, Any], *, groups: tuple[str, ...], keeps_id: bool
-) -> Rule | None:
-    """Let a rule be filled in, beginning with `document` (the native form); None where it was given up."""
+    title: str, document: Mapping[str, Any], *, groups: tuple[str, ...], keeps_id: bool, take: Callable[[Rule], None]
+) -> bool:
+    """Let a rule be filled in, beginning with `document` (the native form); whether it was taken or given up.
+
+    `take` is given the rule. An AclflowError of it is shown at the field that it names, and the dialog stays as it is.
+    """
     with dialog(title, 680, opened=False) as box:
-        form = _Form(box, document, groups, keeps_id)
+        form = _Form(box, document, groups, keeps_id, take)
         form.draw()
-    return await box  # type: ignore[no-any-return]  # what submit gave
+    return bool(await box)
 
 
 class _Form:
-    def __init__(self, box: ui.dialog, document: Mapping[str, Any], groups: tuple[str, ...], keeps_id: bool) -> None:
+    def __init__(
+        self,
+        box: ui.dialog,
+        document: Mapping[str, Any],
+        groups: tuple[str, ...],
+        keeps_id: bool,
+        take: Callable[[Rule], None],
+    ) -> None:
         self._dialog = box
+        self._take = take
         self._start = dict(document)
         self._groups = groups
         self._keeps_id = keeps_id
@@ -46,7 +79,7 @@ class _Form:
     def draw(self) -> None:
         with ui.row().classes("w-full gap-4 items-start"):
             self._text("id", "Name").classes("grow").set_enabled(not self._keeps_id)
-            self._choice("action", ("permit", "deny"), "permit")
+            self._choice("action", ("permit", "deny"), None)
             self._choice("direction", ("ingress", "egress"), "ingress")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
             protocol = str(self._start.get("protocol", "any"))
@@ -61,9 +94,12 @@ class _Form:
         for side in ("source", "destination"):
             with ui.row().classes("w-full gap-4 items-start no-wrap"):
                 self._text(
-                    side, side.capitalize(), default="any", suggestions=["any", *("@" + g for g in self._groups)]
+                    side,
+                    LABELS[side],
+                    default="any" if "action" in self._start else "",
+                    suggestions=["any", *("@" + g for g in self._groups)],
                 ).classes("grow")
-                self._text(f"{side}_ports", f"{side.capitalize()} ports", default="any").classes("w-56")
+                self._text(f"{side}_ports", LABELS[f"{side}_ports"], default="any").classes("w-56")
         with ui.row().classes("w-full gap-4 items-start no-wrap"):
             self._text("icmp_type", "ICMP type").classes("w-32")
             self._text("icmp_code", "ICMP code").classes("w-32")
@@ -89,7 +125,7 @@ class _Form:
         self._fields[name] = field
         return field
 
-    def _choice(self, name: str, values: tuple[str, ...], default: str) -> None:
+    def _choice(self, name: str, values: tuple[str, ...], default: str | None) -> None:
         toggle = ui.toggle(list(values), value=self._start.get(name, default)).props(
             f"no-caps unelevated aria-label={name}"
         )
@@ -113,19 +149,20 @@ class _Form:
                 field.props(remove="error error-message")
         self._error.set_visibility(False)
         try:
-            rule = rule_from_json(self._document())
+            self._take(rule_from_json(self._document()))
         except AclflowError as error:
             self._show(error)
             return
-        self._dialog.submit(rule)
+        self._dialog.submit(True)
 
     def _show(self, error: AclflowError) -> None:
-        field = self._fields.get((error.place or "").split("[")[0].split(".")[0])
+        name = field_of(error)
+        field = self._fields.get(name)
         if isinstance(field, ui.input):
             field.props(f'error error-message="{error.reason.replace(chr(34), chr(39))}"')
             field.run_method("focus")
         else:
-            self._error.text = str(error)
+            self._error.text = f"{LABELS[name]}: {error.reason}" if name in LABELS else error.reason
             self._error.set_visibility(True)
 
     def _document(self) -> dict[str, Any]:
@@ -137,7 +174,9 @@ class _Form:
                 if value:
                     document[name] = True
             elif name in ("source", "destination", "source_ports", "destination_ports"):
-                parts = [part.strip() for part in (value or "any").split(",") if part.strip()]
+                parts = [part.strip() for part in (value or "").split(",") if part.strip()]
+                if not parts and name in ("source", "destination"):
+                    raise BadInput("it is empty: write prefixes, @group, or any if all addresses are meant", place=name)
                 if parts not in ([], ["any"]):
                     document[name] = parts
             elif name in ("icmp_type", "icmp_code"):
@@ -146,6 +185,23 @@ class _Form:
             elif value not in (None, ""):
                 document[name] = value
         return document
+
+
+def field_of(error: AclflowError) -> str:
+    """The field of a rule that an error is about: ``rules[3].destination[0]`` is about `destination`."""
+    found = _PLACE.match(error.place or "")
+    return found.group(1) if found else ""
+
+
+def error_text(error: AclflowError, acl: Acl) -> str:
+    """An error of a list in the page's words: its rows are counted from 1, its fields are called as in the form."""
+    row = _ROW.match(error.place or "")
+    if row is None or int(row.group(1)) >= len(acl.rules):
+        return str(error)
+    number = int(row.group(1))
+    name = field_of(error)
+    where = f"Rule {number + 1} ('{acl.rules[number].id}')" + (f", {LABELS[name]}" if name in LABELS else "")
+    return f"{where}: {error.reason}"
 
 
 def document_of(rule: Rule) -> dict[str, Any]:

@@ -170,6 +170,7 @@ def _discard(page: Page, ground: Stage) -> None:
     page.goto(ground.console + _PAGES["acl"])
     page.wait_for_selector(_COMPLETE)
     page.get_by_role("button", name="Discard").click()
+    page.get_by_role("button", name="Discard all").click()
     page.get_by_text("1 change not committed").wait_for(state="hidden")
 
 

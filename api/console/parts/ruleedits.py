@@ -1,0 +1,66 @@
+"""Editing one rule of the draft in the rule's form: a new rule, or a change of one that is there.
+
+The form stays open until the draft has taken the rule. The draft takes what the service would take: ids that are free,
+groups that the list has, and on the project's own side no addresses but its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nicegui import ui
+
+from api.console.draft import Edit, Insert, Replace
+from api.console.parts.desk import Desk
+from api.console.parts.ruleform import ask_for_rule, document_of
+from orchestrator.policy.addresses import Prefix
+from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.ownership import check_ownership
+from orchestrator.policy.ruleplace import suggest_place
+
+
+async def add_rule(desk: Desk, start: Mapping[str, object], position: int | None = None) -> None:
+    """Ask for a new rule, beginning with `start` (native form, any part of it), and put it into the draft.
+
+    `position` None: it goes before the rule that decides its packets now, else to the end, which is said.
+    """
+    owned = await _owned(desk)
+
+    def take(rule: Rule) -> None:
+        acl = desk.draft.acl
+        place, before = (position, None) if position is not None else suggest_place(_checked(rule, acl, owned), rule)
+        _put(desk, rule, Insert(rule, place), owned)
+        if position is None:
+            where = f"before '{before}', which decides its packets now" if before else "at the end of the list"
+            ui.notify(f"'{rule.id}' is in the draft, {where}.", type="info")
+
+    await ask_for_rule("New rule", start, groups=tuple(desk.draft.acl.groups), keeps_id=False, take=take)
+
+
+async def change_rule(desk: Desk, rule: Rule, title: str) -> None:
+    """Ask how a rule is to be, and change it in the draft where it stands."""
+    owned = await _owned(desk)
+
+    def take(changed: Rule) -> None:
+        if changed != rule:
+            _put(desk, changed, Replace(changed), owned)
+
+    await ask_for_rule(title, document_of(rule), groups=tuple(desk.draft.acl.groups), keeps_id=True, take=take)
+
+
+async def _owned(desk: Desk) -> tuple[Prefix, ...]:
+    view = desk.view
+    tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
+    return tuple(map(Prefix.parse, tenant.prefixes))
+
+
+def _put(desk: Desk, rule: Rule, edit: Edit, owned: tuple[Prefix, ...]) -> None:
+    """Put an edit into the draft. Raises BadPolicy with the place."""
+    _checked(rule, desk.draft.acl, owned)
+    desk.put(desk.draft.edited(edit))
+
+
+def _checked(rule: Rule, acl: Acl, owned: tuple[Prefix, ...]) -> Acl:
+    """The list, after a rule was checked as if it were a list by itself. Raises BadPolicy with the place."""
+    check_ownership(Acl((rule,), acl.groups), owned)
+    return acl
