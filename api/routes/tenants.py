@@ -7,8 +7,9 @@ from typing import Annotated, TypeVar
 from fastapi import APIRouter, Path, Request, Response
 
 from api.answers import answer, etag, reply, sent
-from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, only_tenant
+from api.auth import Caller, TenantCreator, TenantOwner, TenantReader, is_admin, only_tenant
 from api.context import ConditionDep, Limit, NameMarker, NamePath, OnceDep, Services, ServicesDep, logged
+from api.inforce import in_force
 from api.limits import SmallBody
 from api.schemas.common import read_prefix, read_prefixes
 from api.schemas.cost import QuotaPut
@@ -17,7 +18,7 @@ from orchestrator.store.records import Principal, Reply, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.codec import fill
 from orchestrator.wire.common import Gone, Page, Written
-from orchestrator.wire.tenants import Limits, OwnedPrefixes, Quota, SeenTenant, Tenant, Used, WrittenTenant
+from orchestrator.wire.tenants import InForce, Limits, OwnedPrefixes, Quota, SeenTenant, Tenant, Used, WrittenTenant
 
 Shown = TypeVar("Shown", bound=Tenant)
 
@@ -53,10 +54,16 @@ def create_tenant(caller: TenantCreator, services: ServicesDep, body: NewTenant,
 
 
 @router.get("/{tenant}", response_model=SeenTenant)
-def get_tenant(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
-    """One tenant. Its ETag changes with what it is and owns, not with what its list costs."""
-    record, rules = services.control.read(lambda unit: _with_rules(unit, tenant))
-    return answer(_seen(SeenTenant, record, used=_used(services, record, rules)), tag=etag(record.version))
+def get_tenant(caller: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """One tenant. Its ETag changes with what it is and owns, not with what its list costs or where it is in force."""
+
+    def read(unit: Unit) -> tuple[TenantRecord, int, InForce]:
+        record, rules = _with_rules(unit, tenant)
+        return record, rules, in_force(unit, record, named=is_admin(caller))
+
+    record, rules, force = services.control.read(read)
+    seen = _seen(SeenTenant, record, used=_used(services, record, rules), in_force=force)
+    return answer(seen, tag=etag(record.version))
 
 
 @router.patch("/{tenant}", response_model=WrittenTenant)

@@ -69,12 +69,13 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
         )
         return
     lagging = {
-        each.host: f"{each.state or 'silent'}: {each.error or 'at an older generation'}" for each in state.laggards
+        each.host: f"behind, {each.state or 'silent'}" + (f": {each.error}" if each.error else "")
+        for each in state.laggards
     }
     say(f"domain {seen.id}, return traffic {seen.return_traffic}, generation {seen.generation}", bold=True)
     say_table(
         ("host", "datapath id", "uplink", "state"),
-        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "enforced")) for one in hosts),
+        ((one.name, f"{one.datapath_id:016x}", one.uplink, lagging.get(one.name, "in force")) for one in hosts),
     )
     say_table(("endpoint", "tenant", "port", "mac", "prefixes"), map(_endpoint_row, endpoints))
     say_table(

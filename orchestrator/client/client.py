@@ -37,7 +37,7 @@ from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
 from orchestrator.wire.events import Event, Events
 from orchestrator.wire.lists import AclVersion
-from orchestrator.wire.tenants import Tenant
+from orchestrator.wire.tenants import SeenTenant, Tenant
 
 _LOOKED_AT_S = 120.0
 """How much longer than others an answer may take that tells what is odd about a list; the service has its own limit."""
@@ -112,9 +112,9 @@ class Client(
         """The tenants that the caller may see."""
         return self._service.documents(Tenant, "/v1/tenants")
 
-    def tenant(self, tenant: str) -> Tenant:
-        """Raises NotFound."""
-        return self._service.read_document(Tenant, tenant_path(tenant))
+    def tenant(self, tenant: str) -> SeenTenant:
+        """A tenant, what its list costs, and whether it is in force. Raises NotFound."""
+        return self._service.read_document(SeenTenant, tenant_path(tenant))
 
     def create_tenant(
         self, tenant: str, *, domain: str, name: str = "", prefixes: Iterable[Prefix] = (), key: str | None = None

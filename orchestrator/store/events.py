@@ -6,6 +6,7 @@ commits: who has read up to an id has missed nothing below it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,6 +70,12 @@ class Events:
             statement = statement.where(events.c.tenant == tenant)
         rows = self._tx.read(statement)
         return EventPage(tuple(_event(row) for row in rows), missed=event_id < self.forgotten())
+
+    def newest_of(self, kind: str, tenant: int) -> dt.datetime | None:
+        """When an event of a kind was last logged about the tenant of a number; None where none is kept."""
+        mine = (events.c.tenant == tenant) & (events.c.kind == kind)
+        found = self._tx.read(select(events.c.time).where(mine).order_by(events.c.id.desc()).limit(1)).first()
+        return None if found is None else from_micros(found.time)
 
     def newest(self, *, before: int | None = None, limit: int = 100, tenant: int | None = None) -> EventPage:
         """The newest events, before an id if one is named, newest first: all, or those about the tenant of a number."""

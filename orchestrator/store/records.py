@@ -84,6 +84,15 @@ class RuleRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionHead:
+    """The newest version of a list: when it was made, and the generation of its domain that came with it."""
+
+    version: int
+    generation: int
+    created: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRecord:
     """An address group of the current list, the rules that name it, and the list's version."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Literal
 
 from orchestrator.wire.common import described, document
 
@@ -44,11 +45,32 @@ class Tenant:
     created: dt.datetime
 
 
+@document()
+class InForce:
+    """Whether every host of the domain holds the newest version of a tenant's list."""
+
+    version: int
+    state: Literal["in force", "behind"]
+    since: dt.datetime = described("when the last host reached it; or since when a host is behind")
+    hosts: int
+    late: int = described("how many hosts are behind")
+    behind: tuple[str, ...] | None = described("which hosts; null where the caller is not told")
+
+    def text(self) -> str:
+        """The same in words: ``in force since 2026-11-24 12:00 UTC``, ``behind: host1, host2, since ...``."""
+        since = f"since {self.since:%Y-%m-%d %H:%M} UTC"
+        if self.state == "in force":
+            return f"in force {since}"
+        names = ", ".join(self.behind) if self.behind else f"{self.late} host{'' if self.late == 1 else 's'}"
+        return f"behind: {names}, {since}"
+
+
 @document(kw_only=True)
 class SeenTenant(Tenant):
-    """A tenant, and what its list costs now."""
+    """A tenant, what its list costs now, and whether it is in force."""
 
     used: Used
+    in_force: InForce
 
 
 @document(kw_only=True)

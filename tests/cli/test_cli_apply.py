@@ -17,7 +17,9 @@ from command_line import Ended, aclflow
 from patience import PATIENCE_S
 from served import Served, served
 
+from orchestrator.client import Host
 from orchestrator.policy.formats.native import rule_from_json
+from orchestrator.store.records import Role
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
 SSH = {**WEB, "id": "ssh", "source": "192.0.2.0/24", "destination_ports": 22}
@@ -190,6 +192,23 @@ def test_the_service_holds_a_document_to_what_it_was_taken_from(service: Served,
         other = {**document, "taken_from": {"tenant": "other", "version": 2}}
         put = http.put(f"/v1/tenants/{tenant}/acl", json=other, headers={"If-Match": "*"})
         assert (put.status_code, put.json()["place"]) == (400, "taken_from.tenant")
+
+
+def test_a_list_says_whether_it_is_in_force(service: Served, run: Run, tenant: str) -> None:
+    assert "version 1 is in force since" in run("acl", "show", tenant).out
+    with service.client() as client:
+        made = client.tenant(tenant).in_force
+        assert (made.version, made.state, made.hosts, made.late) == (1, "in force", 0, 0)
+        client.add_host(f"d-{tenant}", Host("h1", 0xA1, "up0"))
+        assert "version 1 is behind: h1, since" in run("acl", "show", tenant).out
+        assert "version 1 is behind: h1, since" in run("acl", "versions", tenant).err
+        member = service.make_token(Role.MEMBER, tenant)
+        with service.client(member) as other:
+            behind = other.tenant(tenant).in_force
+        assert (behind.state, behind.late, behind.behind) == ("behind", 1, None)
+        assert "h1" not in behind.text()
+        client.remove_host(f"d-{tenant}", "h1")
+        assert client.tenant(tenant).in_force.state == "in force"
 
 
 # ------------------------------------------------------------------------------------------------- on a terminal

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from orchestrator.client import Host
 from orchestrator.policy.formats.native import acl_from_json
 
 from .conftest import SHOP, Look
@@ -209,6 +210,22 @@ def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     expect(page.get_by_text("Enforced on every host")).to_be_visible()
     look.open("/project/shop/history")
     expect(page.get_by_text("a test of the very wide kind")).to_be_visible()
+
+
+def test_whoever_looks_sees_whether_the_list_is_in_force(look: Look) -> None:
+    """A host that does not hold the list yet: members learn that there is one, and the page follows by itself."""
+    page = look.page
+    look.sign_in(look.town.member)
+    for path in ("/project/shop", "/project/shop/acl", "/project/shop/history"):
+        look.open(path)
+        expect(page.locator("[data-part=in-force]")).to_contain_text("in force since")
+    with look.town.client() as client:
+        client.add_host("pop", Host("h-late", 0x99, "up0"))
+        try:
+            expect(page.locator("[data-part=in-force]")).to_contain_text("behind: 1 host, since")
+        finally:
+            client.remove_host("pop", "h-late")
+    expect(page.locator("[data-part=in-force]")).to_contain_text("in force since")
 
 
 def test_a_draft_is_not_thrown_away_by_a_slip(look: Look) -> None:

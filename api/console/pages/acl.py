@@ -12,6 +12,7 @@ from api.console.draft import Move, Remove, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.files import offer_export, take_import
+from api.console.parts.forcemark import ForceMark
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.ruleform import document_of
 from api.console.parts.rules import edited, row_of
@@ -34,7 +35,9 @@ _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or 
 async def build(view: View) -> None:
     """Draw the page."""
     page = _AclPage(await Desk.of(view))
+    mark = ForceMark(view)
     page.draw(view.query.get("q", ""))
+    await mark.refresh()
     await page.read_hits()
 
 

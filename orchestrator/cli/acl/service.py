@@ -169,10 +169,14 @@ def show(
     """
     with service(url) as client:
         seen = client.acl(tenant, version=version)
+        force = client.tenant(tenant).in_force
     acl = seen.acl
     if to is None and not as_json and output is None:
         say_table((*_COLUMNS, "more"), map(_row, acl.rules))
         say(f"by default ingress {acl.ingress_default.value}, egress {acl.egress_default.value}")
+        say(
+            f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
+        )
         return
     if to in (None, NATIVE):
         write_output(write_native(acl, TakenFrom(tenant, seen.version)).text, output)
@@ -188,6 +192,7 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
     """Show the history of a tenant's list, newest first."""
     with service(url) as client:
         found = list(client.acl_versions(tenant))
+        force = client.tenant(tenant).in_force
     if as_json:
         say_json(found)
         return
@@ -195,6 +200,7 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
         ("version", "author", "created", "rules", "comment"),
         ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules, one.comment) for one in found),
     )
+    remark(f"version {force.version} is {force.text()}")
 
 
 def _say_review(found: Review) -> None:

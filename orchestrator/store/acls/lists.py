@@ -33,6 +33,7 @@ from orchestrator.store.records import (
     ExpiredRules,
     ExpiringRule,
     RuleRecord,
+    VersionHead,
 )
 from orchestrator.store.schema.acls import acl_rules, acl_versions, expiry_notices
 from orchestrator.store.schema.core import tenants
@@ -63,6 +64,12 @@ class Acls(AclSteps):
     def version(self, tenant: str) -> int:
         """The current version without the list: what an ETag check needs."""
         return int(self._tx.tenant(tenant).acl_version)
+
+    def head(self, tenant: str) -> VersionHead:
+        """The newest version without its rules."""
+        owner = self._tx.tenant(tenant)
+        row = aclrows.version_row(self._tx, owner, owner.acl_version)
+        return VersionHead(row.version, row.generation or 0, from_micros(row.created))
 
     def current(self, tenant: str) -> AclRecord:
         """The list as it is. From memory where the version is known."""
