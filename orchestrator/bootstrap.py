@@ -37,6 +37,7 @@ from orchestrator.control.metrics import Metrics
 from orchestrator.control.onboarding import Onboarder
 from orchestrator.control.packets.log import PacketDesk, PacketSink
 from orchestrator.control.packets.sinks import Collector, JsonLines
+from orchestrator.control.pointmetrics import PointMetrics
 from orchestrator.control.pops.manager import ServerManager, Unmade
 from orchestrator.control.pops.metrics import EdgeMetrics
 from orchestrator.control.publisher import Publisher
@@ -150,6 +151,7 @@ def build_service(settings: Settings, *, clock: Callable[[], dt.datetime] = utc_
         keeper = FleetKeeper(control, hand, spreading, holder=str(uuid.uuid4()) if is_shared else _ALONE)
     metrics.registry.register(FleetGauges(control))
     metrics.registry.register(HitMetrics(control))
+    metrics.registry.register(PointMetrics(control))
     services = Services(
         control=control,
         enforcement=enforcement,

@@ -46,6 +46,11 @@ def compilations(fast: str, slow: str) -> dict[str, str]:
     return {bucket("1.0"): fast, bucket("5.0"): fast, bucket("10.0"): slow, bucket("+Inf"): slow}
 
 
+def heard(values: str) -> dict[str, str]:
+    """When the host that was silent longest was heard, in seconds since the story began."""
+    return {'aclflow_points_heard_timestamp_seconds{domain="pop1"}': values}
+
+
 def fleet(wanted: int, serving: int, sick: int = 0) -> dict[str, str]:
     vnfs = 'aclflow_fleet_vnfs{{domain="pop1", state="{}"}}'.format
     return {
@@ -62,6 +67,8 @@ WELL = (
     | {"process_open_fds": "50x40", "process_max_fds": "1024x40"}
     | {'aclflow_edge_stale{domain="pop1"}': "10x40", 'aclflow_edge_chunks{domain="pop1"}': "100x40"}
     | reports(enforced="0+3x40")
+    | heard("0+60x40")
+    | {'aclflow_hosts_behind{domain="pop1"}': "0x40"}
     | requests("200", "0+600x40")
     | compilations("0+60x40", "0+60x40")
     | fleet(3, 3)
@@ -78,6 +85,10 @@ STORIES = (
     Story("AclflowNobodyReports", True, reports(enforced="0+3x20 60x20") | FLOWS),
     Story("AclflowNobodyReports", True, FLOWS),
     Story("AclflowNobodyReports", False, reports(enforced="0x40")),
+    Story("AclflowPointSilent", True, heard("0+60x30 1800x10")),
+    Story("AclflowPointSilent", False, heard("0+60x37 2220 2340 2400")),
+    Story("AclflowHostsBehind", True, {'aclflow_hosts_behind{domain="pop1"}': "0x30 1x10"}),
+    Story("AclflowHostsBehind", False, {'aclflow_hosts_behind{domain="pop1"}': "0x30 1 0x10"}),
     Story("AclflowRefused", True, reports(refused="0x35 1x5")),
     Story("AclflowDrifted", True, reports(drifted="0x32 2 4 6x6")),
     Story("AclflowDrifted", False, reports(drifted="0x35 1x5")),

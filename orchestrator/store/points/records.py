@@ -98,6 +98,16 @@ class Laggard:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """A host: whether it is behind its domain, and when the enforcer that speaks for it was last heard."""
+
+    domain: str
+    host: str
+    is_behind: bool
+    heard: dt.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class EnforcedState:
     """Whether every host of a domain was read back at a generation or a later one."""
 

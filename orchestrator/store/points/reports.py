@@ -19,7 +19,15 @@ from sqlalchemy.sql import Insert
 from orchestrator.errors import Conflict, NotFound
 from orchestrator.store.backups.generations import ONE_CHANGE, raise_above
 from orchestrator.store.events import Events
-from orchestrator.store.points.records import EnforcedState, HeldRecord, PointRecord, PointReport, PointState, Standing
+from orchestrator.store.points.records import (
+    EnforcedState,
+    Heard,
+    HeldRecord,
+    PointRecord,
+    PointReport,
+    PointState,
+    Standing,
+)
 from orchestrator.store.points.scope import Scope
 from orchestrator.store.records import UNWRITTEN
 from orchestrator.store.schema.acls import acl_versions
@@ -146,6 +154,23 @@ class Reports:
         if not rows:
             self._tx.domain(domain)
         return Standing(tuple((row.name, None if row.host is None else _point_record(row)) for row in rows))
+
+    def heard(self) -> tuple[Heard, ...]:
+        """Every host of every domain, by domain and name."""
+        held = (points.c.state == _ENFORCED) & (points.c.generation >= domains.c.generation)
+        found = (
+            select(hosts.c.domain, hosts.c.name, case((held, 0), else_=1).label("behind"), enforcers.c.last_seen)
+            .join(domains, domains.c.id == hosts.c.domain)
+            .outerjoin(points, and_(points.c.domain == hosts.c.domain, points.c.host == hosts.c.name))
+            .outerjoin(enforcers, enforcers.c.id == points.c.enforcer)
+            .outerjoin(fleet_members, _MEMBER)
+            .where(_COUNTS)
+            .order_by(hosts.c.domain, hosts.c.name)
+        )
+        return tuple(
+            Heard(row.domain, row.name, bool(row.behind), None if row.last_seen is None else from_micros(row.last_seen))
+            for row in self._tx.read(found)
+        )
 
     def switches(self, domain: str) -> tuple[HeldRecord, ...]:
         """What each host's switch of the domain may hold: not firewalls and edge switches."""

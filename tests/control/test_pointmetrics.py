@@ -1,0 +1,38 @@
+"""What Prometheus is told of hosts that are behind, and of enforcers that are silent."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+from served import served
+
+from orchestrator.client import Host, PointReport
+
+HEARD = re.compile(r'^aclflow_points_heard_timestamp_seconds\{domain="pop"\} (\S+)$', re.MULTILINE)
+
+
+def test_hosts_are_behind_until_they_were_read_back_and_none_is_named(tmp_path: Path) -> None:
+    with served(tmp_path) as here, here.client() as client, here.http() as http:
+        client.create_domain("pop")
+        assert "aclflow_hosts_behind{" not in http.get("/metrics").text
+        client.add_host("pop", Host("h1", 1, "up0"))
+        client.add_host("pop", Host("h2", 2, "up0"))
+        text = http.get("/metrics").text
+        assert 'aclflow_hosts_behind{domain="pop"} 2.0' in text
+        assert HEARD.search(text) is None, "nobody spoke for them yet"
+        goal = client.domain("pop").generation
+        for name, host in (("c1", "h1"), ("c2", "h2")):
+            enrolled = client.enrol(client.invite_enforcer("pop"), name=name, kind="openflow")
+            with here.client(enrolled.token) as controller:
+                points = [PointReport(host, goal, bytes(16), "enforced" if host == "h1" else "drifted")]
+                controller.report("pop", enrolled.enforcer, points=points)
+            if host == "h1":
+                here.clock.ahead = dt.timedelta(minutes=5)
+        text = http.get("/metrics").text
+        found = HEARD.search(text)
+    assert 'aclflow_hosts_behind{domain="pop"} 1.0' in text
+    assert found is not None
+    assert dt.datetime.now(dt.UTC).timestamp() - float(found.group(1)) < 120, "that of c1, which is heard no more"
+    assert "h1" not in text
