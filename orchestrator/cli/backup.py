@@ -70,7 +70,7 @@ def restore(
     say(f"the state of {done.contents.made.isoformat()} is back: {done.contents.rows} rows, schema {HEAD}")
     if done.spent:
         remark(f"{done.spent} enrolment tokens are used up: make new ones for machines that have not enrolled")
-    remark("revoke again what was revoked since then: `aclflow certificates list`, `GET /v1/tokens`")
+    remark("revoke again what was revoked since then: `aclflow certificates list`, `aclflow token list`")
 
 
 def _told(contents: Contents) -> dict[str, object]:

@@ -85,6 +85,14 @@ def show(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
 
 
 @taking
+def delete(domain: DomainName, url: Url = None) -> None:
+    """Delete a domain that has no hosts and no tenants."""
+    with service(url) as client:
+        client.delete_domain(domain)
+    say(f"domain {domain} is gone")
+
+
+@taking
 def add_host(
     domain: DomainName,
     host: HostName,

@@ -96,6 +96,7 @@ DOMAIN = Branch(
         Leaf("create", "Make a domain.", f"{_CLI}.domains:create"),
         Leaf("list", "List the domains.", f"{_CLI}.domains:list_all"),
         Leaf("show", "Show a domain's hosts, endpoints and enforcers.", f"{_CLI}.domains:show"),
+        Leaf("delete", "Delete a domain that has no hosts and no tenants.", f"{_CLI}.domains:delete"),
         Leaf("add-host", "Bring a host into a domain.", f"{_CLI}.domains:add_host"),
         Leaf("remove-host", "Take a host out of a domain.", f"{_CLI}.domains:remove_host"),
         Leaf("add-endpoint", "Say where a tenant's network port is.", f"{_CLI}.domains:add_endpoint"),
@@ -231,7 +232,11 @@ PLAN = Branch(
 TOKEN = Branch(
     "token",
     "Tokens that requests are made with.",
-    (Leaf("create", "Make a token, straight in the database.", f"{_CLI}.service:create_token"),),
+    (
+        Leaf("create", "Make a token, straight in the database.", f"{_CLI}.service:create_token"),
+        Leaf("list", "List every token, without secrets.", f"{_CLI}.tokens:list_all"),
+        Leaf("revoke", "Make a token invalid, at once.", f"{_CLI}.tokens:revoke"),
+    ),
 )
 
 CERTIFICATES = Branch(

@@ -211,6 +211,29 @@ def test_a_state_directory_that_cannot_be_made_is_not_there(tmp_path: Path) -> N
     assert ended.code == 3
 
 
+def test_tokens_are_listed_and_revoked(run: Run, service: Served) -> None:
+    secret = service.make_token(Role.ADMIN)
+    listed = run("token", "list", "--json").json()
+    newest = max(listed, key=lambda one: one["id"])
+    assert newest["role"] == "admin"
+    assert not any(secret in str(one) for one in listed), "no secret is shown again"
+    assert f"{newest['id']}\tadmin" in run("token", "list").out
+    assert run("tenant", "list", token=secret).code == 0
+    assert run("token", "revoke", str(newest["id"])).code == 0
+    assert run("tenant", "list", token=secret).code == 1
+    assert run("token", "revoke", str(newest["id"])).code == 1
+    assert run("token", "revoke", "x").code == 2
+
+
+def test_a_domain_is_deleted_once_it_is_empty(run: Run) -> None:
+    run("domain", "create", "brief")
+    run("tenant", "create", "guest", "--domain", "brief")
+    assert run("domain", "delete", "brief").code == 1
+    assert run("tenant", "delete", "guest").code == 0
+    assert run("domain", "delete", "brief").code == 0
+    assert run("domain", "show", "brief").code == 1
+
+
 # ---------------------------------------------------------------------------------------------------- groups, quotas
 
 
