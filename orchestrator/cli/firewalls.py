@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -35,7 +36,7 @@ def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> No
     with service(url) as client:
         found = list(client.firewalls(domain))
     if as_json:
-        say_json(found)
+        say_json([{**asdict(each), "reported": each.load and each.load.reported} for each in found])
     else:
         say_table(
             ("firewall", "plane", "packets/s", "bits/s", "CPU", "connections", "told", "trouble"), map(_row, found)

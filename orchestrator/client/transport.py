@@ -21,7 +21,7 @@ from orchestrator.client.tlsfaults import tls_fault
 from orchestrator.errors import AclflowError, BadInput, Missing, Unreachable
 from orchestrator.identity.trust import client_context
 from orchestrator.wire import common as wire
-from orchestrator.wire.codec import decode, fill
+from orchestrator.wire.codec import decode
 
 Document = TypeVar("Document")
 
@@ -220,10 +220,11 @@ def generation_of(response: Answer) -> int:
 
 def written(response: Answer) -> Written:
     """What the answer to a write says."""
-    enforced = response.headers.get("X-Aclflow-Enforced")
-    return fill(
-        Written,
-        document_of(wire.Written, response),
+    said, enforced = document_of(wire.Written, response), response.headers.get("X-Aclflow-Enforced")
+    return Written(
+        version=said.version,
+        generation=said.generation,
+        changed=said.changed,
         etag=response.headers.get("ETag", ANY_VERSION),
         enforced=None if enforced is None else enforced == "true",
         stages=_stages(response.headers.get("Server-Timing", "")),

@@ -37,8 +37,13 @@ def decode(kind: type[Document], body: object) -> Document:
 
 def fill(kind: type[Document], source: object, **stated: Any) -> Document:
     """Return a document whose fields are those of `source` with the same names, but for those that are stated."""
-    names = (each.name for each in fields(kind) if each.name not in stated)  # type: ignore[arg-type]
-    return kind(**{name: getattr(source, name) for name in names}, **stated)
+    names = _names(kind)  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names if name not in stated}, **stated)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 @cache
@@ -170,22 +175,25 @@ def _mapping_reader(hints: tuple[Any, ...]) -> Reader:
 def _document_reader(kind: Any) -> Reader:
     hints = get_type_hints(kind)
     parts = [
-        (each.name, reader(hints[each.name]), each.default is MISSING and each.default_factory is MISSING)
+        (each.name, hints[each.name], reader(hints[each.name]), each.default is each.default_factory is MISSING)
         for each in fields(kind)
     ]
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
             raise BadInput("is not an object")
-        found = {}
-        for name, part, is_required in parts:
-            if name in value:
-                try:
-                    found[name] = part(value[name])
-                except BadInput as error:
-                    raise error.within(name) from None
-            elif is_required:
-                raise BadInput("is missing", place=name)
+        found, name = {}, ""
+        try:
+            for name, hint, part, is_required in parts:
+                each = value.get(name, MISSING)
+                if type(each) is hint:  # a scalar of the very type: most are, and no call is needed for them
+                    found[name] = each
+                elif each is not MISSING:
+                    found[name] = part(each)
+                elif is_required:
+                    raise BadInput("is missing")  # noqa: TRY301 - it is given its place below, as all are
+        except BadInput as error:
+            raise error.within(name) from None
         return kind(**found)
 
     return read
