@@ -17,9 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.auth import CERTIFICATE
+from api.guests import Guest
 from orchestrator.errors import TryAgain
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ Invalid = Callable[[Iterable[bytes]], Collection[bytes]]
 """Which of some fingerprints stand for nobody (any more). Raises TryAgain."""
 
 
-class Certified(HttpToolsProtocol):
+class Certified(Guest):
     """One connection."""
 
     fingerprint: bytes | None = None
@@ -50,10 +50,6 @@ class Certified(HttpToolsProtocol):
         super().on_message_begin()
         if self.fingerprint is not None:
             self.scope[CERTIFICATE] = self.fingerprint  # type: ignore[literal-required]  # a key of ours
-
-    def cut(self) -> None:
-        """End the connection now, whatever it is at."""
-        self.transport.abort()
 
 
 class Guard:
@@ -89,7 +85,7 @@ class Guard:
         self._seen, self._looked_s = revoked, now_s
         cut = [each for fingerprint in gone for each in open_by[fingerprint]]
         for each in cut:
-            each.cut()
+            each.end()
         if cut:
             log.info("connections.cut", connections=len(cut), certificates=len(gone))
         return len(cut)

@@ -16,6 +16,7 @@ from nicegui import ui
 
 from api.console import pages, signing
 from api.console.sessions import Sessions
+from api.guests import Guest, limited
 from orchestrator.errors import Missing
 from orchestrator.memory import collect_seldom
 
@@ -63,6 +64,7 @@ def serve(settings: ConsoleSettings, tls: ssl.SSLContext | None = None) -> None:
         build(settings),
         host=settings.host,
         port=settings.port,
+        http=limited(Guest),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -19,7 +19,7 @@ class Connection(Certified):
         self.fingerprint = fingerprint
         self.is_cut = False
 
-    def cut(self) -> None:
+    def end(self) -> None:
         self.is_cut = True
 
 

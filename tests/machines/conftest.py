@@ -25,6 +25,7 @@ def admin(service: Served) -> Iterator[Client]:
     with service.client() as client:
         client.create_domain("pop1")
         client.add_host("pop1", Host("host1", 1, "up0"))
+        client.add_firewall("pop1", "fw1", "nftables")
         until(lambda: is_compiled(client))
         yield client
 

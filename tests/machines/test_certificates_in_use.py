@@ -16,6 +16,7 @@ from orchestrator.errors import AclflowError, BadInput, Conflict, NotFound, Unau
 from orchestrator.identity.files import parsed_certificate
 from orchestrator.identity.requests import new_key, request_of
 from orchestrator.identity.trust import load_chain
+from orchestrator.program.program import Tier
 
 
 class Following:
@@ -31,7 +32,7 @@ class Following:
     def _run(self) -> None:
         try:
             while True:
-                for _ in self._client.follow_program("pop1", lasts_s=30):
+                for _ in self._client.follow_program("pop1", tier=Tier.SERVER, lasts_s=30):
                     self.beats += 1
         except AclflowError as error:
             self.ended = error

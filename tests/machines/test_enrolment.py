@@ -139,7 +139,7 @@ def test_a_switch_gets_a_certificate_for_a_token_that_is_good_for_nothing_else(m
 
 def test_who_fails_often_is_told_to_wait(tmp_path: Path) -> None:
     with served(tmp_path) as service, service.http() as http:
-        wrong = {"token": "aclflow_wrong", "name": "x", "kind": "x"}
+        wrong = {"token": "aclflow_wrong", "name": "x", "kind": "nftables"}
         answers = [http.post("/v1/enrol", json=wrong) for _ in range(12)]
         assert http.post("/v1/enrol/switch", json={"token": "x", "name": "x", "csr": "x"}).status_code == 404
         events = http.get("/v1/events", params={"newest": True}).json()["items"]

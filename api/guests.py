@@ -1,0 +1,174 @@
+"""How long a connection may take to say what it wants, and how many there may be.
+
+    headers   within `headers_s` of the connection or of their own first byte, in `headers_bytes`
+    body      within `body_s` of the headers
+    answer    without an end: streams have patience of their own (`streams.py`)
+
+There is always room for one more: where an address, or all together, have too many connections, the one ends that has
+been idle longest. A connection is idle unless a request with whole headers is under way on it. So whoever is silent, or
+says a byte at a time, keeps nobody else out. Only where none is idle is the newcomer turned away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+log = structlog.get_logger()
+
+_KEPT_FILES = 256
+"""Descriptors that are left for databases, logs and the like."""
+_WANTED_FILES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class GuestLimits:
+    """Times in seconds; how many connections there may be, and how many of one address."""
+
+    headers_s: float = 10.0
+    body_s: float = 120.0
+    headers_bytes: int = 1 << 16
+    connections: int = 8192
+    of_address: int = 1024
+
+    def within(self, files: int) -> GuestLimits:
+        """The same where so many files may be open at once."""
+        room = max(64, files - _KEPT_FILES)
+        return replace(self, connections=min(self.connections, room), of_address=min(self.of_address, room))
+
+
+class Door:
+    """The connections of one server, the oldest first. For one event loop."""
+
+    def __init__(self, limits: GuestLimits | None = None) -> None:
+        self.limits = (limits or GuestLimits()).within(open_files())
+        self._guests: dict[Guest, None] = {}
+        self._of_address: Counter[str] = Counter()
+
+    def enter(self, guest: Guest) -> bool:
+        """Let a connection in, in the place of an idle one where there are too many; False where none is idle."""
+        of_address = self._of_address[guest.address] >= self.limits.of_address
+        if of_address or len(self._guests) >= self.limits.connections:
+            idle = (each for each in self._guests if each.is_idle and (not of_address or each.address == guest.address))
+            oldest = next(idle, None)
+            log.debug("guest.too_many", address=guest.address, ended=oldest is not None)
+            if oldest is None:
+                return False
+            self.leave(oldest)
+            oldest.end()
+        self._guests[guest] = None
+        self._of_address[guest.address] += 1
+        return True
+
+    def rest(self, guest: Guest) -> None:
+        """Note that a connection has just been used: it is the last to end."""
+        if guest in self._guests:
+            del self._guests[guest]
+            self._guests[guest] = None
+
+    def leave(self, guest: Guest) -> None:
+        """Forget a connection that has ended. May be called twice."""
+        if guest in self._guests:
+            del self._guests[guest]
+            self._of_address[guest.address] -= 1
+            if not self._of_address[guest.address]:
+                del self._of_address[guest.address]
+
+
+class Guest(HttpToolsProtocol):
+    """One connection: uvicorn's, with deadlines and a place at the door."""
+
+    def __init__(self, *arguments: Any, door: Door, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._door = door
+        self._deadline: asyncio.TimerHandle | None = None
+        self._header_bytes: int | None = 0
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+        return self.client[0] if self.client is not None else ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request with whole headers is under way."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """As uvicorn's, unless there is no room."""
+        super().connection_made(transport)
+        if self._door.enter(self):
+            self._expect(self._door.limits.headers_s)
+        else:
+            self.end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As uvicorn's."""
+        self._expect(None)
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn's, with headers of a bounded length."""
+        if self._header_bytes is not None:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._header_bytes is not None and self._header_bytes > self._door.limits.headers_bytes:
+            self.end()
+
+    def handle_websocket_upgrade(self) -> None:
+        """As uvicorn's: what comes is no request any more."""
+        self._expect(None)
+        super().handle_websocket_upgrade()
+
+    def on_message_begin(self) -> None:
+        """As uvicorn's: headers begin."""
+        super().on_message_begin()
+        self._header_bytes = self._header_bytes or 0
+        self._expect(self._door.limits.headers_s)
+
+    def on_headers_complete(self) -> None:
+        """As uvicorn's: a body may follow."""
+        self._header_bytes = None
+        self._expect(self._door.limits.body_s)
+        self._door.rest(self)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """As uvicorn's: all was said."""
+        self._expect(None)
+        super().on_message_complete()
+
+    def end(self) -> None:
+        """End the connection now, whatever it is at."""
+        self.transport.abort()
+
+    def _expect(self, within_s: float | None) -> None:
+        """What is under way has so long; None: as long as it takes."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if within_s is None else self.loop.call_later(within_s, self.end)
+
+
+def open_files() -> int:
+    """How many files this process may have open, after it has asked for as many as it may have."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED_FILES if most == resource.RLIM_INFINITY else min(most, _WANTED_FILES)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        now = wanted
+    return _WANTED_FILES if now == resource.RLIM_INFINITY else now
+
+
+def limited(protocol: Callable[..., Guest], limits: GuestLimits | None = None) -> type[asyncio.Protocol]:
+    """A protocol as uvicorn wants it, whose connections share one door."""
+    return cast("type[asyncio.Protocol]", partial(protocol, door=Door(limits)))

@@ -1,0 +1,122 @@
+"""Connections that say nothing, or a byte at a time: they end, and keep nobody out."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from patience import PATIENCE_S
+from served import Served, served
+
+from api import guests
+from api.guests import GuestLimits
+
+QUICK = GuestLimits(headers_s=0.5, body_s=1.0, headers_bytes=4096, connections=60, of_address=40)
+SLOW_HEADERS = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "
+SLOW_BODY = b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service with little patience."""
+    with contextlib.ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(guests, "GuestLimits", lambda: QUICK)
+            found = running.enter_context(served(tmp_path_factory.mktemp("service")))
+        yield found
+
+
+def dialed(running: Served, source: str = "127.0.0.1") -> socket.socket:
+    url = httpx.URL(running.url)
+    return socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S, source_address=(source, 0))
+
+
+def is_ended(sock: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionError):
+        while sock.recv(4096):
+            pass
+    return True
+
+
+def healthy(running: Served) -> float:
+    """How long a new connection takes to be answered, in seconds."""
+    url = httpx.URL(running.url)
+    began = time.monotonic()
+    with contextlib.closing(http.client.HTTPConnection(url.host, url.port, timeout=PATIENCE_S)) as asking:
+        asking.request("GET", "/healthz")
+        assert asking.getresponse().status == 200
+        return time.monotonic() - began
+
+
+@pytest.mark.parametrize("said", [b"", b"GET", SLOW_HEADERS, SLOW_BODY])
+def test_what_is_not_said_in_time_is_not_waited_for(quick: Served, said: bytes) -> None:
+    with dialed(quick) as sock:
+        sock.sendall(said)
+        assert is_ended(sock)
+
+
+@pytest.mark.parametrize("said", [SLOW_HEADERS, SLOW_BODY])
+def test_a_byte_at_a_time_is_no_way_to_stay(quick: Served, said: bytes) -> None:
+    with dialed(quick) as sock:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            sock.sendall(said)
+            while time.monotonic() - began < PATIENCE_S / 2:
+                sock.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - began < PATIENCE_S / 2
+
+
+def test_headers_without_an_end_are_not_kept(quick: Served) -> None:
+    with dialed(quick) as sock:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            sock.sendall(SLOW_HEADERS + bytes(0x78 for _ in range(4096)))
+            assert is_ended(sock)
+        assert time.monotonic() - began < QUICK.headers_s, "not the deadline has ended it"
+
+
+def test_silent_connections_keep_nobody_out(quick: Served) -> None:
+    with contextlib.ExitStack() as held:
+        for source in ("127.0.0.1", "127.0.0.2"):
+            for _ in range(200):
+                held.enter_context(dialed(quick, source))
+        healthy(quick)
+
+
+def test_a_connection_in_use_is_not_ended_for_others(quick: Served) -> None:
+    following = {"X-Auth-Token": quick.token, "Accept": "text/event-stream"}
+    with (
+        contextlib.ExitStack() as held,
+        httpx.stream("GET", f"{quick.url}/v1/events", headers=following, timeout=PATIENCE_S) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert next(lines).startswith("retry")
+        for _ in range(200):
+            held.enter_context(dialed(quick))
+        healthy(quick)
+        quick.client().create_domain("still-there")
+        assert any("domain.created" in line for line in lines)
+
+
+@pytest.mark.long
+def test_the_service_answers_beside_5000_idle_and_200_slow_connections(tmp_path: Path) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most != resource.RLIM_INFINITY and most < 12_000:
+        pytest.skip("needs 12,000 open files")
+    guests.open_files()
+    with served(tmp_path) as running, contextlib.ExitStack() as held:
+        for number in range(5000):
+            held.enter_context(dialed(running, f"127.0.1.{1 + number % 100}"))
+        for number in range(200):
+            slow = held.enter_context(dialed(running, f"127.0.2.{1 + number % 100}"))
+            slow.sendall(SLOW_BODY)
+        times = sorted(healthy(running) for _ in range(50))
+        assert times[25] < 0.1, times
