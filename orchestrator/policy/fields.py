@@ -24,11 +24,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from orchestrator.policy.addresses import ANY, Family
 from orchestrator.policy.ports import EVERY_PORT
 from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, UDP, WITH_PORTS
+
+if TYPE_CHECKING:
+    from orchestrator.policy.model.packet import Packet
 
 OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 """The ICMP that an IP version has; a packet with the other's number has neither type nor code."""
@@ -157,3 +162,17 @@ BITS_AXES = tuple(each for each in FIELDS if not each.is_spans)
 
 SPAN_AXES = tuple(each for each in FIELDS if each.is_spans)
 """The fields whose axis of a box is kept as spans."""
+
+_SLOT_VALUES = {
+    family: {
+        protocol: attrgetter(*(each.name for slot in SLOTS for each in slot if each.is_carried(family, protocol)))
+        for protocol in (*WITH_PORTS, OWN_ICMP[family])
+    }
+    for family in Family
+}
+
+
+def slot_values(packet: Packet) -> tuple[int, int]:
+    """What a packet has in the two 16-bit words of its upper-layer header; zeros where that has none of `SLOTS`."""
+    values = _SLOT_VALUES[packet.family].get(packet.protocol)
+    return (0, 0) if values is None or packet.later_fragment else values(packet)

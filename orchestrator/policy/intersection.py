@@ -196,18 +196,4 @@ def _denying(box: Box, direction: Direction) -> Iterator[Rule]:
     if any(box.protocols >> strange & 1 for strange in NO_PACKETS[box.family]):
         box = box._replace(protocols=box.protocols | everything(box.family).protocols)
     for match in matches_of(box, direction):
-        yield Rule(
-            RuleId("withheld"),
-            Action.DENY,
-            direction,
-            protocol=match.protocol,
-            source=match.source,
-            destination=match.destination,
-            source_ports=match.source_ports,
-            destination_ports=match.destination_ports,
-            icmp_type=match.icmp_type,
-            icmp_code=match.icmp_code,
-            established=match.established,
-            tcp_flags=match.tcp_flags,
-            fragments=match.fragments,
-        )
+        yield Rule(RuleId("withheld"), Action.DENY, direction, **match.asked())

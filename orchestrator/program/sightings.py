@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.policy.addresses import format_address, parse_address
+from orchestrator.policy.fields import CARRIED, DOCUMENT_ORDER
 from orchestrator.policy.model import Packet
 
 MOST_AT_ONCE = 1000
 """So many go into one report."""
 
-_NUMBERS = ("source_port", "destination_port", "icmp_type", "icmp_code", "tcp_flags")
+_NUMBERS = tuple(field.name for field in DOCUMENT_ORDER if field in CARRIED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,20 @@ import dataclasses
 import pytest
 
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import BITS_AXES, CARRIED, DOCUMENT_ORDER, FIELDS, SLOTS, SPAN_AXES, Kind, MatchField
+from orchestrator.policy.fields import (
+    BITS_AXES,
+    CARRIED,
+    DOCUMENT_ORDER,
+    FIELDS,
+    OWN_ICMP,
+    SLOTS,
+    SPAN_AXES,
+    Kind,
+    MatchField,
+    slot_values,
+)
 from orchestrator.policy.model import Action, Packet, Rule, RuleId
+from orchestrator.policy.protocols import TCP
 from orchestrator.policy.space import Box, everything, full_set
 
 NOT_MATCHED = {"id", "action", "direction", "established", "description", "owner", "expires", "log"}
@@ -60,3 +72,12 @@ def test_later_fragments_have_no_field_of_an_upper_layer_header(field: MatchFiel
     assert field.kind is not Kind.LATER
     for family in Family:
         assert not any(field.is_carried(family, protocol, later=True) for protocol in range(256))
+
+
+@pytest.mark.parametrize("family", Family)
+def test_the_slots_of_a_packet_are_what_its_header_has_there(family: Family) -> None:
+    packet = Packet(family, 1, 2, TCP, source_port=7, destination_port=9)
+    kind = Packet(family, 1, 2, OWN_ICMP[family], icmp_type=3, icmp_code=4)
+    assert [slot_values(each) for each in (packet, kind)] == [(7, 9), (3, 4)]
+    assert slot_values(Packet(family, 1, 2, 47)) == (0, 0)
+    assert slot_values(Packet(Family.IPV4, 1, 2, TCP, later_fragment=True)) == (0, 0)

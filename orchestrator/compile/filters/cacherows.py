@@ -29,7 +29,7 @@ import numpy.typing as npt
 from orchestrator.compile.cookies import Cookie, Kind
 from orchestrator.errors import BadInput
 from orchestrator.policy.addresses import Family
-from orchestrator.policy.fields import OWN_ICMP
+from orchestrator.policy.fields import OWN_ICMP, slot_values
 from orchestrator.policy.formats.express import flag_matches_of
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import IPV6_FRAGMENT
@@ -82,15 +82,15 @@ class CacheRow:
 
     def holds(self, packet: Packet) -> bool:
         """Whether the row is about a packet: a whole one, which a cache has to see for itself."""
-        icmp = packet.protocol == OWN_ICMP[packet.family]
+        first, second = slot_values(packet)
         value, mask = self.flags
         return (
             self.family is packet.family
             and not packet.later_fragment
             and _in(self.source, packet.source)
             and _in(self.destination, packet.destination)
-            and _in(self.source_ports, packet.icmp_type if icmp else packet.source_port)
-            and _in(self.destination_ports, packet.icmp_code if icmp else packet.destination_port)
+            and _in(self.source_ports, first)
+            and _in(self.destination_ports, second)
             and _in(self.protocols, packet.protocol)
             and packet.tcp_flags & mask == value
         )

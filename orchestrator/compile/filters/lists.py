@@ -72,6 +72,15 @@ class Line(NamedTuple):
     comment: str
     log: bool = False
 
+    @property
+    def slots(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Lowest and highest of both words of the upper-layer header: ports, or an ICMP type and code (`SLOTS`)."""
+        kind, code = self.icmp_type, self.icmp_code
+        return (
+            self.source_ports if kind < 0 else (kind, kind),
+            self.destination_ports if code < 0 else (code, code),
+        )
+
 
 class Stage(enum.Enum):
     """When a list is asked."""

@@ -64,8 +64,7 @@ class Space:
             [(0, 255) if line.protocol < 0 else (line.protocol, line.protocol) for line in lines],
             [(line.source.network, line.source.last) for line in lines],
             [(line.destination.network, line.destination.last) for line in lines],
-            [line.source_ports if line.icmp_type < 0 else (line.icmp_type, line.icmp_type) for line in lines],
-            [line.destination_ports if line.icmp_code < 0 else (line.icmp_code, line.icmp_code) for line in lines],
+            *([line.slots[slot] for line in lines] for slot in (0, 1)),
         ]
         tops = (255, (1 << family.bits) - 1, (1 << family.bits) - 1, HIGHEST_PORT, HIGHEST_PORT)
         starts, low, high = [], [], []

@@ -92,9 +92,9 @@ def shape_key(shape: Shape, line: Line, family: Family) -> str:
     if shape.destination:
         parts.append(format_address(family, line.destination.network))
     if shape.source_port:
-        parts.append(str(line.source_ports[0] if line.icmp_type < 0 else line.icmp_type))
+        parts.append(str(line.slots[0][0]))
     if shape.destination_port:
-        parts.append(str(line.destination_ports[0] if line.icmp_code < 0 else line.icmp_code))
+        parts.append(str(line.slots[1][0]))
     if shape.flags:
         parts.append(f"{line.flags_value:#04x}")
     return " . ".join(parts)

@@ -27,9 +27,9 @@ import numpy.typing as npt
 from orchestrator.compile.filters.cacherows import CacheRow
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import slot_values
 from orchestrator.policy.model import Packet
 from orchestrator.policy.ports import HIGHEST_PORT
-from orchestrator.policy.protocols import ICMP, ICMPV6
 from orchestrator.policy.spans import Span
 
 MOST_RULES = 16384
@@ -66,9 +66,7 @@ class Vectors:
 
     def first(self, packet: Packet) -> int | None:
         """The first row that holds a whole packet."""
-        icmp = packet.protocol == (ICMP if packet.family is Family.IPV4 else ICMPV6)
-        ports = (packet.icmp_type, packet.icmp_code) if icmp else (packet.source_port, packet.destination_port)
-        values = packet.source, packet.destination, *ports, packet.protocol * _BYTES + packet.tcp_flags
+        values = packet.source, packet.destination, *slot_values(packet), packet.protocol * _BYTES + packet.tcp_flags
         common = np.bitwise_and.reduce([axis.vector(value) for axis, value in zip(self.axes, values, strict=True)])
         words = np.flatnonzero(common)
         if not len(words):

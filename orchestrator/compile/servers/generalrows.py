@@ -82,12 +82,13 @@ def _row(line: Line, prefix: Prefix) -> Iterator[CacheRow]:
     owner = read_comment(line.comment)
     assert owner is not None
     verdict = Verdict.PERMIT if line.permit else Verdict.DEFER if line.log else Verdict.DENY
+    first, second = (Span(*ends) for ends in line.slots)
     yield CacheRow(
         prefix.family,
         Span(line.source.network, line.source.last),
         Span(low, high),
-        Span(*line.source_ports) if line.icmp_type < 0 else Span(line.icmp_type, line.icmp_type),
-        Span(*line.destination_ports) if line.icmp_code < 0 else Span(line.icmp_code, line.icmp_code),
+        first,
+        second,
         _EVERY_PROTOCOL if line.protocol < 0 else Span(line.protocol, line.protocol),
         (line.flags_value, line.flags_mask),
         verdict,

@@ -7,14 +7,21 @@ from dataclasses import dataclass, field
 
 from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.addresses import Family
+from orchestrator.policy.fields import CARRIED
 from orchestrator.policy.formats.axes import Axes, boxes_of_axes, narrow
 from orchestrator.policy.formats.results import NOT_SAID, Interfaces
-from orchestrator.policy.protocols import ICMP, ICMPV6, TCP, WITH_PORTS
 from orchestrator.policy.space import ALL_BYTES, WHOLE, Box
 from orchestrator.policy.spans import Spans
 
-_TRANSPORT_AXES = frozenset({"source_ports", "destination_ports", "tcp_flags", "icmp_types", "icmp_codes"})
-_PORTED = sum(1 << protocol for protocol in WITH_PORTS)
+_TRANSPORT_AXES = frozenset(each.axis for each in CARRIED)
+_CARRIERS = {
+    family: {
+        each.axis: sum(1 << protocol for protocol in range(256) if each.is_carried(family, protocol))
+        for each in CARRIED
+    }
+    for family in Family
+}
+"""For each axis past the IP header, the protocols whose header has it, as bits."""
 
 MOST_ALTERNATIVES = 65_536
 """A line that asks for either of some things may come to so many combinations."""
@@ -90,15 +97,7 @@ def _looks_too_far(axes: Axes, family: Family) -> bool:
 def _allowed_axes(protocols: int | Spans, family: Family) -> frozenset[str]:
     """The axes past the IP header that a box of these protocols may narrow."""
     named = protocols if isinstance(protocols, int) else ALL_BYTES
-    single = named.bit_length() - 1 if named.bit_count() == 1 else None
-    allowed: set[str] = set()
-    if named and not named & ~_PORTED:
-        allowed |= {"source_ports", "destination_ports"}
-    if single == TCP:
-        allowed.add("tcp_flags")
-    if single == (ICMP if family is Family.IPV4 else ICMPV6):
-        allowed |= {"icmp_types", "icmp_codes"}
-    return frozenset(allowed)
+    return frozenset(axis for axis, carriers in _CARRIERS[family].items() if named and not named & ~carriers)
 
 
 def _merged(first: Axes, second: Axes) -> Axes:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 from orchestrator.errors import TooLarge
 from orchestrator.policy.addresses import ANY, Addresses, Family, Prefix, everything
+from orchestrator.policy.fields import OWN_ICMP
 from orchestrator.policy.model import Direction
 from orchestrator.policy.ports import EVERY_PORT, HIGHEST_PORT, PortRange
 from orchestrator.policy.protocols import ICMP, ICMPV6, IPV6_FRAGMENT, WITH_PORTS
@@ -38,7 +41,6 @@ NO_PACKETS: Mapping[Family, frozenset[int]] = MappingProxyType(
 protocol of a packet is what stands behind them."""
 
 _LOWER_HALF, _UPPER_HALF = (PortRange(0, 32767),), (PortRange(32768, HIGHEST_PORT),)
-_OWN_ICMP = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 ESTABLISHED_SET = sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in ESTABLISHED))
 
 
@@ -60,6 +62,14 @@ class Match:
     tcp_flags: FlagMatch | None = None
     fragments: bool = False
     catches_fragments: bool = False
+
+    def asked(self) -> dict[str, Any]:
+        """The attributes of the rule that matches the same."""
+        return dict(zip(_RULE_ATTRIBUTES, _ASKED(self), strict=True))
+
+
+_RULE_ATTRIBUTES = tuple(each.name for each in fields(Match) if each.name != "catches_fragments")
+_ASKED = attrgetter(*_RULE_ATTRIBUTES)
 
 
 def matches_of(box: Box, direction: Direction) -> tuple[Match, ...]:
@@ -112,7 +122,7 @@ def _of_protocol(box: Box, base: Match) -> list[Match]:
     ported = base.protocol in WITH_PORTS
     if ported and (box.tcp_flags, box.source_ports, box.destination_ports) != (ALL_BYTES, ALL_PORTS, ALL_PORTS):
         return _of_ports_and_flags(box, base)
-    if base.protocol == _OWN_ICMP[box.family] and (box.icmp_types, box.icmp_codes) != (ALL_BYTES, ALL_BYTES):
+    if base.protocol == OWN_ICMP[box.family] and (box.icmp_types, box.icmp_codes) != (ALL_BYTES, ALL_BYTES):
         return _of_icmp(box, base)
     if box.family is Family.IPV6 and base.protocol is not None:
         return [base]  # its later fragments have another protocol
