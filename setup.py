@@ -9,8 +9,8 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-IN_KERNEL = Path("orchestrator/enforce/drivers/bpf")
-PROGRAMS = ("flowcache", "classifier")
+FIREWALL = Path("orchestrator/enforce/drivers/bpf")
+PROGRAMS = ((FIREWALL, "flowcache"), (FIREWALL, "classifier"), (Path("orchestrator/statesync"), "statesync"))
 
 
 class BuildAll(build_ext):
@@ -19,13 +19,13 @@ class BuildAll(build_ext):
     def run(self) -> None:
         super().run()
         if shutil.which("clang") is None:
-            self.warn("there is no clang: the flow cache and the classifier of firewalls are left out")
+            self.warn("there is no clang: flow cache, classifier and state synchronisation are left out")
             return
-        folder = (Path() if self.inplace else Path(self.build_lib)) / IN_KERNEL
+        root = Path() if self.inplace else Path(self.build_lib)
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
-        options = ["-O2", "-g", "-Wall", "-target", "bpf", headers]
-        for name in PROGRAMS:
-            source, built = IN_KERNEL / "_native" / f"{name}.bpf.c", folder / f"{name}.bpf.o"
+        options = ["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", headers]
+        for folder, name in PROGRAMS:
+            source, built = folder / "_native" / f"{name}.bpf.c", root / folder / f"{name}.bpf.o"
             done = subprocess.run(
                 ["clang", *options, "-c", source, "-o", built], capture_output=True, text=True, check=False
             )

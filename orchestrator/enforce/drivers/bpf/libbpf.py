@@ -1,6 +1,6 @@
-"""libbpf by ctypes: loading a program, its maps, attaching it with tc, and running it on one packet.
+"""libbpf by ctypes: loading programs, their maps, attaching them with tc, and running one on one packet.
 
-Only what the flow cache needs, each call once. Whatever the kernel refuses is `Refused` with the call's name; a library
+Only what our programs need, each call once. Whatever the kernel refuses is `Refused` with the call's name; a library
 or right that is missing is `Missing`. File descriptors are the caller's to close.
 """
 
@@ -22,7 +22,7 @@ from orchestrator.errors import Missing, Refused
 _LIBRARY = "libbpf.so.1"
 _MAP_ARRAY = 2
 _OF_ANY_LENGTH = 0x1000
-_INGRESS = 1
+_INGRESS, _EGRESS = 1, 2
 _REPLACE = 1
 _INFO_BYTES = 256
 _MOST_MAPS = 16
@@ -94,6 +94,7 @@ _SIGNATURES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_object__load": (c_int, (c_void_p,)),
     "bpf_object__close": (None, (c_void_p,)),
     "bpf_object__next_program": (c_void_p, (c_void_p, c_void_p)),
+    "bpf_program__name": (c_char_p, (c_void_p,)),
     "bpf_object__find_map_by_name": (c_void_p, (c_void_p, c_char_p)),
     "bpf_object__next_map": (c_void_p, (c_void_p, c_void_p)),
     "bpf_map__name": (c_char_p, (c_void_p,)),
@@ -149,6 +150,37 @@ def _call(name: str, *arguments: Any, fine: tuple[int, ...] = ()) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------ programs
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPrograms:
+    """The programs of one object file and the maps that they share, by name, as descriptors."""
+
+    programs: Mapping[str, int]
+    maps: Mapping[str, int]
+
+    def close(self) -> None:
+        """Let go of the descriptors; what is attached stays."""
+        for descriptor in (*self.programs.values(), *self.maps.values()):
+            os.close(descriptor)
+
+
+def load_programs(path: Path) -> LoadedPrograms:
+    """Load an object file with several programs. Each holds all maps, those too that it does not look at itself."""
+    opened = _call("bpf_object__open_file", os.fsencode(path), None)
+    try:
+        _call("bpf_object__load", opened)
+        programs, maps, program, found = {}, {}, None, None
+        while found := _library().bpf_object__next_map(opened, found):
+            maps[_library().bpf_map__name(found).decode()] = os.dup(_call("bpf_map__fd", found))
+        while program := _library().bpf_object__next_program(opened, program):
+            descriptor = os.dup(_call("bpf_program__fd", program))
+            programs[_library().bpf_program__name(program).decode()] = descriptor
+            for each in maps.values():
+                _call("bpf_prog_bind_map", descriptor, each, None)
+        return LoadedPrograms(programs, maps)
+    finally:
+        _call("bpf_object__close", opened)
 
 
 def load(path: Path, kept: Mapping[str, int]) -> Loaded:
@@ -256,6 +288,39 @@ def value(descriptor: int, place: int, size: int) -> bytes:
     return found.raw
 
 
+def element(descriptor: int, key: bytes, size: int) -> bytes | None:
+    """The value of `size` bytes under a key of a hash map; None where there is none."""
+    found = ctypes.create_string_buffer(size)
+    missing = _call("bpf_map_lookup_elem", descriptor, key, found, fine=(errno.ENOENT,)) is None
+    return None if missing else found.raw
+
+
+def put_element(descriptor: int, key: bytes, value: bytes) -> None:
+    """Write the value under a key of a hash map. Raises Refused where the map is full."""
+    _call("bpf_map_update_elem", descriptor, key, value, 0)
+
+
+def drop_element(descriptor: int, key: bytes) -> None:
+    """Take a key out of a hash map; one that is not there is fine."""
+    _call("bpf_map_delete_elem", descriptor, key, fine=(errno.ENOENT,))
+
+
+def elements(descriptor: int, key_size: int, value_size: int, at_once: int = 4096) -> tuple[bytes, bytes]:
+    """All keys and all values of a hash map, one after the other. Entries that come or go meanwhile may be missing."""
+    keys, values = ctypes.create_string_buffer(key_size * at_once), ctypes.create_string_buffer(value_size * at_once)
+    token, before, end = ctypes.create_string_buffer(max(key_size, 8)), None, (errno.ENOENT,)
+    every_key, every_value = bytearray(), bytearray()
+    done = False
+    while not done:
+        taken = c_uint32(at_once)
+        arguments = (descriptor, before, token, keys, values, byref(taken), None)
+        done = _call("bpf_map_lookup_batch", *arguments, fine=end) is None
+        every_key += keys.raw[: taken.value * key_size]
+        every_value += values.raw[: taken.value * value_size]
+        before = token
+    return bytes(every_key), bytes(every_value)
+
+
 def first_values(descriptor: int, count: int, size: int) -> bytes:
     """The first `count` values of an array, each of `size` octets (of a per-CPU array: of all CPUs together)."""
     if not count:
@@ -275,29 +340,29 @@ def processors() -> int:
 # ------------------------------------------------------------------------------------------------------------------ tc
 
 
-def attach(interface: int, program: int, priority: int) -> None:
-    """Let a program see every packet that comes in by an interface, in place of what had this priority there."""
-    hook, options = _at(interface, priority)
+def attach(interface: int, program: int, priority: int, *, egress: bool = False) -> None:
+    """Let a program see each packet that comes in (or goes out) by an interface, in place of what had this priority."""
+    hook, options = _at(interface, priority, egress)
     _call("bpf_tc_hook_create", byref(hook), fine=(errno.EEXIST,))
     options.prog_fd, options.flags = program, _REPLACE
     _call("bpf_tc_attach", byref(hook), byref(options))
 
 
-def detach(interface: int, priority: int) -> None:
+def detach(interface: int, priority: int, *, egress: bool = False) -> None:
     """Take away what has this priority at an interface; nothing there is fine."""
-    hook, options = _at(interface, priority)
+    hook, options = _at(interface, priority, egress)
     _call("bpf_tc_detach", byref(hook), byref(options), fine=_NONE_THERE)
 
 
-def attached(interface: int, priority: int) -> int | None:
+def attached(interface: int, priority: int, *, egress: bool = False) -> int | None:
     """The id of the program with this priority at an interface."""
-    hook, options = _at(interface, priority)
+    hook, options = _at(interface, priority, egress)
     found = _call("bpf_tc_query", byref(hook), byref(options), fine=_NONE_THERE)
     return None if found is None else int(options.prog_id)
 
 
-def _at(interface: int, priority: int) -> tuple[_Hook, _Options]:
-    hook = _Hook(ctypes.sizeof(_Hook), interface, _INGRESS)
+def _at(interface: int, priority: int, egress: bool = False) -> tuple[_Hook, _Options]:
+    hook = _Hook(ctypes.sizeof(_Hook), interface, _EGRESS if egress else _INGRESS)
     return hook, _Options(ctypes.sizeof(_Options), handle=1, priority=priority)
 
 
