@@ -10,7 +10,11 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FIREWALL = Path("orchestrator/enforce/drivers/bpf")
-PROGRAMS = ((FIREWALL, "flowcache"), (FIREWALL, "classifier"), (Path("orchestrator/statesync"), "statesync"))
+PROGRAMS = (
+    (FIREWALL, "flowcache", ()),
+    (FIREWALL, "classifier", ()),
+    (Path("orchestrator/statesync"), "statesync", ("-mcpu=v3",)),  # it compares and swaps
+)
 
 
 class BuildAll(build_ext):
@@ -23,11 +27,11 @@ class BuildAll(build_ext):
             return
         root = Path() if self.inplace else Path(self.build_lib)
         headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
-        options = ["-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", headers]
-        for folder, name in PROGRAMS:
+        options = ["-O2", "-g", "-Wall", "-target", "bpf", headers]
+        for folder, name, more in PROGRAMS:
             source, built = folder / "_native" / f"{name}.bpf.c", root / folder / f"{name}.bpf.o"
             done = subprocess.run(
-                ["clang", *options, "-c", source, "-o", built], capture_output=True, text=True, check=False
+                ["clang", *options, *more, "-c", source, "-o", built], capture_output=True, text=True, check=False
             )
             if done.returncode:
                 self.warn(f"the {name} of firewalls is left out (libbpf-dev is needed, too): {done.stderr}")

@@ -265,6 +265,16 @@ DATABASE = Branch(
     ),
 )
 
+STATESYNC = Branch(
+    "statesync",
+    "Firewalls of a cluster that share their connections.",
+    (
+        Leaf("run", "Be a member of a firewall cluster, inside the firewall.", f"{_CLI}.statesync:run"),
+        Leaf("show", "Show the member that runs here, and its connections by state.", f"{_CLI}.statesync:show"),
+        Leaf("set", "Change how the member that runs here shares.", f"{_CLI}.statesync:change"),
+    ),
+)
+
 TREE = Branch(
     "aclflow",
     "Tenants say which traffic they permit; aclflow keeps that promise on real data planes.",
@@ -278,6 +288,7 @@ TREE = Branch(
         FLEET,
         OPENSTACK,
         SPREAD,
+        STATESYNC,
         POP,
         PLAN,
         TOKEN,

@@ -4,5 +4,10 @@
     oracle.py      what becomes of a connection with each packet, in plain Python
     messages.py    what members tell each other; siphash.py: its MAC
 
-The program in the kernel keeps to this oracle.
+    _native/       the program in the kernel: watches, tells, holds, hears
+    layout.py      its maps as bytes; kernel.py: loaded, attached, set, read
+    resending.py   what is held too long is sent again
+    sessions.py    how one member proves itself to another; member.py: who follows whom, in bulk and then live
+
+The program keeps to the oracle. docs/failover.md has the design, and which setting loses what.
 """

@@ -1,0 +1,157 @@
+"""A client, a server, and firewalls between them in network namespaces, whose connections may move by a route.
+
+client ──c──▶ member 1 ──s──▶ server        each member has a link to both, and one (x) to the members' own network:
+client ──c──▶ member 2 ──s──▶ server        a bridge, or a router where members are not neighbours
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from orchestrator.lab import namespaces
+
+Result = TypeVar("Result")
+
+CLIENT, SERVER, MIDDLE = "c", "s", "x"
+CLIENT4, SERVER4 = "10.10.0.1", "10.20.0.1"
+CLIENT6, SERVER6 = "fd00:10::1", "fd00:20::1"
+DATA = ("c", "s")
+MESSAGES = ("x",)
+_FORWARDING = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv6/conf/all/forwarding": "1",
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+    "net/ipv6/conf/all/accept_dad": "0",
+    "net/ipv6/conf/default/accept_dad": "0",
+}
+
+
+class World:
+    """The namespaces. Use it with `with`; `via` moves all traffic to a member."""
+
+    def __init__(self, members: int, prefix: str = "ss-", *, routed: bool = False) -> None:
+        self.members = range(1, members + 1)
+        self._prefix = prefix
+        self._routed = routed
+
+    def __enter__(self) -> World:
+        namespaces.need_root()
+        self._clear()
+        for name in self._names():
+            namespaces.create(self.namespace(name))
+            self.inside(name, lambda: namespaces.set_kernel(_FORWARDING))
+        self._batch([line for member in self.members for line in self._member(member)])
+        ends = ((CLIENT, CLIENT4, CLIENT6), (SERVER, SERVER4, SERVER6))
+        for end, four, six in ends:
+            self.ip(end, [f"addr add {four}/32 dev lo", f"addr add {six}/128 dev lo", "link set lo up"])
+        if not self._routed:
+            bridge = ["link add name bridge0 type bridge", "link set bridge0 up"]
+            self.ip(MIDDLE, bridge + [f"link set m{member} master bridge0" for member in self.members])
+        self.via(1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clear()
+
+    def namespace(self, name: str | int) -> str:
+        """The namespace of the client, the server, the middle, or a member by its number."""
+        return f"{self._prefix}{name}"
+
+    def inside(self, name: str | int, call: Callable[[], Result]) -> Result:
+        """What `call` returns when run in one of the namespaces."""
+        return namespaces.inside(self.namespace(name), call)
+
+    def ip(self, name: str | int, lines: Sequence[str]) -> None:
+        """Run `ip` with some lines in a namespace."""
+        command = ["ip", "-n", self.namespace(name), "-batch", "-"]
+        subprocess.run(command, input="\n".join(lines), text=True, check=True)
+
+    def run(self, name: str | int, *command: str, text: str | None = None) -> str:
+        """The output of a command in a namespace."""
+
+        def ran() -> str:
+            return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+        return self.inside(name, ran)
+
+    def via(self, member: int) -> None:
+        """Send the traffic of both directions through a member, new and old connections."""
+        self.ip(
+            CLIENT,
+            [
+                f"route replace {SERVER4} via 10.1.{member}.1 src {CLIENT4}",
+                f"route replace {SERVER6} via fd01:{member}::1 src {CLIENT6}",
+            ],
+        )
+        self.ip(
+            SERVER,
+            [
+                f"route replace {CLIENT4} via 10.2.{member}.1 src {SERVER4}",
+                f"route replace {CLIENT6} via fd02:{member}::1 src {SERVER6}",
+            ],
+        )
+
+    def address(self, member: int) -> str:
+        """A member's address in the members' own network."""
+        return f"10.9.{member}.1" if self._routed else f"10.9.0.{member}"
+
+    def dialler(self, member: int) -> Callable[[str, int, str], socket.socket]:
+        """What connects from a member's namespace, whichever thread calls it."""
+
+        def dial(address: str, port: int, own: str) -> socket.socket:
+            return self.inside(
+                member, lambda: socket.create_connection((address, port), timeout=1, source_address=(own, 0))
+            )
+
+        return dial
+
+    def _names(self) -> tuple[str, ...]:
+        return (CLIENT, SERVER, MIDDLE, *map(str, self.members))
+
+    def _member(self, member: int) -> list[str]:
+        mine = self.namespace(member)
+        lines = []
+        for end, network in ((CLIENT, 1), (SERVER, 2)):
+            other = self.namespace(end)
+            lines += [
+                f"link add {end} netns {mine} type veth peer name m{member} netns {other}",
+                f"-n {mine} addr add 10.{network}.{member}.1/24 dev {end}",
+                f"-n {other} addr add 10.{network}.{member}.2/24 dev m{member}",
+                f"-n {mine} addr add fd0{network}:{member}::1/64 dev {end} nodad",
+                f"-n {other} addr add fd0{network}:{member}::2/64 dev m{member} nodad",
+                f"-n {mine} link set {end} up",
+                f"-n {other} link set m{member} up",
+            ]
+        lines += [
+            f"-n {mine} route add {CLIENT4} via 10.1.{member}.2",
+            f"-n {mine} route add {SERVER4} via 10.2.{member}.2",
+            f"-n {mine} route add {CLIENT6} via fd01:{member}::2",
+            f"-n {mine} route add {SERVER6} via fd02:{member}::2",
+            f"link add {MIDDLE} netns {mine} type veth peer name m{member} netns {self.namespace(MIDDLE)}",
+            f"-n {mine} link set {MIDDLE} up",
+            f"-n {mine} link set lo up",
+            f"-n {self.namespace(MIDDLE)} link set m{member} up",
+            f"-n {mine} addr add {self.address(member)}/24 dev {MIDDLE}",
+        ]
+        if self._routed:
+            lines += [
+                f"-n {self.namespace(MIDDLE)} addr add 10.9.{member}.254/24 dev m{member}",
+                f"-n {mine} route add 10.9.0.0/16 via 10.9.{member}.254",
+            ]
+        return lines
+
+    def _batch(self, lines: Sequence[str]) -> None:
+        """Lines of `ip`; those that begin with -n are of a namespace."""
+        for line in lines:
+            subprocess.run(["ip", *line.split()], check=True)
+
+    def _clear(self) -> None:
+        for name in (CLIENT, SERVER, MIDDLE, *map(str, range(1, 16))):
+            namespaces.remove(self.namespace(name))

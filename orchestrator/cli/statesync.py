@@ -1,0 +1,147 @@
+"""`aclflow statesync run | show | set`: a firewall of a cluster that shares its connections."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from orchestrator.cli.options import AsJson, taking
+from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.errors import BadInput, Missing
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.layout import Settings
+from orchestrator.statesync.member import Member
+from orchestrator.statesync.states import Confirmation, Context, Level
+
+Choice = TypeVar("Choice", bound=IntEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How much is shared, and how surely."""
+
+    level: Annotated[str, typer.Option("--level", help="none, established or full: what is shared.")] = "full"
+    context: Annotated[str, typer.Option("--context", help="dirty (at once) or transaction (in two phases).")] = "dirty"
+    confirmation: Annotated[
+        str, typer.Option("--confirmation", help="asynchronous, or synchronous: packets wait until all have confirmed.")
+    ] = "synchronous"
+
+
+_PROTOCOLS = {1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6"}
+
+
+@taking
+def run(
+    number: Annotated[int, typer.Option("--self", help="This member's number, 1 to 15.")],
+    member: Annotated[list[str], typer.Option("--member", help="NUMBER=ADDRESS of each member, this one too.")],
+    interface: Annotated[list[str], typer.Option("--interface", help="An interface whose traffic is filtered.")],
+    messages: Annotated[list[str], typer.Option("--messages", help="An interface by which members' messages come.")],
+    key_file: Annotated[Path, typer.Option("--key-file", help="The cluster's key: 32 hexadecimal digits.")],
+    sharing: Sharing,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="UDP and TCP port of all members.")] = 3781,
+    silent_s: Annotated[float, typer.Option("--silent", min=0.1, help="Seconds until a silent member is left.")] = 1.0,
+) -> None:
+    """Be a member of a firewall cluster until stopped. Without it, what it attached goes away."""
+    addresses = dict(_member(text) for text in member)
+    if number not in addresses:
+        raise BadInput(f"member {number} itself is not among the members", place="--member")
+    settings = Settings(
+        number, addresses.pop(number), _key(key_file), _choice(Level, sharing.level, "--level"),
+        _choice(Context, sharing.context, "--context"),
+        _choice(Confirmation, sharing.confirmation, "--confirmation"), port=port,
+    )  # fmt: skip
+    kernel = Replicator.new()
+    this = Member(settings, addresses, kernel, silent_s=silent_s)
+    ended = threading.Event()
+    for number_of_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number_of_signal, lambda *_: ended.set())
+    kernel.attach(interface, messages)
+    this.start()
+    try:
+        ended.wait()
+    finally:
+        kernel.detach(interface, messages)
+        this.stop()
+        kernel.close()
+
+
+def show(as_json: AsJson = False) -> None:
+    """Show the member that runs here: its settings, who follows it, states by kind, held packets, counters."""
+    kernel = Replicator.attached_here()
+    settings = kernel.settings()
+    states = [(_PROTOCOLS.get(each, str(each)), state.name, count) for (each, state), count in kernel.states().items()]
+    streams = {number: kernel.stream(number, 0) for number in range(1, 16)}
+    found = {
+        "member": settings.number,
+        "level": settings.level.name.lower(),
+        "context": settings.context.name.lower(),
+        "confirmation": settings.confirmation.name.lower(),
+        "followers": sorted(settings.members),
+        "followed": {str(number): stream.missing for number, stream in streams.items() if stream.is_open},
+        "held": int((kernel.waiting() != 0).sum()),
+        "states": [{"protocol": protocol, "state": state, "count": count} for protocol, state, count in sorted(states)],
+        "counters": kernel.counters(),
+    }
+    if as_json:
+        say_json(found)
+        return
+    shared = f"level {found['level']}, {found['context']}, {found['confirmation']}"
+    say(f"member {settings.number}: {shared}; {found['held']} packets held")
+    rows = [
+        (str(number), "yes" if number in settings.members else "no", str(stream.missing) if stream.is_open else "-")
+        for number, stream in streams.items()
+        if number in settings.members or stream.is_open
+    ]
+    say_table(("member", "follows", "messages missing"), rows)
+    say_table(("protocol", "state", "connections"), [(each, name, str(count)) for each, name, count in sorted(states)])
+    say_table(("counter", "count"), [(name, str(count)) for name, count in kernel.counters().items() if count])
+
+
+def change(
+    level: Annotated[str | None, typer.Option("--level", help="none, established or full.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="dirty or transaction.")] = None,
+    confirmation: Annotated[str | None, typer.Option("--confirmation", help="asynchronous or synchronous.")] = None,
+) -> None:
+    """Change how the member that runs here shares, from the next packet on, until it is started again."""
+    kernel = Replicator.attached_here()
+    settings = kernel.settings()
+    kernel.configure(
+        replace(
+            settings,
+            level=settings.level if level is None else _choice(Level, level, "--level"),
+            context=settings.context if context is None else _choice(Context, context, "--context"),
+            confirmation=(
+                settings.confirmation if confirmation is None else _choice(Confirmation, confirmation, "--confirmation")
+            ),
+        )
+    )
+
+
+def _member(text: str) -> tuple[int, str]:
+    number, _, address = text.partition("=")
+    if not number.isdecimal() or not address:
+        raise BadInput(f"'{text}' is not NUMBER=ADDRESS", place="--member")
+    return int(number), address
+
+
+def _choice(kind: type[Choice], text: str, place: str) -> Choice:
+    try:
+        return kind[text.upper()]
+    except KeyError:
+        names = ", ".join(each.name.lower() for each in kind)
+        raise BadInput(f"'{text}' is none of {names}", place=place) from None
+
+
+def _key(path: Path) -> bytes:
+    try:
+        return bytes.fromhex(path.read_text().strip())
+    except OSError as error:
+        raise Missing(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise BadInput(f"{path} does not hold 32 hexadecimal digits", place="--key-file") from None

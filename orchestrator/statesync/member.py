@@ -1,0 +1,283 @@
+"""A member of a firewall cluster: follows the others, lets them follow, and sends again what is not confirmed.
+
+Member X *follows* Y when it gets Y's messages. Each member follows every other; whoever follows is sent messages and
+waited for, and stops being waited for when its connection ends or is silent. So a member that dies delays others for as
+long as `silent_s`, and one that comes back is whole once it has taken the entries of all that it can reach.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from orchestrator.errors import AclflowError, Forbidden
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.layout import LANES, Settings, Stream
+from orchestrator.statesync.messages import KEY_BYTES
+from orchestrator.statesync.resending import Resending, Resent
+from orchestrator.statesync.sessions import ENTRIES, Session, read_document
+
+log = structlog.get_logger()
+
+_ENTRY_BYTES = KEY_BYTES + 8
+_AT_ONCE = 1000
+_REPORT_S = 0.1
+_RETRY_S = 0.2
+_SWEEP_S = 5.0
+_ABOUT_THERE = 1 << 16
+"""Messages that a member may send between writing its hello and our reading it."""
+
+
+Dial = Callable[[str, int, str], socket.socket]
+"""Connects to an address and port from an address of our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a member knows of one that it follows. `lag` counts messages of theirs that have not come (yet)."""
+
+    is_whole: bool = False
+    taken: int = 0
+    lag: int = 0
+    seen_s: float = 0.0
+
+
+class Member:
+    """One member. It is made in the network namespace of its interfaces; its threads may run anywhere.
+
+    `peers` are the other members' addresses by number. Call `start` once and `stop` once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        peers: Mapping[int, str],
+        replicator: Replicator,
+        *,
+        silent_s: float = 1.0,
+        dial: Dial = lambda address, port, own: socket.create_connection((address, port), source_address=(own, 0)),
+    ) -> None:
+        self._settings = replace(settings, members=frozenset(), waited=frozenset())
+        self._peers = dict(peers)
+        self._kernel = replicator
+        self._silent_s = silent_s
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._following: dict[int, Following] = {}
+        self._followers: dict[int, int] = {}
+        replicator.begin_sequences(time.time_ns())
+        for number, address in peers.items():
+            replicator.set_member(number, address)
+            for lane in range(LANES):
+                replicator.set_stream(number, lane, Stream(False))
+        replicator.configure(self._settings)
+        self._resending = Resending(replicator, settings)
+        self._door = socket.create_server((settings.address, settings.port))
+        self._door.settimeout(0.2)
+        self._dial = dial
+
+    # --------------------------------------------------------------------------------------------------------- verbs
+
+    def start(self) -> None:
+        """Begin to follow, to be followed and to send again."""
+        self._run(self._let_follow)
+        self._run(self._tick)
+        for number in self._peers:
+            self._run(partial(self._follow, number))
+
+    def stop(self) -> None:
+        """End all threads and close the door. What the program holds stays."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._door.close()
+        self._resending.close()
+
+    def change(self, **settings: object) -> None:
+        """Go by other settings (level, context, confirmation, hold_s, timeouts_s) from the next packet on."""
+        with self._lock:
+            self._settings = replace(self._kernel.settings(), **settings)  # type: ignore[arg-type]
+            self._kernel.configure(self._settings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has taken the entries of every member that it can reach, and of one at least (or has no peers)."""
+        with self._lock:
+            found = list(self._following.values())
+        return all(each.is_whole for each in found) and (bool(found) or not self._peers)
+
+    @property
+    def followers(self) -> frozenset[int]:
+        """The members that are sent messages and waited for."""
+        with self._lock:
+            return self._settings.members
+
+    @property
+    def resent(self) -> Resent:
+        """What was done about packets that were held too long."""
+        return self._resending.done
+
+    @property
+    def following(self) -> dict[int, Following]:
+        """The members that it follows now."""
+        with self._lock:
+            return dict(self._following)
+
+    # ------------------------------------------------------------------------------------------------------- threads
+
+    def _run(self, call: Callable[[], None]) -> None:
+        thread = threading.Thread(target=call, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _tick(self) -> None:
+        swept = time.monotonic()
+        while not self._ended.wait(self._resending.pause_s):
+            try:
+                self._resending.look(self.followers)
+                if time.monotonic() - swept > _SWEEP_S:
+                    swept = time.monotonic()
+                    self._kernel.sweep()
+            except AclflowError as error:
+                log.warning("statesync.tick_failed", error=str(error))
+
+    def _let_follow(self) -> None:
+        while not self._ended.is_set():
+            try:
+                connection, _ = self._door.accept()
+            except TimeoutError:
+                continue
+            connection.settimeout(self._silent_s)
+            self._run(partial(self._lead, connection))
+
+    # ----------------------------------------------------------------------------------------------- being followed
+
+    def _lead(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                session = Session.begin(connection, self._settings.secret, is_follower=False)
+                hello = session.hear()
+                number = int(hello["member"])
+                if number not in self._peers:
+                    raise Forbidden(f"member {number} is none of this cluster")
+                self._believe(number, hello)
+                self._serve(number, session)
+        except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
+            log.info("statesync.follower_left", why=str(error))
+
+    def _serve(self, number: int, session: Session) -> None:
+        """Send a follower our messages for as long as the session is alive."""
+        self._set_followed_by(number, 1)
+        try:
+            session.say(**self._hello())
+            while not self._ended.is_set():
+                if session.hear()["again"]:
+                    session.say(floor=self._kernel.last_sequence())
+                    session.say(whole=self._give(session))
+                session.say(**self._report())
+                self._ended.wait(_REPORT_S)
+        finally:
+            self._set_followed_by(number, -1)
+
+    def _believe(self, number: int, hello: Mapping[str, Any]) -> None:
+        """Open the windows for a member's messages above those that it has sent, unless they stand about there already.
+
+        They stand elsewhere after it was started again, whatever its clock says; what it sent before is not believed.
+        """
+        for lane, sequence in enumerate(hello["sequences"]):
+            known = self._kernel.stream(number, lane)
+            if not known.is_open or abs(known.highest - sequence) > _ABOUT_THERE:
+                self._kernel.set_stream(number, lane, Stream(True, sequence, sequence))
+
+    def _hello(self) -> dict[str, object]:
+        return {
+            "member": self._settings.number,
+            "sequences": [self._kernel.last_sequence(), self._resending.last_sequence],
+        }
+
+    def _set_followed_by(self, number: int, change: int) -> None:
+        with self._lock:
+            self._followers[number] = self._followers.get(number, 0) + change
+            followed = frozenset(each for each, sessions in self._followers.items() if sessions > 0)
+            # Another process may have changed how this member shares (`aclflow statesync set`).
+            self._settings = replace(self._kernel.settings(), members=followed, waited=followed)
+            self._kernel.configure(self._settings)
+
+    def _give(self, session: Session) -> int:
+        """Send every entry; returns how many."""
+        entries = [
+            key + value[:8]
+            for table in ("opened", "brief")
+            for key, value in self._kernel.entries(table)
+        ]  # fmt: skip
+        for at in range(0, len(entries), _AT_ONCE):
+            session.send(ENTRIES, b"".join(entries[at : at + _AT_ONCE]))
+        return len(entries)
+
+    def _report(self) -> dict[str, object]:
+        return {"last": self._kernel.last_sequence(), "whole": self.is_whole}
+
+    # ----------------------------------------------------------------------------------------------------- following
+
+    def _follow(self, number: int) -> None:
+        while not self._ended.is_set():
+            try:
+                with self._dial(self._peers[number], self._settings.port, self._settings.address) as connection:
+                    connection.settimeout(self._silent_s)
+                    session = Session.begin(connection, self._settings.secret, is_follower=True)
+                    self._take_part(number, session)
+            except (AclflowError, OSError, KeyError, TypeError, ValueError) as error:
+                log.info("statesync.not_following", member=number, why=str(error))
+            with self._lock:
+                self._following.pop(number, None)
+            self._ended.wait(_RETRY_S)
+
+    def _take_part(self, number: int, session: Session) -> None:
+        """Follow until the session ends. Where messages were lost, all entries are asked for again."""
+        session.say(**self._hello())
+        hello = session.hear()
+        if hello["member"] != number:
+            raise Forbidden(f"member {hello['member']} answers at the address of member {number}")
+        self._believe(number, hello)
+        self._know(number, Following(seen_s=time.monotonic()))
+        again, taken, forgiven, gap_since = True, 0, 0, None
+        while not self._ended.is_set():
+            session.say(again=again)
+            if again:
+                forgiven = self._kernel.stream(number, 0).missing_before(int(session.hear()["floor"]))
+                taken, gap_since = self._take(session), None
+            report, stream, now = session.hear(), self._kernel.stream(number, 0), time.monotonic()
+            missing = stream.missing - forgiven
+            lag = max(int(report["last"]) - stream.highest, 0) + missing
+            self._know(number, Following(missing <= 0, taken, lag, now))
+            gap_since = (gap_since or now) if missing > 0 else None
+            again = gap_since is not None and now - gap_since > self._silent_s
+            if again:
+                log.info("statesync.resynchronises", member=number, lost=missing)
+
+    def _know(self, number: int, known: Following) -> None:
+        with self._lock:
+            self._following[number] = known
+
+    def _take(self, session: Session) -> int:
+        """Take entries until the other says that these were all; returns how many."""
+        taken = 0
+        while True:
+            kind, payload = session.receive()
+            if kind != ENTRIES:
+                whole = int(read_document(kind, payload)["whole"])
+                if whole != taken:
+                    raise Forbidden(f"a member sent {taken} entries and says that they were {whole}")
+                return taken
+            for at in range(0, len(payload), _ENTRY_BYTES):
+                entry = payload[at : at + _ENTRY_BYTES]
+                self._kernel.take(entry[:KEY_BYTES], int.from_bytes(entry[KEY_BYTES:], "little"))
+                taken += 1

@@ -1,0 +1,123 @@
+"""Sends the message of a held packet again where a confirmation is missing, long before a client's own timer would.
+
+The program holds a packet for tens of microseconds. One that is still held when this looks a second time has lost its
+message or an answer; it goes again, in a message of this process' own lane, to the members that have not confirmed.
+What is not confirmed within `hold_s` is dropped. Where nobody is left to wait for, the packet goes on.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.layout import Held, Settings
+from orchestrator.statesync.messages import WANTS_CONFIRMATION, Message, MessageKind
+
+BUSY_S, IDLE_S = 0.004, 0.02
+_STAYS_BUSY_S = 1.0
+_NO_CHECK = 11
+_ETHERNET = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """What was done so far: messages sent again, packets given up, packets let go on without members."""
+
+    again: int = 0
+    given_up: int = 0
+    passed_on: int = 0
+
+
+class Resending:
+    """Looks at what is held. It is made in the network namespace of the data interfaces and used by one thread."""
+
+    def __init__(self, replicator: Replicator, settings: Settings) -> None:
+        self._kernel = replicator
+        self._number, self._secret, self._port = settings.number, settings.secret, settings.port
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, _NO_CHECK, 1)
+        self._socket.bind((settings.address, settings.port))
+        self._raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        self.last_sequence = time.time_ns()
+        self.done = Resent()
+        self._before = replicator.waiting().copy()
+        self._busy_until = 0.0
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again: little while anything is held."""
+        return BUSY_S if time.monotonic() < self._busy_until else IDLE_S
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._socket.close()
+        self._raw.close()
+
+    def look(self, followers: frozenset[int]) -> None:
+        """Send again what was held already when this looked last. `followers` are the members to wait for."""
+        now = self._kernel.waiting().copy()
+        if now.any():
+            self._busy_until = time.monotonic() + _STAYS_BUSY_S
+        stuck = now[(now != 0) & (now == self._before)]
+        self._before = now
+        hold_s = self._kernel.settings().hold_s if len(stuck) else 0.0
+        for place in stuck.tolist():
+            held = self._kernel.held(place)
+            if held is not None:
+                self._help(place, held, followers, hold_s)
+
+    def _help(self, place: int, held: Held, followers: frozenset[int], hold_s: float) -> None:
+        again, given_up, passed_on = self.done.again, self.done.given_up, self.done.passed_on
+        if not held.needed & followers:
+            self._kernel.let_go(place)
+            self._raw.sendto(with_checksum(held), (socket.if_indextoname(held.interface), 0))
+            passed_on += 1
+        elif time.monotonic_ns() - held.since_ns > hold_s * 1e9:
+            self._kernel.let_go(place)
+            given_up += 1
+        else:
+            missing = held.needed & followers - held.confirmed
+            for member in missing or sorted(held.needed & followers)[:1]:
+                self._send(place, held, member)
+                again += 1
+        self.done = Resent(again, given_up, passed_on)
+
+    def _send(self, place: int, held: Held, member: int) -> None:
+        """The message of a held packet, with the packet behind it, to one member."""
+        self.last_sequence += 1
+        kind, word = MessageKind(held.phase), held.word & ~(1 << 10)
+        message = Message(kind, self._number, 1, self.last_sequence, held.key, word, place, WANTS_CONFIRMATION)
+        packet = with_checksum(held)[_ETHERNET:]
+        self._socket.sendto(message.seal(self._secret) + packet, (self._kernel.member_address(member), self._port))
+
+
+def with_checksum(held: Held) -> bytes:
+    """The held frame as it would be on a wire: its upper layer's checksum complete.
+
+    A machine that leaves checksums to its network card gives them here as the sum of the pseudo header alone.
+    """
+    frame, at = held.frame, held.checksum_at
+    if not at:
+        return frame
+    is_ipv4 = frame[12:14] == b"\x08\x00"
+    start = _ETHERNET + (20 if is_ipv4 else 40)
+    total = int.from_bytes(frame[16:18], "big") + _ETHERNET if is_ipv4 else int.from_bytes(frame[18:20], "big") + start
+    addresses, protocol = (frame[26:34], frame[23]) if is_ipv4 else (frame[22:54], frame[20])
+    pseudo = _folded(addresses + protocol.to_bytes(2, "big") + (total - start).to_bytes(2, "big"))
+    if int.from_bytes(frame[at : at + 2], "big") != pseudo:
+        return frame
+    complete = 0xFFFF ^ _folded(frame[start:total])
+    return frame[:at] + (complete or 0xFFFF).to_bytes(2, "big") + frame[at + 2 :]
+
+
+def _folded(data: bytes) -> int:
+    """The ones' complement sum of 16-bit words."""
+    words = np.frombuffer(data + bytes(len(data) % 2), ">u2")
+    total = int(words.sum(dtype=np.uint64))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total

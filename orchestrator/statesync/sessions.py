@@ -1,0 +1,120 @@
+"""How one member follows another: a TCP connection on which both prove the key, then entries in bulk, then reports.
+
+    follower                                  followed
+    nonce ──────────────────────────────────▶
+    ◀────────────────────────────────── nonce
+    hello (who, sequences) ─────────────────▶ believes the follower's messages above its sequences
+    ◀──────── hello (who, sequences), and begins to send messages to the follower
+    again: yes ─────────────────────────────▶ (the follower believes the followed's messages from now on)
+    ◀─────────────── floor (messages above it follow), entries ..., whole (how many)
+    ◀──────────────────────────────── report
+    again: no, or yes where messages were lost ▶ report, and so on, several times a second
+
+Each frame carries a keyed BLAKE2s MAC under a key of this session, of both nonces, and is numbered; so frames of
+another session, or in another order, are refused. Messages between the programs have SipHash instead, which the
+kernel can do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.errors import Forbidden, Unreachable
+
+NONCE_BYTES = 16
+_MAC_BYTES = 16
+_HEAD = struct.Struct("<IB")
+FRAME_MOST = 1 << 20
+JSON, ENTRIES = 0, 1
+
+
+@dataclass(slots=True)
+class Session:
+    """One side of a TCP connection between two members that have proven the key to each other.
+
+    `is_follower` tells the two sides' frames apart, so that none can be sent back to its sender.
+    """
+
+    connection: socket.socket
+    key: bytes
+    is_follower: bool
+    sent: int = 0
+    received: int = 0
+
+    @classmethod
+    def begin(cls, connection: socket.socket, secret: bytes, *, is_follower: bool) -> Session:
+        """Exchange nonces. Raises Unreachable. The key is proven by the first frame."""
+        mine = os.urandom(NONCE_BYTES)
+        try:
+            connection.sendall(mine)
+            theirs = _exactly(connection, NONCE_BYTES)
+        except OSError as error:
+            raise Unreachable(f"a member does not answer: {error}") from None
+        both = mine + theirs if is_follower else theirs + mine
+        return cls(connection, hashlib.blake2s(both, key=secret, person=b"statesyn").digest(), is_follower)
+
+    def send(self, kind: int, payload: bytes) -> None:
+        """Send a frame. Raises Unreachable."""
+        head = _HEAD.pack(len(payload), kind)
+        mac = self._mac(self.is_follower, self.sent, head + payload)
+        self.sent += 1
+        try:
+            self.connection.sendall(head + payload + mac)
+        except OSError as error:
+            raise Unreachable(f"a member does not answer: {error}") from None
+
+    def receive(self) -> tuple[int, bytes]:
+        """The next frame's kind and payload. Raises Unreachable, and Forbidden for a frame that is not the member's."""
+        try:
+            head = _exactly(self.connection, _HEAD.size)
+            length, kind = _HEAD.unpack(head)
+            if length > FRAME_MOST:
+                raise Forbidden(f"a member sends a frame of {length} bytes")
+            payload, mac = _exactly(self.connection, length), _exactly(self.connection, _MAC_BYTES)
+        except OSError as error:
+            raise Unreachable(f"a member does not answer: {error}") from None
+        if not hmac.compare_digest(mac, self._mac(not self.is_follower, self.received, head + payload)):
+            raise Forbidden("a frame between members has another key's MAC")
+        self.received += 1
+        return kind, payload
+
+    def say(self, **document: Any) -> None:
+        """Send a document."""
+        self.send(JSON, json.dumps(document).encode())
+
+    def hear(self) -> dict[str, Any]:
+        """The next frame, which must be a document. Raises what `receive` raises."""
+        kind, payload = self.receive()
+        return read_document(kind, payload)
+
+    def _mac(self, is_follower: bool, number: int, content: bytes) -> bytes:
+        label = struct.pack("<?Q", is_follower, number)
+        return hashlib.blake2s(label + content, key=self.key, digest_size=_MAC_BYTES).digest()
+
+
+def read_document(kind: int, payload: bytes) -> dict[str, Any]:
+    """The document in a frame. Raises Forbidden for what is none."""
+    try:
+        found = json.loads(payload) if kind == JSON else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Forbidden("a member sends a frame that is no document")
+    return found
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise ConnectionError("it has closed the connection")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,412 @@
+"""Clusters of firewalls with real packets: what settings share, what a failover loses, bad messages and members."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from statesync.frames import message_frame
+from system.test_statesync_program import built
+
+from orchestrator.bench.state_sync.cluster import SECRET, Cluster, wait_until
+from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, World
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.messages import Message, MessageKind, Word
+from orchestrator.statesync.states import Confirmation, Context, Level, State
+
+PORT, SILENT_PORT = 80, 81
+COMBINATIONS = list(itertools.product(Level, Context, Confirmation))
+FULL = {"level": Level.FULL, "context": Context.DIRTY, "confirmation": Confirmation.SYNCHRONOUS}
+EVERY_FRAME = 3
+ACLFLOW = (sys.executable, "-m", "orchestrator.cli", "statesync")
+STEP_S = 0.6
+"""Less than the second after which a TCP stack sends its SYN again."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World(3, "sstest-", routed=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(world: World) -> Iterator[Cluster]:
+    with Cluster(world, silent_s=0.5) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Cluster:
+    running.world.via(1)
+    running.change(**FULL)
+    running.wait_whole()
+    running.forget_all()
+    return running
+
+
+@pytest.fixture
+def ends(world: World) -> Iterator[Ends]:
+    with ExitStack() as stack:
+        yield Ends(world, stack)
+
+
+class Ends:
+    """A client and a server that talk through the firewalls."""
+
+    def __init__(self, world: World, stack: ExitStack) -> None:
+        self._world, self._stack = world, stack
+        self._doors = {
+            family: stack.enter_context(world.inside(SERVER, lambda family=family: self._door(family)))
+            for family in (socket.AF_INET, socket.AF_INET6)
+        }
+
+    @staticmethod
+    def _door(family: socket.AddressFamily) -> socket.socket:
+        address = SERVER4 if family == socket.AF_INET else SERVER6
+        return socket.create_server((address, PORT), family=family, backlog=256)
+
+    @classmethod
+    @contextmanager
+    def only(cls, world: World) -> Iterator[Ends]:
+        """In a world of its own."""
+        with ExitStack() as stack:
+            yield cls(world, stack)
+
+    def connect(self, family: socket.AddressFamily = socket.AF_INET) -> tuple[socket.socket, socket.socket]:
+        """Both sides of a new connection. Raises OSError when it takes as long as a SYN that is sent again."""
+        address = SERVER4 if family == socket.AF_INET else SERVER6
+        near = self._stack.enter_context(self._world.inside(CLIENT, lambda: socket.socket(family, socket.SOCK_STREAM)))
+        near.settimeout(STEP_S)
+        near.connect((address, PORT))
+        self._doors[family].settimeout(STEP_S)
+        far = self._stack.enter_context(self._doors[family].accept()[0])
+        far.settimeout(STEP_S)
+        return near, far
+
+    def datagrams(self) -> tuple[socket.socket, socket.socket]:
+        """A client's and a server's UDP socket; nothing is sent yet."""
+        near, far = (
+            self._stack.enter_context(self._world.inside(end, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            for end in (CLIENT, SERVER)
+        )
+        far.bind((SERVER4, PORT))
+        near.connect((SERVER4, PORT))
+        near.settimeout(STEP_S)
+        far.settimeout(STEP_S)
+        return near, far
+
+
+def talks(near: socket.socket, far: socket.socket) -> bool:
+    """Whether what either side says arrives at the other."""
+    with suppress(TimeoutError):
+        near.sendall(b"ping")
+        if far.recv(4) == b"ping":
+            far.sendall(b"pong")
+            return near.recv(4) == b"pong"
+    return False
+
+
+def states(cluster: Cluster, number: int, protocol: int = socket.IPPROTO_TCP) -> list[State]:
+    """The states of a member's connections of a protocol."""
+    counts = cluster.nodes[number].kernel.states()
+    return sorted(state for (of, state), count in counts.items() if of == protocol for _ in range(count))
+
+
+def counted(cluster: Cluster, number: int, name: str) -> int:
+    return cluster.nodes[number].kernel.counters()[name]
+
+
+def held(cluster: Cluster, number: int) -> int:
+    return int((cluster.nodes[number].kernel.waiting() != 0).sum())
+
+
+@pytest.mark.parametrize(("level", "context", "confirmation"), COMBINATIONS, ids=lambda each: each.name.lower())
+def test_every_combination_shares_what_its_level_says(
+    cluster: Cluster, ends: Ends, level: Level, context: Context, confirmation: Confirmation
+) -> None:
+    cluster.change(level=level, context=context, confirmation=confirmation)
+    for family in (socket.AF_INET, socket.AF_INET6):
+        near, far = ends.connect(family)
+        assert talks(near, far)
+    near, far = ends.datagrams()
+    near.send(b"nobody answers")
+    assert far.recv(100) == b"nobody answers"
+    opened = [State.ESTABLISHED] * 2
+    expected = {Level.NONE: [], Level.ESTABLISHED: opened, Level.FULL: opened}[level]
+    one_way = [State.ONE_WAY] if level is Level.FULL else []
+    assert states(cluster, 1) == opened
+    for member in (2, 3):
+        wait_until(lambda member=member: states(cluster, member) == expected, f"{states(cluster, member)}", 2)
+        assert states(cluster, member, socket.IPPROTO_UDP) == one_way
+    assert held(cluster, 1) == 0
+
+
+@pytest.mark.parametrize("confirmation", Confirmation, ids=lambda each: each.name)
+@pytest.mark.parametrize("context", Context, ids=lambda each: each.name)
+def test_a_connection_ends_everywhere(
+    cluster: Cluster, ends: Ends, context: Context, confirmation: Confirmation
+) -> None:
+    cluster.change(context=context, confirmation=confirmation)
+    near, far = ends.connect()
+    near.close()
+    assert far.recv(1) == b""
+    far.close()
+    for member in (1, 2, 3):
+        wait_until(lambda member=member: states(cluster, member) == [State.TIME_WAIT], f"member {member}", 2)
+
+
+def test_full_synchronous_loses_no_connection(cluster: Cluster, ends: Ends) -> None:
+    pairs = [ends.connect() for _ in range(60)] + [ends.connect(socket.AF_INET6) for _ in range(20)]
+    cluster.world.via(2)
+    assert all(talks(near, far) for near, far in pairs)
+    cluster.world.via(3)
+    assert all(talks(near, far) for near, far in pairs)
+    assert states(cluster, 3) == [State.ESTABLISHED] * 80
+
+
+def test_without_sharing_every_connection_is_lost(cluster: Cluster, ends: Ends) -> None:
+    cluster.change(level=Level.NONE)
+    pairs = [ends.connect() for _ in range(5)]
+    cluster.world.via(2)
+    assert not any(talks(near, far) for near, far in pairs)
+    assert counted(cluster, 2, "no_connection") >= 5
+
+
+def test_answers_to_udp_and_echo_go_on_elsewhere(cluster: Cluster, ends: Ends) -> None:
+    near, far = ends.datagrams()
+    near.send(b"question")
+    _, client = far.recvfrom(100)
+    cluster.world.via(2)
+    far.sendto(b"answer", client)
+    assert near.recv(100) == b"answer"
+    assert states(cluster, 2, socket.IPPROTO_UDP) == [State.BOTH_WAYS]
+    with pytest.raises(TimeoutError):  # nothing is let in that was not asked for
+        far.sendto(b"unasked", (client[0], client[1] + 1)), near.recv(1)
+    cluster.world.run(CLIENT, "ping", "-c", "1", "-W", "1", SERVER4)
+    assert states(cluster, 3, socket.IPPROTO_ICMP) == [State.BOTH_WAYS]
+
+
+def test_a_member_that_was_away_becomes_whole_in_bulk(cluster: Cluster, ends: Ends) -> None:
+    cluster.stop(3)
+    wait_until(lambda: cluster.nodes[1].member.followers == {2}, "a member that left is waited for", 3)
+    pairs = [ends.connect() for _ in range(30)]
+    cluster.start(3)
+    wait_until(lambda: cluster.nodes[3].member.is_whole, "it does not become whole", 5)
+    assert states(cluster, 3) == [State.ESTABLISHED] * 30
+    cluster.world.via(3)
+    assert all(talks(near, far) for near, far in pairs)
+
+
+def test_a_member_that_falls_silent_delays_others_only_for_a_while(cluster: Cluster, ends: Ends) -> None:
+    cluster.world.ip(3, ["link set x down"])
+    try:
+        wait_until(lambda: 3 not in cluster.nodes[1].member.followers, "it is waited for still", 3)
+        assert talks(*ends.connect())
+    finally:
+        cluster.world.ip(3, ["link set x up", "route replace 10.9.0.0/16 via 10.9.3.254"])
+    cluster.wait_whole()
+    assert states(cluster, 3) == [State.ESTABLISHED]
+
+
+# --------------------------------------------------------------------------------------------------------- bad messages
+
+
+@pytest.fixture
+def lossy(world: World) -> Iterator[Callable[[str], None]]:
+    """Says what the router between members does with their messages, in words of nft."""
+
+    def lose(words: str) -> None:
+        table = f"table ip sstest {{ chain f {{ type filter hook forward priority 0; udp dport 3781 {words}; }}; }}"
+        world.run(MIDDLE, "nft", "-f", "-", text=table)
+
+    yield lose
+    with suppress(Exception):
+        world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
+
+
+@pytest.mark.parametrize("context", Context, ids=lambda each: each.name)
+def test_lost_messages_are_sent_again_before_a_client_would(
+    cluster: Cluster, ends: Ends, lossy: Callable[[str], None], context: Context
+) -> None:
+    cluster.change(context=context)
+    lossy("@th,198,2 0 drop")  # a quarter, by bits of their numbers
+    pairs = [ends.connect() for _ in range(25)]
+    assert all(talks(near, far) for near, far in pairs)
+    assert cluster.nodes[1].member.resent.again > 0
+    assert states(cluster, 2) == states(cluster, 3) == [State.ESTABLISHED] * 25
+
+
+def test_lost_messages_without_confirmation_are_noticed_and_made_good(
+    cluster: Cluster, ends: Ends, lossy: Callable[[str], None]
+) -> None:
+    cluster.change(confirmation=Confirmation.ASYNCHRONOUS)
+    lossy("ip saddr 10.9.1.1 ip daddr 10.9.3.1 drop")
+    for _ in range(10):
+        ends.connect()
+    assert len(states(cluster, 2)) == 10
+    assert states(cluster, 3) == []
+    cluster.world.run(MIDDLE, "nft", "delete", "table", "ip", "sstest")
+    ends.connect()  # a message that comes shows which did not
+    wait_until(lambda: states(cluster, 3) == [State.ESTABLISHED] * 11, "it never asks for what it missed", 5)
+    cluster.wait_whole()
+
+
+def test_a_packet_that_nobody_confirms_is_dropped_in_time(
+    cluster: Cluster, ends: Ends, lossy: Callable[[str], None]
+) -> None:
+    lossy("drop")
+    with pytest.raises(TimeoutError):
+        ends.connect()
+    wait_until(lambda: held(cluster, 1) == 0, "it is held for ever", 2)
+    assert cluster.nodes[1].member.resent.given_up > 0
+
+
+def test_messages_with_another_key_and_replayed_ones_are_counted_and_dropped(cluster: Cluster, ends: Ends) -> None:
+    world = cluster.world
+    tap = world.inside(MIDDLE, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(EVERY_FRAME)))
+    with tap:
+        tap.bind(("m2", EVERY_FRAME))
+        tap.settimeout(STEP_S)
+        ends.connect()
+        heard = [
+            frame for frame in _frames(tap) if frame[23] == socket.IPPROTO_UDP and frame[30:34] == b"\x0a\x09\x02\x01"
+        ]
+        assert len(heard) >= 3
+        before = counted(cluster, 2, "replayed")
+        for frame in heard:
+            tap.send(frame)
+        wait_until(lambda: counted(cluster, 2, "replayed") == before + len(heard), "replays are not counted", 2)
+        key = next(iter(cluster.nodes[1].kernel.connections())).key
+        forged = Message(MessageKind.WRITE, 1, 0, time.time_ns(), key.pack(), Word(State.CLOSED, version=2**31).pack())
+        sealed = message_frame(forged.seal(bytes(16)), "10.9.2.1")
+        before = counted(cluster, 2, "wrong_mac")
+        tap.send(heard[0][:14] + sealed[14:])
+        wait_until(lambda: counted(cluster, 2, "wrong_mac") == before + 1, "a wrong key is not counted", 2)
+    assert states(cluster, 2) == [State.ESTABLISHED]
+
+
+def _frames(tap: socket.socket) -> list[bytes]:
+    found, until = [], time.monotonic() + STEP_S / 2
+    with suppress(TimeoutError):
+        while time.monotonic() < until:
+            frame, sent_by = tap.recvfrom(2000)
+            if sent_by[2] == socket.PACKET_OUTGOING:
+                found.append(frame)
+    return found
+
+
+def test_a_packet_that_is_changed_on_its_way_goes_out_as_it_was(
+    cluster: Cluster, ends: Ends, lossy: Callable[[str], None]
+) -> None:
+    """The middle writes into the destination port of every packet that a message carries."""
+    lossy("@th,1040,16 set 9")  # behind 8 bytes of UDP, 80 of the message, 20 of the packet's IP header: its ports
+    near, far = ends.connect()
+    assert talks(near, far)
+
+
+def test_a_member_with_another_key_is_no_member(cluster: Cluster, ends: Ends) -> None:
+    cluster.stop(3)
+    cluster.start(3, secret=SECRET[::-1])
+    time.sleep(STEP_S)
+    assert cluster.nodes[1].member.followers == {2}
+    assert not cluster.nodes[3].member.is_whole
+    assert talks(*ends.connect())
+    assert states(cluster, 3) == []
+    cluster.stop(3)
+    cluster.start(3)
+    cluster.wait_whole()
+
+
+def test_a_member_that_lies_costs_only_those_who_come_to_it(
+    cluster: Cluster, ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It confirms and does not store."""
+    liar = built(
+        tmp_path,
+        "		return store(&message->key, word, now);\n	case PREPARE:",
+        "		return true;\n	case PREPARE:",
+    )
+    cluster.stop(3)
+    honest = Replicator.new
+    monkeypatch.setattr(Replicator, "new", lambda: honest(liar))
+    cluster.start(3)
+    monkeypatch.undo()
+    cluster.wait_whole()
+    pairs = [ends.connect() for _ in range(5)]
+    cluster.world.via(3)
+    assert not any(talks(near, far) for near, far in pairs)
+    cluster.world.via(2)
+    assert all(talks(near, far) for near, far in [ends.connect()])
+    cluster.stop(3)
+    cluster.start(3)
+    cluster.wait_whole()
+
+
+def test_a_flood_of_half_open_connections_evicts_no_established_one(cluster: Cluster, ends: Ends) -> None:
+    pairs = [ends.connect() for _ in range(20)]
+    flooder = cluster.world.inside(CLIENT, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
+    flood = 150_000  # more than the table of half-open connections holds
+    with flooder:
+        for number in range(flood):
+            flooder.sendto(_syn(number), (SERVER4, 0))
+    assert counted(cluster, 1, "changes") >= flood
+    for member in (1, 2, 3):
+        assert states(cluster, member).count(State.ESTABLISHED) == 20
+    assert 50_000 < states(cluster, 1).count(State.SYN_SENT) <= 131_072
+    assert all(talks(near, far) for near, far in pairs)
+    assert talks(*ends.connect())
+    cluster.world.via(2)
+    assert all(talks(near, far) for near, far in pairs)
+
+
+def _syn(number: int) -> bytes:
+    """A SYN of nobody, with a TCP checksum that the server does not take."""
+    source = struct.pack(">I", 0xC6120000 + number)
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + source + socket.inet_aton(SERVER4)
+    return head + struct.pack(">HHIIBBHHH", 1024, PORT, number, 0, 0x50, 2, 1000, 1, 0)
+
+
+def test_members_on_the_command_line(tmp_path: Path) -> None:
+    """Two processes find each other; one is shown, and shares otherwise from then on."""
+    key = tmp_path / "key"
+    key.write_text(SECRET.hex())
+    with World(2, "sstest2-") as world, ExitStack() as stack:
+        members = [f"--member={each}={world.address(each)}" for each in world.members]
+        others = ["--interface=c", "--interface=s", "--messages=x", f"--key-file={key}"]
+        for each in world.members:
+            command = [
+                sys.executable,
+                "-m",
+                "orchestrator.cli",
+                "statesync",
+                "run",
+                f"--self={each}",
+                *members,
+                *others,
+            ]
+            process = world.inside(each, lambda command=command: subprocess.Popen(command))
+            stack.callback(lambda process=process: (process.terminate(), process.wait()))
+
+        def shown() -> dict[str, Any]:
+            try:
+                return json.loads(world.run(1, *ACLFLOW, "show", "--json"))
+            except subprocess.CalledProcessError:
+                return {}
+
+        wait_until(lambda: shown().get("followers") == [2], "they do not find each other")
+        with Ends.only(world) as ends:
+            assert talks(*ends.connect())
+            world.run(1, *ACLFLOW, "set", "--level", "none")
+            found = shown()
+        assert (found["level"], found["held"], found["counters"]["released"]) == ("none", 0, 3)
+        assert {"protocol": "tcp", "state": "ESTABLISHED", "count": 1} in found["states"]
