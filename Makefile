@@ -77,7 +77,7 @@ format: $(VENV)/.ready  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: DEBIAN += $(TRAFFIC) $(TUNNEL) ovn-central ovn-host
+bench: DEBIAN += $(TRAFFIC) $(TUNNEL) libdpdk-dev ovn-central ovn-host pkg-config
 bench: packages $(VENV)/.ready  ## measure; SUITE=name, QUICK=1 for a short run
 	$(more-packages)
 	$(BIN)/aclflow bench $(SUITE) $(if $(QUICK),--quick) --out docs/benchmarks/$(SUITE)

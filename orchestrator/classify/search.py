@@ -43,7 +43,14 @@ class Search:
 
     def __init__(self, family: Family, boxes: Sequence[Box]) -> None:
         """Boxes in the order in which they are asked; there may be none. Other threads run meanwhile."""
-        self._forest = forest_of(columns(family, boxes), max(LEAST_SHARE, MOST_ENTRIES // max(1, len(boxes))))
+        self._forest = _forest_of(columns(family, boxes), share_of(len(boxes)))
+
+    @classmethod
+    def of(cls, made: Columns, share: int) -> Search:
+        """A search of columns, where each row becomes `share` entries at most."""
+        search = cls.__new__(cls)
+        search._forest = _forest_of(made, share)
+        return search
 
     def first(self, packets: Packets, way: str = WAYS[0]) -> I32:
         """The first row that holds each packet, -1 where none does. Packets are of the rows' IP version.
@@ -61,8 +68,12 @@ class Search:
         return Shape(entries, blocks, nodes, len(trees), self._forest.bytes())
 
 
-def forest_of(made: Columns, share: int) -> _forest.Forest:
-    """Columns as trees, where each row becomes `share` entries at most."""
+def share_of(rows: int) -> int:
+    """How many entries each of some rows may become."""
+    return max(LEAST_SHARE, MOST_ENTRIES // max(1, rows))
+
+
+def _forest_of(made: Columns, share: int) -> _forest.Forest:
     return _forest.Forest(
         made.family is Family.IPV6,
         share,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.bench.classifier import devices
+from orchestrator.bench.classifier import cpu, devices, replay
 from orchestrator.bench.progress import Progress
 from orchestrator.bench.results import Results
 from orchestrator.classify.devices.choice import listed
@@ -11,6 +11,8 @@ from orchestrator.classify.devices.choice import listed
 def run(*, quick: bool, progress: Progress) -> Results:
     """Measure. `quick` takes fewer sizes and rounds. Devices that are there are measured; none is needed."""
     results = Results("classifier", {"quick": quick})
+    cpu.measure(results, quick=quick, progress=progress)
+    replay.measure(results, quick=quick, progress=progress)
     libraries = listed()
     found = [device for library in libraries for device in library.devices]
     missing = next((library.missing for library in libraries if library.library == "cuda"), None)

@@ -1,5 +1,5 @@
 /* Packets through trees, a batch at a time; included by each file of a kind of processor, which says how `match_block` and
- * `count_reached` are done there. Every step is done for all packets of a batch before the next one, so that while one waits for
+ * `count_reached` are done there, and may have its own MAKE_KEYS for whole batches of IPv4. Every step is done for all packets of a batch before the next one, so that while one waits for
  * memory the others go on.
  */
 #include <string.h>
@@ -29,7 +29,7 @@ static inline uint16_t rank_kind(const struct kinds *kinds, const struct packet 
     return kind;
 }
 
-static __attribute__((noinline)) void make_keys(const struct forest *forest, const struct packet *packets, size_t count,
+static inline void make_keys(const struct forest *forest, const struct packet *packets, size_t count,
                                                 struct key *keys)
 {
     const struct ranking *sides = forest->address;
@@ -81,21 +81,19 @@ static __attribute__((noinline)) uint32_t ask_with_care(const struct forest *for
 
 static inline void fetch(const struct forest *forest, uint32_t reference)
 {
-    const struct line *line = &forest->lines[reference & ~LEAF];
-    __builtin_prefetch(line); /* of a node the next two are in vain, but to know would take a branch */
-    __builtin_prefetch(line + 1);
-    __builtin_prefetch(line + 2);
+    __builtin_prefetch(&forest->lines[reference & ~LEAF]);
 }
 
-/* From a tree's table down to leaves. Whoever is at a leaf drops out, without branches. */
-static __attribute__((noinline)) void descend(const struct forest *forest, const struct tree *tree, size_t count,
+/* From a tree's grid down to leaves. Whoever is at a leaf drops out, without branches. */
+static inline void descend(const struct forest *forest, const struct tree *tree, size_t count,
                                               const struct key *keys, uint32_t *at)
 {
-    const uint32_t *references = forest->references, *table = references + tree->root;
+    const uint32_t *references = forest->references, *grid = references + tree->root;
+    const uint32_t *rows = references + tree->parts[0], *cells = references + tree->parts[1];
     uint8_t active[BATCH];
     size_t left = 0;
     for (size_t i = 0; i < count; i++) {
-        at[i] = table[keys[i].at[tree->axis]];
+        at[i] = grid[rows[keys[i].at[tree->axis[0]]] + cells[keys[i].at[tree->axis[1]]]];
         fetch(forest, at[i]);
         active[left] = i;
         left += !(at[i] & LEAF);
@@ -114,7 +112,7 @@ static __attribute__((noinline)) void descend(const struct forest *forest, const
     }
 }
 
-static __attribute__((noinline)) void ask_tree(const struct forest *forest, const struct tree *tree,
+static inline void ask_tree(const struct forest *forest, const struct tree *tree,
                                                const struct packet *packets, size_t count, const struct key *keys,
                                                uint32_t *best)
 {
@@ -151,7 +149,12 @@ static inline void ask_batch(const struct forest *forest, const struct packet *p
 {
     struct key keys[BATCH];
     uint32_t best[BATCH];
-    make_keys(forest, packets, count, keys);
+#ifdef MAKE_KEYS
+    if (count == BATCH && !forest->columns.is_ipv6)
+        MAKE_KEYS(forest, packets, keys);
+    else
+#endif
+        make_keys(forest, packets, count, keys);
     for (size_t i = 0; i < count; i++)
         best[i] = NO_ROW;
     for (int number = 0; number < forest->tree_count; number++)

@@ -154,7 +154,7 @@ int make_entries(struct forest *forest, size_t share, struct entries *entries)
     forest->ranks[KIND] = forest->kinds.count;
     for (int side = 0; done == 0 && side < 2; side++) {
         done = rank_addresses(columns, side, &forest->address[side], &found[SOURCE + side], &forest->ranks[SOURCE + side]);
-        if (done == 0 && (forest->port[side] = malloc(65536 * sizeof **forest->port)))
+        if (done == 0 && (forest->port[side] = calloc(65536 + 2, sizeof **forest->port)))
             done = rank_ports(columns, 2 + side, forest->port[side], &found[SOURCE_PORT + side],
                               &forest->ranks[SOURCE_PORT + side]);
         else

@@ -1,6 +1,6 @@
 /* A list ready to be asked: what is shared by the parts of `_forest`. docs/classifiers.md says why it is built like this.
  *
- *     packet ──ranks──▶ key ──root table, splits──▶ blocks of 16 entries ──compared at once──▶ lowest row
+ *     packet ──ranks──▶ key ──grid, nodes──▶ blocks of 8 entries ──compared at once──▶ lowest row
  *
  *     ranks.c     fields as ranks: the number of the elementary interval that a field lies in
  *     kinds.c     fragment, protocol, ICMP type and code and TCP flags as one number, ranked likewise
@@ -28,8 +28,8 @@ enum axis { SOURCE, DESTINATION, SOURCE_PORT, DESTINATION_PORT, KIND, AXES };
 #define LANES 8             /* entries of a block, which are compared together */
 #define SPLITS 16           /* of a node, which has one child more */
 #define MOST_TREES 4
-#define NO_AXIS 7           /* of a tree's table that has one reference: keys are 0 there */
-#define BATCH 64            /* packets that go through a tree together, so that what one waits for another has */
+#define NO_AXIS AXES        /* where no axis is meant */
+#define BATCH 128           /* packets that go through a tree together, so that what one waits for another has */
 #define CHECK 0x80000000u   /* of an entry's row: a match of ranks must be confirmed */
 #define MORE 0x40000000u    /* of a block's first row: the leaf goes on in the next block */
 #define ROW 0x3FFFFFFFu
@@ -103,9 +103,9 @@ struct ranking { /* from an address to its rank */
 
 struct kinds { /* what a packet is besides its addresses and ports; see kinds.c */
     struct of_protocol {
-        uint16_t base, of_flags, of_icmp; /* masks: all ones where those fields decide */
-    } by_protocol[2][256];                /* later fragment or not, protocol */
-    uint16_t of_flags[256], of_type[256], of_code[256];
+        uint16_t base, of_flags, of_icmp, none; /* masks: all ones where those fields decide */
+    } by_protocol[2][256];                      /* later fragment or not, protocol */
+    uint16_t of_flags[256], of_type[256], of_code[256 + 2]; /* four bytes may be read at the last one */
     size_t count;
 };
 
@@ -154,18 +154,18 @@ _Static_assert(sizeof(struct node) == sizeof(struct line), "a node is a cache li
 _Static_assert(sizeof(struct block) == LINES_OF_BLOCK * sizeof(struct line), "a block is three");
 
 struct tree {
-    uint32_t root; /* of a table of references, one a rank of `axis` */
-    uint32_t axis;
-    uint32_t lowest; /* row */
-    uint32_t depth;  /* nodes on the longest way below the table */
+    uint32_t root;     /* of a grid of references, rows of cells by `axis[0]`, in them cells by `axis[1]` */
+    uint32_t axis[2];
+    uint32_t parts[2]; /* where in `references` stands which row of cells a rank has, and which cell in it */
+    uint32_t depth;    /* nodes on the longest way below the grid */
 };
 
 struct forest {
     struct columns columns;
     struct ranking address[2];
-    uint16_t *port[2]; /* 65,536 ranks each */
+    uint16_t *port[2]; /* 65,536 ranks each, and room to read four bytes at the last one */
     struct kinds kinds;
-    size_t ranks[NO_AXIS + 1];
+    size_t ranks[AXES];
     struct tree trees[MOST_TREES];
     int tree_count;
     uint32_t *references;

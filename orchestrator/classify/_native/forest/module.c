@@ -76,7 +76,6 @@ static void let_go(PyObject *object)
 static int build(struct forest *forest, size_t share)
 {
     struct entries entries = {0};
-    forest->ranks[NO_AXIS] = 1;
     forest->removed = calloc(forest->columns.count + 1, 1);
     int done = forest->removed ? make_entries(forest, share, &entries) : -1;
     if (done == 0)
@@ -195,14 +194,14 @@ static PyObject *count_bytes(PyObject *object, PyObject *unused)
     return PyLong_FromSize_t(bytes);
 }
 
-/* shape(): entries, blocks, nodes, and of each tree its axis and its depth. */
+/* shape(): entries, blocks, nodes, and of each tree its axes and its depth. */
 static PyObject *tell_shape(PyObject *object, PyObject *unused)
 {
     (void)unused;
     const struct forest *forest = &((struct object *)object)->forest;
     PyObject *trees = PyTuple_New(forest->tree_count);
     for (int i = 0; trees && i < forest->tree_count; i++) {
-        PyObject *tree = Py_BuildValue("ii", (int)forest->trees[i].axis, (int)forest->trees[i].depth);
+        PyObject *tree = Py_BuildValue("iii", (int)forest->trees[i].axis[0], (int)forest->trees[i].axis[1], (int)forest->trees[i].depth);
         if (!tree) {
             Py_CLEAR(trees);
             break;

@@ -1,0 +1,175 @@
+"""Searching on one core beside DPDK's rte_acl: the same lists and packets, pass by pass in turn, on the same core.
+
+The clock of a pass covers finding the rows of all packets of a trace, of several passes the fastest; that of building
+begins at the list as columns (ours) and as an array of rules (rte_acl's). Ours is asked about everything that a list
+says; rte_acl's list has neither flags nor ICMP types nor fragments. Before anything is timed, rte_acl's rows and ours
+for that shorter list must be the same, packet by packet.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from orchestrator.bench.classifier import peer
+from orchestrator.bench.classifier.lists import KINDS, Listed, generated, listed, trace
+from orchestrator.bench.progress import Progress
+from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.classify.columns import columns
+from orchestrator.classify.packets import Packets
+from orchestrator.classify.search import Search, share_of
+from orchestrator.errors import Drifted, Missing
+from orchestrator.policy.addresses import Family
+from orchestrator.policy.space import Box
+
+RULES = (1_000, 10_000)
+LONG = 100_000
+PACKETS = 40_000
+_PASSES = 5
+_X, _Y = "rules", "search_ns_a_packet (ns)"
+_OURS, _THEIRS = "aclflow", "rte_acl"
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What was measured of a list: nanoseconds a packet by round, seconds of building, bytes; ours and the peer's."""
+
+    ours_ns: tuple[float, ...]
+    theirs_ns: tuple[float, ...]
+    ours_build_s: float
+    theirs_build_s: float
+    ours_bytes: int
+    theirs_bytes: int
+    way: str
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ours in theirs, round by round."""
+        return [ours / theirs for ours, theirs in zip(self.ours_ns, self.theirs_ns, strict=True)]
+
+
+def measure(results: Results, *, quick: bool, progress: Progress) -> None:
+    """Measure lists of 1,000 and 10,000 rules of three kinds and, unless quick, one of 100,000 rules."""
+    names = [f"cpu_ns_vs_rte_acl_{kind}_{rules // 1000}k" for rules in RULES for kind in KINDS]
+    rounds = 5 if quick else 15
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            program = peer.built(Path(folder))
+            found = dict(_all_sides(results, program, rounds, quick=quick, progress=progress))
+        except Missing as reason:
+            for name in ("cpu_ns_vs_rte_acl", *names, "cpu_build_vs_rte_acl_10k", "cpu_ns_vs_rte_acl_100k"):
+                results.absent[name] = str(reason)
+            return
+    _record(results, found)
+
+
+def _all_sides(
+    results: Results, program: Path, rounds: int, *, quick: bool, progress: Progress
+) -> Iterator[tuple[tuple[str, int], Sides]]:
+    for rules in RULES:
+        for kind in KINDS:
+            progress(f"rte_acl beside ours: {kind}, {rules} rules")
+            yield (kind, rules), _sides(results, program, (kind, rules), listed(kind, rules), rounds)
+    if not quick:
+        progress(f"rte_acl beside ours: acl, {LONG} rules")
+        yield (
+            ("acl", LONG),
+            _sides(results, program, ("acl", LONG), Listed(generated("acl", LONG), "generated"), rounds),
+        )
+
+
+def _sides(results: Results, program: Path, key: tuple[str, int], made: Listed, rounds: int) -> Sides:
+    boxes = made.boxes()
+    packets = trace(*key, boxes, PACKETS)
+    core = min(os.sched_getaffinity(0))
+    with pinned(core), peer.running(program, boxes, packets, core=core, passes=_PASSES) as theirs:
+        check(boxes, packets, theirs)
+        search, build_s = _built(boxes)
+        ours_ns, theirs_ns = [], []
+        for _ in range(rounds):
+            theirs_ns.append(theirs.ns())
+            ours_ns.append(best_ns(lambda: search.first(packets), len(packets)))
+        found = Sides(tuple(ours_ns), tuple(theirs_ns), build_s, theirs.build_s, search.shape.bytes, theirs.bytes,
+                      theirs.way)  # fmt: skip
+    results.notes.append(_sizes(f"{key[0]}_{key[1] // 1000}k", made, search, found))
+    return found
+
+
+def check(boxes: Sequence[Box], packets: Packets, theirs: peer.Peer) -> None:
+    """Raises Drifted unless both find the same row for every packet, in the list without flags."""
+    ours = Search(Family.IPV4, [peer.five_fields(box) for box in boxes]).first(packets)
+    wrong = np.flatnonzero(ours != theirs.rows())
+    if len(wrong):
+        raise Drifted(f"{len(wrong)} of {len(packets)} packets get another row from rte_acl")
+
+
+def _built(boxes: Sequence[Box]) -> tuple[Search, float]:
+    """A search, and the seconds of making it from columns: the fastest of three."""
+    made, found = columns(Family.IPV4, boxes), []
+    for _ in range(3):
+        began = time.perf_counter()
+        search = Search.of(made, share_of(len(boxes)))
+        found.append((time.perf_counter() - began, search))
+    return found[-1][1], min(spent for spent, _ in found)
+
+
+def best_ns(call: Callable[[], object], packets: int) -> float:
+    """Nanoseconds a packet of the fastest of some calls."""
+    spent = []
+    for _ in range(_PASSES):
+        began = time.perf_counter()
+        call()
+        spent.append(time.perf_counter() - began)
+    return 1e9 * min(spent) / packets
+
+
+@contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """On one core only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _record(results: Results, found: dict[tuple[str, int], Sides]) -> None:
+    short = {key: sides for key, sides in found.items() if key[1] != LONG}
+    means = [statistics.geometric_mean(each) for each in zip(*(sides.ratios for sides in short.values()), strict=True)]
+    results.figures["cpu_ns_vs_rte_acl"] = Figure.of(means, "ratio", Target(1.0))
+    for (kind, rules), sides in short.items():
+        results.figures[f"cpu_ns_vs_rte_acl_{kind}_{rules // 1000}k"] = Figure.of(sides.ratios, "ratio", Target(1.5))
+    builds = [sides.ours_build_s / sides.theirs_build_s for (_, rules), sides in found.items() if rules == RULES[1]]
+    results.figures["cpu_build_vs_rte_acl_10k"] = Figure.of(builds, "ratio", Target(0.5))
+    long = found.get(("acl", LONG))
+    if long is None:
+        results.absent["cpu_ns_vs_rte_acl_100k"] = "a quick run leaves out the list of 100,000 rules"
+    else:
+        results.figures["cpu_ns_vs_rte_acl_100k"] = Figure.of(long.ratios, "ratio", Target(1.0))
+    for kind in KINDS:
+        sizes = [rules for one, rules in found if one == kind]
+        for name, pick in ((_OURS, "ours_ns"), (_THEIRS, "theirs_ns")):
+            spent = [statistics.median(getattr(found[kind, rules], pick)) for rules in sizes]
+            results.series.append(
+                Series(f"{name}, {kind}", tuple(map(float, sizes)), tuple(spent), _X, _Y, x_log=True, y_log=True)
+            )
+
+
+def _sizes(name: str, made: Listed, search: Search, sides: Sides) -> str:
+    shape = search.shape
+    return (
+        f"{name} ({made.source}, {len(made.acl.rules):,} rules): "
+        f"ours {statistics.median(sides.ours_ns):.1f} ns a packet, built in {1e3 * sides.ours_build_s:.1f} ms, "
+        f"{sides.ours_bytes / 1e6:.1f} MB ({shape.trees} trees, {shape.nodes:,} nodes, {shape.blocks:,} blocks); "
+        f"rte_acl ({sides.way}) {statistics.median(sides.theirs_ns):.1f} ns, {1e3 * sides.theirs_build_s:.0f} ms, "
+        f"{sides.theirs_bytes / 1e6:.1f} MB"
+    )
