@@ -72,11 +72,21 @@ setup(
             "orchestrator.classify._forest",
             [
                 f"orchestrator/classify/_native/forest/{name}.c"
-                for name in ("module", "ranks", "kinds", "entries", "growing", "asking", "asking_avx2", "asking_avx512")
+                for name in (
+                    "module",
+                    "ranks",
+                    "kinds",
+                    "entries",
+                    "growing",
+                    "grids",
+                    "asking",
+                    "asking_avx2",
+                    "asking_avx512",
+                )  # fmt: skip
             ],
             depends=[
                 "orchestrator/classify/_native/packet.h",
-                *(f"orchestrator/classify/_native/forest/{name}.h" for name in ("forest", "asking")),
+                *(f"orchestrator/classify/_native/forest/{name}.h" for name in ("forest", "growing", "asking")),
             ],
             extra_compile_args=["-O3"],
         ),

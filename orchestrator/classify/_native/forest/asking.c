@@ -19,7 +19,7 @@ static inline uint32_t match_block(const struct block *block, const struct key *
 /* How many of ascending numbers a number reaches. */
 static inline uint32_t count_reached(const uint16_t at[SPLITS], uint16_t number)
 {
-    uint32_t count = 0;
+    uint32_t count = 0; /* as 16 bits gcc 12 gets its sign wrong when it vectorizes the sum */
     for (int i = 0; i < SPLITS; i++)
         count += at[i] <= number;
     return count;
@@ -36,8 +36,7 @@ void ask_in_order(const struct forest *forest, const struct packet *packets, siz
 {
     for (size_t i = 0; i < count; i++) {
         rows[i] = 0;
-        while (rows[i] < forest->columns.count &&
-               (forest->removed[rows[i]] || !row_holds(&forest->columns, rows[i], &packets[i])))
+        while (rows[i] < forest->columns.count && !row_holds(&forest->columns, rows[i], &packets[i]))
             rows[i]++;
         rows[i] = rows[i] < forest->columns.count ? rows[i] : -1;
     }

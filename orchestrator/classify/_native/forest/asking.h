@@ -61,7 +61,7 @@ static inline const struct block *block_at(const struct forest *forest, uint32_t
 }
 
 /* The first row of a leaf that holds a packet, if it is before `best`, else `best`; for leaves with entries that must be
- * checked, and lists with removed rows. */
+ * checked. */
 static __attribute__((noinline)) uint32_t ask_with_care(const struct forest *forest, uint32_t at, const struct key *key,
                                                         const struct packet *packet, uint32_t best)
 {
@@ -71,7 +71,7 @@ static __attribute__((noinline)) uint32_t ask_with_care(const struct forest *for
             uint32_t said = block->row[__builtin_ctz(found)], row = said & ROW;
             if (row >= best)
                 return best;
-            if (!forest->removed[row] && (!(said & CHECK) || row_holds(&forest->columns, row, packet)))
+            if (!(said & CHECK) || row_holds(&forest->columns, row, packet))
                 return row;
         }
         if (!(block->row[0] & MORE))
@@ -120,11 +120,6 @@ static inline void ask_tree(const struct forest *forest, const struct tree *tree
     uint8_t active[BATCH];
     size_t left = 0;
     descend(forest, tree, count, keys, at);
-    if (forest->removed_count) {
-        for (size_t i = 0; i < count; i++)
-            best[i] = ask_with_care(forest, at[i], &keys[i], &packets[i], best[i]);
-        return;
-    }
     for (size_t i = 0; i < count; i++)
         active[left++] = i;
     while (left) {

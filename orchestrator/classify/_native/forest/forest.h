@@ -5,7 +5,7 @@
  *     ranks.c     fields as ranks: the number of the elementary interval that a field lies in
  *     kinds.c     fragment, protocol, ICMP type and code and TCP flags as one number, ranked likewise
  *     entries.c   rows as entries: one interval of ranks on each of five axes
- *     growing.c   entries as trees: which axis is cut, and where
+ *     growing.c   entries as trees: which axis is cut, and where; grids.c what a tree begins with
  *     asking.c    packets through trees; asking_x86.c the same with wider registers
  *     module.c    what Python sees
  *
@@ -174,8 +174,6 @@ struct forest {
     size_t line_count, line_room;
     size_t node_count, block_count, entry_count;
     int32_t otherwise; /* the row that holds everything, if the list ends with one; else -1 */
-    uint8_t *removed;  /* by row */
-    int32_t removed_count;
 };
 
 /* And all that ranks; each row becomes `share` entries at most. -1 where memory ends. */

@@ -17,47 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forest.h"
+#include "growing.h"
 
-#define MOST_COPIES 24 /* of an entry in a grid, on average */
-#define MOST_GROWTH 4.0 /* of entries at a node */
+#define BLOCKS_AN_ENTRY 6 /* that there may be before no node is made any more */
+#define MOST_GROWTH 4.0   /* of entries at a node */
 #define WORTH_A_NODE 0.75 /* of the entries may be left in a child */
-#define CELLS_AN_ENTRY 16 /* of a grid, at most */
-#define A_TREE 16.0       /* is worth so many entries more in a cell */
-#define FEW 16         /* entries are not worth a tree of their own */
-
-struct list { /* of entries, by number, ascending */
-    uint32_t *at;
-    size_t count;
-};
-
-struct part { /* of the space: one interval of ranks an axis */
-    uint16_t low[AXES], high[AXES];
-};
-
-struct seen { /* lists that were made blocks or nodes of */
-    uint64_t hash;
-    uint32_t reference, first, count; /* where the list is kept */
-};
-
-struct grower {
-    struct forest *forest;
-    const struct entry *all;
-    uint32_t *stack; /* lists that are being worked on */
-    size_t height, room;
-    struct seen *leaves;
-    size_t leaf_room, leaf_count;
-    uint32_t *kept;
-    size_t kept_count, kept_room;
-    size_t most_blocks;
-    uint32_t depth;
-    uint16_t *ends; /* room for sorting */
-    size_t end_room;
-};
-
-static uint32_t grow_part(struct grower *grower, struct list list, const struct part *part, uint32_t depth);
-
-#define FAILED 0xFFFFFFFFu
 
 /* ---- blocks ---- */
 
@@ -240,7 +204,7 @@ static int covers(const struct entry *entry, const struct part *part)
 }
 
 /* Push the entries of a list that overlap a part on one axis, up to the first that covers it. */
-static int push_part(struct grower *grower, struct list list, const struct part *part, int axis, struct list *pushed)
+int push_part(struct grower *grower, struct list list, const struct part *part, int axis, struct list *pushed)
 {
     if (grower->height + list.count > grower->room)
         return -1;
@@ -296,7 +260,7 @@ static uint32_t make_node(struct grower *grower, struct list list, const struct 
 }
 
 /* A reference to what decides in a part, in which these entries are. */
-static uint32_t grow_part(struct grower *grower, struct list list, const struct part *part, uint32_t depth)
+uint32_t grow_part(struct grower *grower, struct list list, const struct part *part, uint32_t depth)
 {
     if (depth > grower->depth)
         grower->depth = depth;
@@ -316,303 +280,13 @@ static uint32_t grow_part(struct grower *grower, struct list list, const struct 
     return make_node(grower, list, part, best, splits[best], counts[best], depth);
 }
 
-/* ---- grids ---- */
-
-struct parts { /* of an axis */
-    uint16_t *of_rank;
-    size_t count;
-};
-
-struct cut { /* what a grid of two axes would be */
-    int axis[2];
-    struct parts parts[2];
-    double weight;
-    size_t most_copies, narrow; /* of the entries that stand in it, and how many these are */
-};
-
-/* Cut an axis into `most` parts at most, at ends of entries, with about as many ends in each. -1 where memory ends. */
-static int cut_axis(const struct grower *grower, struct list list, int axis, size_t most, struct parts *parts)
-{
-    size_t ranks = grower->forest->ranks[axis], ends = 0, since = 0;
-    uint32_t *at = calloc(ranks + 1, sizeof *at);
-    parts->of_rank = malloc(ranks * sizeof *parts->of_rank);
-    if (!at || !parts->of_rank) {
-        free(at);
-        return -1;
-    }
-    for (size_t i = 0; i < list.count; i++) {
-        const struct entry *entry = &grower->all[list.at[i]];
-        at[entry->low[axis]]++, at[entry->high[axis] + 1]++;
-    }
-    at[0] = 0;
-    size_t different = 0;
-    for (size_t rank = 0; rank < ranks; rank++)
-        ends += at[rank], different += at[rank] > 0;
-    parts->count = 1;
-    for (size_t rank = 0; rank < ranks; rank++) {
-        since += at[rank];
-        if (at[rank] && parts->count < most && (different < most || since * most >= ends)) {
-            parts->count++;
-            since = 0;
-        }
-        parts->of_rank[rank] = parts->count - 1;
-    }
-    free(at);
-    return 0;
-}
-
-static size_t copies_of(const struct grower *grower, const struct cut *cut, uint32_t number)
-{
-    const struct entry *entry = &grower->all[number];
-    size_t copies = 1;
-    for (int i = 0; i < 2; i++) {
-        const uint16_t *part = cut->parts[i].of_rank;
-        copies *= (size_t)(part[entry->high[cut->axis[i]]] - part[entry->low[cut->axis[i]]] + 1);
-    }
-    return copies;
-}
-
-/* How many copies the entries may have that stand in a grid, so that they are not too many together. */
-static void bound_copies(const struct grower *grower, struct list list, struct cut *cut)
-{
-    cut->most_copies = cut->parts[0].count * cut->parts[1].count;
-    for (;; cut->most_copies /= 2) {
-        size_t copies = 0;
-        cut->narrow = 0;
-        for (size_t i = 0; i < list.count; i++) {
-            size_t mine = copies_of(grower, cut, list.at[i]);
-            if (mine <= cut->most_copies)
-                copies += mine, cut->narrow++;
-        }
-        if (copies <= MOST_COPIES * list.count || cut->most_copies == 1)
-            return;
-    }
-}
-
-/* How many entries a cell has, on average over the entries of all cells; and something for those that stand elsewhere. */
-static int weigh_cut(const struct grower *grower, struct list list, struct cut *cut)
-{
-    size_t width = cut->parts[1].count + 1, cells = (cut->parts[0].count + 1) * width;
-    int32_t *change = calloc(cells, sizeof *change);
-    if (!change)
-        return -1;
-    for (size_t i = 0; i < list.count; i++) {
-        const struct entry *entry = &grower->all[list.at[i]];
-        if (copies_of(grower, cut, list.at[i]) > cut->most_copies)
-            continue;
-        size_t low[2], behind[2];
-        for (int j = 0; j < 2; j++) {
-            low[j] = cut->parts[j].of_rank[entry->low[cut->axis[j]]];
-            behind[j] = cut->parts[j].of_rank[entry->high[cut->axis[j]]] + 1;
-        }
-        change[low[0] * width + low[1]]++, change[behind[0] * width + low[1]]--;
-        change[low[0] * width + behind[1]]--, change[behind[0] * width + behind[1]]++;
-    }
-    double sum = 0, squares = 0, left = (double)(list.count - cut->narrow) / FEW;
-    for (size_t cell = 0; cell < cells; cell++) {
-        if (cell % width)
-            change[cell] += change[cell - 1];
-    }
-    for (size_t cell = 0; cell < cells; cell++) {
-        if (cell >= width)
-            change[cell] += change[cell - width];
-        sum += change[cell], squares += (double)change[cell] * change[cell];
-    }
-    free(change);
-    cut->weight = (sum > 0 ? squares / sum : 0) + (left > 1 ? A_TREE + 2 * log2(left) : 0);
-    return 0;
-}
-
-static void let_cut_go(struct cut *cut)
-{
-    free(cut->parts[0].of_rank);
-    free(cut->parts[1].of_rank);
-    memset(cut, 0, sizeof *cut);
-}
-
-/* Cut two axes so that there are not too many cells. */
-static int make_cut(const struct grower *grower, struct list list, int one, int other, struct cut *cut)
-{
-    size_t most = CELLS_AN_ENTRY * list.count < 256 ? 256 : CELLS_AN_ENTRY * list.count;
-    size_t bounds[2] = {grower->forest->ranks[one], grower->forest->ranks[other]};
-    *cut = (struct cut){.axis = {one, other}};
-    while (bounds[0] * bounds[1] > most)
-        bounds[bounds[0] < bounds[1]] = (bounds[bounds[0] < bounds[1]] * 3 + 3) / 4;
-    for (int i = 0; i < 2; i++)
-        if (cut_axis(grower, list, cut->axis[i], bounds[i], &cut->parts[i]) < 0)
-            return -1;
-    bound_copies(grower, list, cut);
-    return weigh_cut(grower, list, cut);
-}
-
-/* The two axes whose grid suits a list best. */
-static int choose_cut(const struct grower *grower, struct list list, struct cut *best)
-{
-    int found = 0;
-    for (int one = 0; one < AXES; one++)
-        for (int other = one + 1; other < AXES; other++) {
-            struct cut cut;
-            if (make_cut(grower, list, one, other, &cut) < 0) {
-                let_cut_go(&cut);
-                return -1;
-            }
-            if (!found++ || cut.weight < best->weight) {
-                struct cut worse = *best;
-                *best = cut;
-                cut = worse;
-            }
-            let_cut_go(&cut);
-        }
-    return 0;
-}
-
-/* Entries by cell, all lists behind one another. -1 where memory ends. */
-static int sort_by_cell(const struct grower *grower, struct list list, const struct cut *cut, size_t *starts, uint32_t **sorted)
-{
-    size_t width = cut->parts[1].count, cells = cut->parts[0].count * width, total = 0;
-    memset(starts, 0, (cells + 2) * sizeof *starts);
-    for (int turn = 0; turn < 2; turn++) {
-        for (size_t i = 0; i < list.count; i++) {
-            const struct entry *entry = &grower->all[list.at[i]];
-            const uint16_t *one = cut->parts[0].of_rank, *other = cut->parts[1].of_rank;
-            for (size_t row = one[entry->low[cut->axis[0]]]; row <= one[entry->high[cut->axis[0]]]; row++)
-                for (size_t at = other[entry->low[cut->axis[1]]]; at <= other[entry->high[cut->axis[1]]]; at++)
-                    if (turn)
-                        (*sorted)[starts[row * width + at + 1]++] = list.at[i];
-                    else
-                        starts[row * width + at + 2]++;
-        }
-        if (turn)
-            break;
-        for (size_t cell = 0; cell < cells; cell++)
-            total += starts[cell + 2], starts[cell + 2] = total;
-        *sorted = malloc((total + 1) * sizeof **sorted);
-        if (!*sorted)
-            return -1;
-    }
-    return 0;
-}
-
-/* The ranks of an axis that a part has. */
-static void bound_part(const struct parts *parts, size_t ranks, size_t number, uint16_t *low, uint16_t *high)
-{
-    size_t first = 0, last = ranks;
-    while (first < last) { /* the first rank whose part is not before it */
-        size_t middle = (first + last) / 2;
-        if (parts->of_rank[middle] < number)
-            first = middle + 1;
-        else
-            last = middle;
-    }
-    *low = first;
-    for (last = first; last + 1 < ranks && parts->of_rank[last + 1] == number;)
-        last++;
-    *high = last;
-}
-
-/* Keep where a rank's cells begin, and which of them it is, behind the other references. */
-static int keep_parts(struct forest *forest, const struct cut *cut, struct tree *tree)
-{
-    for (int i = 0; i < 2; i++) {
-        size_t ranks = forest->ranks[cut->axis[i]];
-        tree->axis[i] = cut->axis[i];
-        tree->parts[i] = forest->reference_count;
-        forest->reference_count += ranks;
-        if (make_room((void **)&forest->references, &forest->reference_room, forest->reference_count,
-                      sizeof *forest->references) < 0)
-            return -1;
-        for (size_t rank = 0; rank < ranks; rank++)
-            forest->references[tree->parts[i] + rank] = cut->parts[i].of_rank[rank] * (i ? 1 : cut->parts[1].count);
-    }
-    return 0;
-}
-
-static int grow_cells(struct grower *grower, struct tree *tree, const struct cut *cut, const size_t *starts, uint32_t *sorted)
-{
-    struct forest *forest = grower->forest;
-    size_t width = cut->parts[1].count, cells = cut->parts[0].count * width;
-    struct part part = {{0}, {0}};
-    tree->root = forest->reference_count;
-    forest->reference_count += cells;
-    if (make_room((void **)&forest->references, &forest->reference_room, forest->reference_count,
-                  sizeof *forest->references) < 0)
-        return -1;
-    for (int axis = 0; axis < AXES; axis++)
-        part.high[axis] = forest->ranks[axis] - 1;
-    for (size_t cell = 0; cell < cells; cell++) {
-        struct list here = {sorted + starts[cell], starts[cell + 1] - starts[cell]}, pushed;
-        size_t height = grower->height, place[2] = {cell / width, cell % width};
-        uint32_t reference = LEAF;
-        for (int i = 0; i < 2 && here.count; i++)
-            bound_part(&cut->parts[i], forest->ranks[cut->axis[i]], place[i], &part.low[cut->axis[i]],
-                       &part.high[cut->axis[i]]);
-        if (here.count) {
-            if (push_part(grower, here, &part, NO_AXIS, &pushed) < 0)
-                return -1;
-            reference = grow_part(grower, pushed, &part, 0);
-        }
-        if (reference == FAILED)
-            return -1;
-        forest->references[tree->root + cell] = reference;
-        grower->height = height;
-    }
-    return 0;
-}
-
-/* A tree of these entries with a grid of its own. */
-static int grow_entries(struct grower *grower, struct list list, const struct cut *cut)
-{
-    struct forest *forest = grower->forest;
-    struct tree *tree = &forest->trees[forest->tree_count++];
-    size_t *starts = malloc((cut->parts[0].count * cut->parts[1].count + 3) * sizeof *starts);
-    uint32_t *sorted = NULL;
-    int done = starts ? sort_by_cell(grower, list, cut, starts, &sorted) : -1;
-    grower->depth = 0;
-    if (done == 0)
-        done = keep_parts(forest, cut, tree);
-    if (done == 0)
-        done = grow_cells(grower, tree, cut, starts, sorted);
-    tree->depth = grower->depth;
-    free(starts);
-    free(sorted);
-    return done;
-}
-
-/* Grow a tree of those entries of a list that suit one grid; the others stay in the list. */
-static int grow_tree(struct grower *grower, struct list *list)
-{
-    struct cut best = {0};
-    int done = choose_cut(grower, *list, &best), is_last = grower->forest->tree_count == MOST_TREES - 1;
-    if (done == 0 && is_last && best.narrow < list->count) { /* all of them, whatever it costs: one cell */
-        best.parts[0].count = best.parts[1].count = best.most_copies = 1;
-        for (int i = 0; i < 2; i++)
-            memset(best.parts[i].of_rank, 0, grower->forest->ranks[best.axis[i]] * sizeof *best.parts[i].of_rank);
-    } else if (list->count - best.narrow <= FEW) {
-        best.most_copies = (size_t)-1;
-    }
-    size_t height = grower->height, left = 0;
-    struct list mine = {grower->stack + height, 0};
-    for (size_t i = 0; done == 0 && i < list->count; i++)
-        if (copies_of(grower, &best, list->at[i]) <= best.most_copies)
-            mine.at[mine.count++] = list->at[i];
-        else
-            list->at[left++] = list->at[i];
-    list->count = left;
-    grower->height += mine.count;
-    if (done == 0)
-        done = grow_entries(grower, mine, &best);
-    grower->height = height;
-    let_cut_go(&best);
-    return done;
-}
-
 int grow(struct forest *forest, const struct entries *entries)
 {
     struct grower grower = {.forest = forest, .all = entries->all};
     grower.room = 16 * (entries->count + 1);
     grower.stack = malloc(grower.room * sizeof *grower.stack);
     grower.ends = malloc((2 * entries->count + 1) * sizeof *grower.ends);
-    grower.most_blocks = 1024 + entries->count;
+    grower.most_blocks = 1024 + BLOCKS_AN_ENTRY * entries->count;
     forest->entry_count = entries->count;
     struct list list = {malloc((entries->count + 1) * sizeof *list.at), entries->count};
     int done = grower.stack && grower.ends && list.at ? 0 : -1;
@@ -640,5 +314,4 @@ void let_forest_go(struct forest *forest)
     }
     free(forest->references);
     free(forest->lines);
-    free(forest->removed);
 }

@@ -1,5 +1,5 @@
-/* What Python sees of a list that is ready to be asked: orchestrator/classify/forest.py. Everything that takes long runs with
- * the interpreter's lock released. A Forest changes only by `remove`, which the caller keeps apart from `first`.
+/* What Python sees of a list that is ready to be asked: orchestrator/classify/search.py. Everything that takes long runs with
+ * the interpreter's lock released. A Forest does not change once it is made.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -76,8 +76,7 @@ static void let_go(PyObject *object)
 static int build(struct forest *forest, size_t share)
 {
     struct entries entries = {0};
-    forest->removed = calloc(forest->columns.count + 1, 1);
-    int done = forest->removed ? make_entries(forest, share, &entries) : -1;
+    int done = make_entries(forest, share, &entries);
     if (done == 0)
         done = grow(forest, &entries);
     free(entries.all);
@@ -163,24 +162,6 @@ static PyObject *first(PyObject *object, PyObject *arguments)
     return told;
 }
 
-/* remove(row): the row holds nothing from now on. */
-static PyObject *remove_row(PyObject *object, PyObject *arguments)
-{
-    struct forest *forest = &((struct object *)object)->forest;
-    int row;
-    if (!PyArg_ParseTuple(arguments, "i", &row))
-        return NULL;
-    if (row < 0 || row >= forest->columns.count) {
-        PyErr_SetString(PyExc_ValueError, "there is no such row");
-        return NULL;
-    }
-    forest->removed_count += !forest->removed[row];
-    forest->removed[row] = 1;
-    if (forest->otherwise == row)
-        forest->otherwise = -1;
-    Py_RETURN_NONE;
-}
-
 /* bytes(): what it takes in memory, without the columns. */
 static PyObject *count_bytes(PyObject *object, PyObject *unused)
 {
@@ -229,7 +210,6 @@ static PyObject *ways(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods_of_forest[] = {
     {"first", first, METH_VARARGS, NULL},
-    {"remove", remove_row, METH_VARARGS, NULL},
     {"bytes", count_bytes, METH_NOARGS, NULL},
     {"shape", tell_shape, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
