@@ -82,7 +82,7 @@ setup(
                     "asking",
                     "asking_avx2",
                     "asking_avx512",
-                )  # fmt: skip
+                )
             ],
             depends=[
                 "orchestrator/classify/_native/packet.h",
