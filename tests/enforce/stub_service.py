@@ -124,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
                 stub.enrolments.append(body)
                 stub.epoch += 1
                 answer = {"enforcer": 3, "domain": "pop1", "token": "bearer", "epoch": stub.epoch}
+                answer |= {"name": body["name"], "certificate": "", "authority": ""}
                 self._answer(201, json.dumps(answer).encode())
             elif self.path.endswith("/epoch"):
                 stub.epoch += 1
