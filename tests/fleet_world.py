@@ -130,7 +130,7 @@ class World:
         self.control = self._control()
         self.spreading = Spreading(self.store, Publisher())
         self.keeper = self.new_keeper()
-        self.write(_found)
+        self.controller = self.write(_found)
         self.set(settings)
 
     def _control(self) -> Control:
@@ -209,7 +209,7 @@ class World:
                     agent.live(unit)
         record = self.spreading.current("pop")
         if record is not None and not self.deaf:
-            self.spreading.report("pop", record.generation, None)
+            self.spreading.report("pop", self.controller, record.generation, None)
 
     def pass_(self, seconds: float) -> None:
         """Time goes by, with a look at everything each quarter of a second."""
@@ -233,7 +233,10 @@ class World:
         self.store.close()
 
 
-def _found(unit: Unit) -> None:
+def _found(unit: Unit) -> int:
+    """Make the domain with a tenant; return the enforcement point that controls the spreading switch."""
     unit.domains.create("pop")
     unit.tenants.create("shop", name="", domain="pop", prefixes=[Prefix.parse("10.29.4.0/24")])
     unit.acls.replace("shop", acl_from_json(POLICY), author="test")
+    token = unit.enforcers.invite("pop", expires=dt.datetime.max.replace(tzinfo=dt.UTC), author="test")
+    return unit.enforcers.enrol(token, name="controller", kind="openflow").enforcer.id

@@ -125,7 +125,7 @@ def check(world: World) -> None:
     assert world.shares() == {name: 256}
     with world.store.read() as unit:
         assert unit.firewalls.names("pop") == {name}
-        assert [each.name for each in unit.enforcers.list("pop")] == [name]
+        assert [each.name for each in unit.enforcers.list("pop")] == ["controller", name]
     assert len(world.told("vnf.failed")) == 1
     assert world.told("vnf.orphan") == []
 

@@ -57,7 +57,7 @@ def test_it_shrinks_by_draining_who_holds_least_and_cleans_up(world: World) -> N
     assert [vnf.name for vnf in world.cloud.list()] == ["fw-1"]
     with world.store.read() as unit:
         assert unit.firewalls.names("pop") == {"fw-1"}
-        assert [each.name for each in unit.enforcers.list("pop")] == ["fw-1"]
+        assert [each.name for each in unit.enforcers.list("pop")] == ["controller", "fw-1"]
 
 
 def test_nobody_waits_for_a_vnf_that_does_not_serve_yet(world: World) -> None:

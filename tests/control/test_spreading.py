@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         unit.domains.create("shop")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def controller(store: Store) -> int:
+    """The enforcement point that controls the spreading switch."""
+    with store.write() as unit:
+        token = unit.enforcers.invite("shop", expires=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), author="test")
+        return unit.enforcers.enrol(token, name="controller", kind="openflow").enforcer.id
 
 
 @pytest.fixture
@@ -99,18 +108,20 @@ def test_weights_decide_the_shares(spreading: Spreading) -> None:
     assert share(record.spread.owners) == {"a": 64, "b": 192}
 
 
-def test_what_was_read_back_counts_up_to_what_was_published_and_never_goes_back(spreading: Spreading) -> None:
+def test_what_was_read_back_counts_up_to_what_was_published_and_never_goes_back(
+    spreading: Spreading, controller: int
+) -> None:
     spreading.set_members("shop", [A])
-    spreading.report("shop", 7, None)
+    spreading.report("shop", controller, 7, None)
     assert spreading.enforced("shop") == 1
     spreading.set_members("shop", [A, B])
     assert spreading.enforced("shop") == 1
-    spreading.report("shop", 0, "drifted")
+    spreading.report("shop", controller, 0, "drifted")
     assert spreading.enforced("shop") == 1
     record = spreading.current("shop")
     assert record is not None
     assert record.trouble == "drifted"
-    spreading.report("shop", 2, None)
+    spreading.report("shop", controller, 2, None)
     record = spreading.current("shop")
     assert record is not None
     assert (record.enforced, record.trouble) == (2, None)
