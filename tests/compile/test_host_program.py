@@ -152,11 +152,17 @@ def test_levels_run_out_at_the_lowest_priority(returns: ReturnTraffic, most: int
     assert f"'r{most}'" in caught.value.reason
 
 
-def test_a_rule_that_would_fill_the_memory_is_refused() -> None:
-    ports = tuple(PortRange(2 * i, 2 * i) for i in range(2000))
-    wide = Rule(RuleId("wide"), Action.DENY, Direction.INGRESS, TCP, source_ports=ports, destination_ports=ports)
+def test_rules_that_would_fill_the_memory_are_refused_and_the_largest_is_named() -> None:
+    def ports(count: int) -> tuple[PortRange, ...]:
+        return tuple(PortRange(2 * place, 2 * place) for place in range(count))
+
+    def deny(name: str, sources: int, destinations: int) -> Rule:
+        sides = {"source_ports": ports(sources), "destination_ports": ports(destinations)}
+        return Rule(RuleId(name), Action.DENY, Direction.INGRESS, TCP, **sides)  # type: ignore[arg-type]
+
+    many = [deny(f"r{place}", 31, 32) for place in range(2050)]
     with pytest.raises(TooLarge) as caught:
-        compiled(Policy((tenant(1, [rule("r0"), wide]),)))
+        compiled(Policy((tenant(1, [many[0], deny("widest", 31, 33), *many[1:]]),)))
     assert caught.value.place == "tenants[t1].acl.rules[1]"
 
 

@@ -44,7 +44,9 @@ def test_queries_give_the_rows_that_sqlalchemy_gives(store: Store, asked: set[Pr
     with store.write() as unit:
         unit.domains.add_host("pop", HostRecord("h1", 71, "up"))
         later = unit.now + dt.timedelta(hours=1)
-        enforcer = unit.enforcers.enrol(unit.enforcers.invite("pop", expires=later, author="t"), name="e", kind="k")
+        enforcer = unit.enforcers.enrol(
+            unit.enforcers.invite("pop", expires=later, author="t"), name="e", kind="openflow"
+        )
     for version in range(1, 4):
         with store.write() as unit:
             unit.acls.put_rule("blue", rule(f"r{version}"), author="ann")

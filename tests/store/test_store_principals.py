@@ -47,7 +47,7 @@ def secret_of(store: Store, *, tenant: str | None = None, expires: dt.datetime |
 def enrolled(store: Store, name: str) -> str:
     with store.write() as unit:
         invitation = unit.enforcers.invite("pop", expires=unit.now + dt.timedelta(hours=1), author="x")
-        return unit.enforcers.enrol(invitation, name=name, kind="test").secret
+        return unit.enforcers.enrol(invitation, name=name, kind="openflow").secret
 
 
 def is_known(store: Store, secret: str) -> bool:
