@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Ended, aclflow
-from served import served
+from served import Served, served
 
 from orchestrator.bootstrap import alone
 from orchestrator.client import Client, Held, Host, PointReport
@@ -17,6 +17,7 @@ from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Action
 from orchestrator.program.program import Program
 from orchestrator.settings import Settings
+from orchestrator.wire.enrolment import Enrolment
 
 LIST = b'{"rules": [{"id": "web", "action": "permit", "protocol": "tcp", "destination_ports": 443}]}'
 LATER = LIST.replace(b"permit", b"deny")
@@ -55,16 +56,28 @@ def test_a_lost_machine_is_put_back_and_machines_follow_it(tmp_path: Path) -> No
             assert [tenant.id for tenant in admin.tenants()] == ["shop"]
             assert next(admin.acl_versions("shop")).version == kept.version
             assert [rule.action for rule in admin.acl("shop").acl.rules] == [Action.PERMIT]
-        for held in (later.generation,):  # what was read back before the loss
-            with Client(here.url, enrolled.token) as enforcer:
-                answer = enforcer.watch_program("pop1", Held(LOST, held), wait_s=30)
-                assert answer is not None
-                assert answer.generation > held
-                assert isinstance(answer, Program)  # whole, for nobody knows what it would be a change of
-                points = [PointReport("host1", answer.generation, answer.digest, "enforced")]
-                enforcer.report("pop1", enrolled.enforcer, points=points)
-            with Client(here.url, token) as admin:
-                admin.wait_enforced("pop1", admin.domain("pop1").generation)
+        with Client(here.url, token) as admin:
+            follow(here, admin, enrolled, later.generation)  # what was read back before the loss
+            admin.raise_domain("pop1", 3 << 20)  # far more than was ever expected: an operator says so
+            follow(here, admin, enrolled, 3 << 20)
+
+
+def follow(here: Served, admin: Client, enrolled: Enrolment, held: int) -> None:
+    """Take programs from a host that holds a lost one, and report them, until the domain is enforced."""
+    wanted, seen = admin.domain("pop1").generation, Held(LOST, held)
+    assert wanted > held
+    while seen.generation < wanted:  # the intersection with anything first, where the host may hold anything
+        with Client(here.url, enrolled.token) as enforcer:
+            answer = enforcer.watch_program("pop1", seen, wait_s=30)
+            assert answer is not None
+            assert answer.generation > seen.generation
+            if seen.digest == LOST:
+                assert isinstance(answer, Program), "whole, for nobody knows what it would be a change of"
+            digest = answer.digest if isinstance(answer, Program) else answer.target
+            points = [PointReport("host1", answer.generation, digest, "enforced")]
+            enforcer.report("pop1", enrolled.enforcer, points=points)
+            seen = Held(digest, answer.generation)
+    admin.wait_enforced("pop1", wanted)
 
 
 def test_the_key_is_left_out_when_told(tmp_path: Path) -> None:
