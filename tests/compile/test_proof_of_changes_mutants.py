@@ -18,7 +18,7 @@ from orchestrator.program.delta import difference
 from orchestrator.program.flows import FlowTable
 
 PLANTED = settings(
-    max_examples=150, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=2000, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
