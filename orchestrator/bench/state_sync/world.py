@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from orchestrator.errors import Unreachable
 from orchestrator.lab import namespaces
 
 Result = TypeVar("Result")
@@ -21,6 +23,7 @@ CLIENT4, SERVER4 = "10.10.0.1", "10.20.0.1"
 CLIENT6, SERVER6 = "fd00:10::1", "fd00:20::1"
 DATA = ("c", "s")
 MESSAGES = ("x",)
+_PATIENCE_S = 20.0
 _FORWARDING = {
     "net/ipv4/ip_forward": "1",
     "net/ipv6/conf/all/forwarding": "1",
@@ -52,6 +55,8 @@ class World:
         if not self._routed:
             bridge = ["link add name bridge0 type bridge", "link set bridge0 up"]
             self.ip(MIDDLE, bridge + [f"link set m{member} master bridge0" for member in self.members])
+        for member in self.members:
+            self._wait_passing(member)
         self.via(1)
         return self
 
@@ -97,6 +102,16 @@ class World:
                 f"route replace {CLIENT6} via fd02:{member}::1 src {SERVER6}",
             ],
         )
+
+    def _wait_passing(self, member: int) -> None:
+        """Return when both families pass a member: new IPv6 addresses take a second. Raises Unreachable."""
+        self.via(member)
+        until = time.monotonic() + _PATIENCE_S
+        for address in (SERVER4, SERVER6):
+            ping = ("ping", "-c", "1", "-W", "0.2", address)
+            while self.inside(CLIENT, lambda ping=ping: subprocess.call(ping, stdout=subprocess.DEVNULL)):
+                if time.monotonic() > until:
+                    raise Unreachable(f"{address} does not answer through member {member}")
 
     def address(self, member: int) -> str:
         """A member's address in the members' own network."""
