@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Ended, aclflow
+from command_line import Ended
 from patience import PATIENCE_S
-from served import Served, served
+from served import Served
 
 from orchestrator.client import Host
 from orchestrator.policy.formats.native import rule_from_json
@@ -27,22 +27,6 @@ DNS = {**WEB, "id": "dns", "protocol": "udp", "destination_ports": 53}
 
 Run = Callable[..., Ended]
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("service")) as here:
-        yield here
-
-
-@pytest.fixture
-def run(service: Served) -> Run:
-    def call(*arguments: str, stdin: bytes | str = "") -> Ended:
-        return aclflow(
-            *arguments, stdin=stdin, environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": service.token}
-        )
-
-    return call
 
 
 @pytest.fixture

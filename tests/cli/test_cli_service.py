@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from command_line import Ended, aclflow
 from patience import PATIENCE_S
-from served import Served, served
+from served import Served
 
 from orchestrator.client import PointReport
 from orchestrator.hosts.switch import datapath_of
@@ -25,20 +25,6 @@ LISTED = json.dumps({"rules": [WEB]})
 
 Run = Callable[..., Ended]
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("service")) as here:
-        yield here
-
-
-@pytest.fixture
-def run(service: Served) -> Run:
-    def call(*arguments: str, stdin: str = "", token: str = service.token) -> Ended:
-        return aclflow(*arguments, stdin=stdin, environment={"ACLFLOW_URL": service.url, "ACLFLOW_TOKEN": token})
-
-    return call
 
 
 @pytest.fixture

@@ -157,11 +157,10 @@ def by_rules(device: Device, sizes: Sizes, results: Results) -> list[Series]:
         made = sample(rules)
         for model in Model:
             try:
-                run = prepare(device, model, made, ITEMS, _PACKETS)
+                values = _delays_us(device, model, made, ITEMS, _PACKETS, sizes.rounds)
             except (TooLarge, Refused) as error:
                 results.notes.append(f"{model.value} with {rules:,} rules was not measured: {error}")
                 continue
-            values = _timed(run.whole, sizes.rounds, 1e6 / _PACKETS)
             spent.setdefault(model.value, {})[rules] = statistics.median(values)
             if rules == RULES:
                 results.figures[f"{_prefix(device)}{_word(model)}_us"] = Figure.of(values, "us")
@@ -180,11 +179,10 @@ def by_items(device: Device, sizes: Sizes, results: Results) -> list[Series]:
         for items in sizes.items:
             count = items if model in _ITEM_A_PACKET else _PACKETS
             try:
-                run = prepare(device, model, made, items, count)
+                values = _delays_us(device, model, made, items, count, sizes.rounds)
             except (TooLarge, Refused) as error:
                 results.notes.append(f"{model.value} with {items:,} items was not measured: {error}")
                 break
-            values = _timed(run.whole, sizes.rounds, 1e6 / count)
             spent.setdefault(model.value, {})[items] = statistics.median(values)
     return _series(device, spent, "items", "delay_by_items_us")
 
@@ -263,6 +261,11 @@ class InOrder:
 def in_list_order(made: Sample) -> InOrder:
     """A sample's rows, to be gone through."""
     return InOrder(Search(Family.IPV4, made.boxes))
+
+
+def _delays_us(device: Device, model: Model, made: Sample, items: int, count: int, rounds: int) -> list[float]:
+    """Microseconds a packet of each round, copies and launches included. Raises as `prepare` does."""
+    return _timed(prepare(device, model, made, items, count).whole, rounds, 1e6 / count)
 
 
 def _timed(call: Callable[[], object], rounds: int, scale: float) -> list[float]:
