@@ -227,9 +227,9 @@ class Columns:
 
 
 def shift_seen(value: bytes, by_ns: int) -> bytes:
-    """A table's value as if its last packet had passed so much earlier."""
+    """A table's value as if its last packet had passed so much earlier, even before this machine started."""
     word, seen, told, version = _CONNECTION.unpack(value)
-    return _CONNECTION.pack(word, seen - by_ns, told, version)
+    return _CONNECTION.pack(word, (seen - by_ns) % (1 << 64), told, version)
 
 
 @cache

@@ -326,7 +326,7 @@ BUGS = {
     "any ACK establishes": ("return from_opener ? ESTABLISHED : SYN_RECEIVED;", "return ESTABLISHED;"),
     "either end's FIN is the second": ("return from_closer ? FIN_WAIT : LAST_ACK;", "return LAST_ACK;"),
     "the closer is forgotten": ("(packet->sender ? CLOSER : 0)", "0"),
-    "a time-out is not looked at": ("now - known->seen > timeout_of(settings, state)", "false"),
+    "a time-out is not looked at": ("idle > (__s64)timeout_of(settings, state)", "false"),
     "a packet does not count as life": (
         "	known->seen = now;\n	if (!settings->active",
         "	if (!settings->active",

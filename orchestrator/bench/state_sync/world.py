@@ -108,8 +108,8 @@ class World:
         self.via(member)
         until = time.monotonic() + _PATIENCE_S
         for address in (SERVER4, SERVER6):
-            ping = ("ping", "-c", "1", "-W", "0.2", address)
-            while self.inside(CLIENT, lambda ping=ping: subprocess.call(ping, stdout=subprocess.DEVNULL)):
+            ping = ["ip", "netns", "exec", self.namespace(CLIENT), "ping", "-c", "1", "-W", "0.2", address]
+            while subprocess.call(ping, stdout=subprocess.DEVNULL):
                 if time.monotonic() > until:
                     raise Unreachable(f"{address} does not answer through member {member}")
 

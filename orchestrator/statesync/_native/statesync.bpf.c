@@ -343,8 +343,9 @@ inline __u64 timeout_of(const struct settings *settings, __u8 state)
 inline bool is_over(const struct settings *settings, const struct connection *known, __u64 now)
 {
 	__u8 state = STATE_OF(known->word);
+	__s64 idle = now - known->seen; /* below zero where another processor has just written it */
 
-	return state >= STATES || (now > known->seen && now - known->seen > timeout_of(settings, state));
+	return state >= STATES || idle > (__s64)timeout_of(settings, state);
 }
 
 inline struct connection *known_as(const struct key *key)
