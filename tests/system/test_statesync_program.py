@@ -345,9 +345,10 @@ def built(folder: Path, old: str, new: str) -> Path:
     for file in source.iterdir():
         shutil.copy(file, folder)
     program = folder / "statesync.bpf.c"
-    text = program.read_text()
-    assert text.count(old) == 1, old
-    program.write_text(text.replace(old, new))
+    texts = {file: file.read_text() for file in folder.glob("*.[ch]")}
+    assert sum(text.count(old) for text in texts.values()) == 1, old
+    for file, text in texts.items():
+        file.write_text(text.replace(old, new))
     made = folder / "statesync.bpf.o"
     headers = f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}"
     subprocess.run(["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", headers, "-c", program, "-o", made], check=True)

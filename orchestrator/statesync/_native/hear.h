@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+/* The programs `hear` and `take`: messages of other members, and entries of a bulk transfer. */
+#pragma once
+#include "held.h"
+
+/* Do what a message asks. False: it was not done, and must not be confirmed. */
+inline bool obey(const struct message *message, __u64 now)
+{
+	__u64 word = message->word & ~PENDING;
+	struct connection *known;
+	__u64 *promised;
+
+	if (STATE_OF(word) == LISTEN || STATE_OF(word) >= STATES)
+		return false;
+	switch (message->kind) {
+	case WRITE:
+		return store(&message->key, word, now);
+	case PREPARE:
+		return !bpf_map_update_elem(&prepared, &message->key, &word, BPF_ANY);
+	case COMMIT:
+		promised = bpf_map_lookup_elem(&prepared, &message->key);
+		if (!promised || *promised != word) {
+			known = known_as(&message->key);
+			if (known && !((known->word ^ word) & ~PENDING))
+				return true; /* it was committed, and its confirmation was lost */
+			COUNT(unprepared);
+			return false;
+		}
+		if (!store(&message->key, word, now))
+			return false;
+		bpf_map_delete_elem(&prepared, &message->key);
+		return true;
+	}
+	return false;
+}
+
+/* Send a message back as its confirmation, with the packet that it carries. */
+inline int answer(struct __sk_buff *skb, struct scratch *scratch, __be32 to, const struct settings *settings)
+{
+	struct message *message = &scratch->message;
+	struct outer *outer = &scratch->outer;
+	__u8 swapped[6];
+
+	message->answer = message->kind;
+	message->kind = CONFIRM;
+	message->flags = 0;
+	seal(message, settings);
+	__builtin_memcpy(swapped, outer->destination, 6);
+	__builtin_memcpy(outer->destination, outer->source, 6);
+	__builtin_memcpy(outer->source, swapped, 6);
+	address_to(outer, to, skb->len, settings);
+	if (bpf_skb_store_bytes(skb, 0, outer, sizeof(*outer), 0) ||
+	    bpf_skb_store_bytes(skb, sizeof(*outer), message, sizeof(*message), 0))
+		return TC_ACT_SHOT;
+	COUNT(confirmed);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* A member has done what was asked: the last of them lets the packet go on, or begins the second phase. */
+inline int settle(struct __sk_buff *skb, struct scratch *scratch, const struct settings *settings, __u64 now)
+{
+	struct message *message = &scratch->message;
+	__u32 place = message->slot & (SLOTS - 1), mine = 1U << (message->sender & (MEMBERS - 1)), needed;
+	struct slot *slot = bpf_map_lookup_elem(&slots, &place);
+	__u64 *taken = bpf_map_lookup_elem(&waiting, &place), id = message->slot;
+
+	if (!slot || !taken || !id || *taken != id || slot->phase != message->answer) {
+		COUNT(unasked);
+		return TC_ACT_SHOT;
+	}
+	needed = slot->needed & settings->waited;
+	mine |= __sync_fetch_and_or(&slot->confirmed, mine);
+	if ((mine & needed) != needed)
+		return TC_ACT_SHOT;
+	if (message->answer != PREPARE) {
+		if (__sync_val_compare_and_swap(taken, id, id | LEAVING) != id)
+			return TC_ACT_SHOT;
+		return release(skb, slot, taken);
+	}
+	if (__sync_val_compare_and_swap(&slot->phase, PREPARE, COMMIT) != PREPARE)
+		return TC_ACT_SHOT;
+	slot->confirmed = 0;
+	message->kind = COMMIT;
+	message->flags = WANTS_CONFIRMATION;
+	message->answer = 0;
+	send_to(skb, scratch, settings->active, settings, now);
+	return TC_ACT_SHOT;
+}
+
+SEC("tc") int hear(struct __sk_buff *skb)
+{
+	const struct settings *settings = settings_now();
+	struct scratch *scratch = scratch_here();
+	struct message *message;
+	struct outer *outer;
+	struct stream *stream;
+	__u32 place, wrong;
+	__u64 now;
+	__be32 from;
+
+	if (!settings || !scratch || skb->protocol != bpf_htons(ETH_P_IP))
+		return TC_ACT_OK;
+	outer = &scratch->outer;
+	message = &scratch->message;
+	if (bpf_skb_load_bytes(skb, 0, outer, sizeof(*outer)) || outer->version_length != 0x45 ||
+	    outer->protocol != IPPROTO_UDP || outer->to != settings->address || outer->to_port != settings->port ||
+	    outer->fragment & ~bpf_htons(0x4000))
+		return TC_ACT_OK;
+	from = outer->from;
+	if (bpf_skb_load_bytes(skb, sizeof(*outer), message, sizeof(*message)) || message->version != VERSION ||
+	    message->mac != mac_of(message, settings)) {
+		COUNT(wrong_mac);
+		return TC_ACT_SHOT;
+	}
+	if (message->sender == settings->self || message->sender >= MEMBERS || message->lane >= LANES ||
+	    !(settings->active >> message->sender & 1)) {
+		COUNT(not_member);
+		return TC_ACT_SHOT;
+	}
+	place = message->sender * LANES + message->lane;
+	stream = bpf_map_lookup_elem(&streams, &place);
+	if (!stream)
+		return TC_ACT_SHOT;
+	wrong = note(stream, message->sequence);
+	if (wrong != COUNTERS) {
+		count(wrong);
+		return TC_ACT_SHOT;
+	}
+	now = bpf_ktime_get_ns();
+	if (message->kind == CONFIRM)
+		return settle(skb, scratch, settings, now);
+	if (!obey(message, now) || !(message->flags & WANTS_CONFIRMATION))
+		return TC_ACT_SHOT;
+	return answer(skb, scratch, from, settings);
+}
+
+/* One entry of a bulk transfer, behind an Ethernet header: a key and a word. */
+SEC("tc") int take(struct __sk_buff *skb)
+{
+	struct {
+		struct key key;
+		__u64 word;
+	} entry;
+
+	if (bpf_skb_load_bytes(skb, ETHERNET, &entry, sizeof(entry)))
+		return TC_ACT_SHOT;
+	return store(&entry.key, entry.word & ~PENDING, bpf_ktime_get_ns()) ? TC_ACT_OK : TC_ACT_SHOT;
+}
