@@ -18,7 +18,9 @@ from patience import PATIENCE_S
 from served import Served
 
 from orchestrator.client import Host
-from orchestrator.policy.formats.native import rule_from_json
+from orchestrator.policy.formats.native import acl_from_json, rule_from_json
+from orchestrator.policy.formats.registry import write
+from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.store.records import Role
 
 WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
@@ -83,6 +85,34 @@ def test_edits_that_touch_a_colleagues_are_refused(run: Run, tenant: str, servic
     assert "rule 'web' was changed on both sides" in ended.err
     assert "nothing was changed" in ended.err
     assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 2
+
+
+@pytest.mark.parametrize("form", ["iptables", "cisco", "asa", "azure-nsg", "nftables", "native-yaml", "aerleon"])
+def test_a_file_in_any_format_brings_its_base(
+    run: Run, tenant: str, service: Served, tmp_path: Path, form: str
+) -> None:
+    """Export for a router, let a colleague add a rule, apply the exported file: the colleague's rule stays."""
+    shown, exported = tmp_path / "list.json", tmp_path / "list.exported"
+    assert run("acl", "show", tenant, "-o", str(shown)).code == 0
+    assert run("acl", "export", str(shown), "-f", form, "-o", str(exported)).code == 0
+    with service.client() as colleague:
+        colleague.insert_rule(tenant, rule_from_json(DNS))
+    ended = run("acl", "apply", tenant, str(exported), "--yes")
+    assert ended.code == 0, ended.err
+    assert "merged with what was changed since version 1" in ended.out
+    assert "dns" in rules_of(run, tenant)
+
+
+def test_a_version_that_is_gone_is_no_base_in_any_format(run: Run, tenant: str, tmp_path: Path) -> None:
+    file = tmp_path / "list.ios"
+    assert run("acl", "show", tenant, "-f", "cisco", "-o", str(file)).code == 0
+    file.write_text(file.read_text().replace('"version": 1', '"version": 77'))
+    ended = run("acl", "apply", tenant, str(file), "--yes")
+    assert (ended.code, "there is no version 77 to compare with" in ended.err) == (1, True)
+    file.write_text(file.read_text().replace(f'"{tenant}"', '"another"'))
+    ended = run("acl", "apply", tenant, str(file), "--yes")
+    assert (ended.code, "it was taken from tenant 'another'" in ended.err) == (2, True)
+    assert rules_of(run, tenant) == ["web", "ssh"]
 
 
 def test_the_base_may_be_said_where_the_file_does_not(run: Run, tenant: str, service: Served) -> None:
@@ -244,11 +274,13 @@ def test_a_person_is_asked_and_may_say_no(service: Served, run: Run, tenant: str
     assert rules_of(run, tenant) == ["web", "ssh"]
 
 
+@pytest.mark.parametrize("form", ["native", "cisco"])
 def test_a_plan_that_is_confirmed_after_the_list_moved_is_refused(
-    service: Served, run: Run, tenant: str, tmp_path: Path
+    service: Served, run: Run, tenant: str, tmp_path: Path, form: str
 ) -> None:
-    file = tmp_path / "list.json"
-    file.write_text(listed(WEB))
+    file = tmp_path / "list"
+    text = write(acl_from_json({"rules": [WEB]}), form, TakenFrom(tenant, 1)).text
+    file.write_text(text)
     terminal = Terminal(service, "acl", "apply", tenant, str(file))
     terminal.read_until("[y/N]")
     with service.client() as colleague:

@@ -21,7 +21,6 @@ from orchestrator.cli.files import (
 from orchestrator.cli.options import AsJson, Reading, Report, taking
 from orchestrator.cli.terminal import remark, say, say_json
 from orchestrator.errors import BadInput
-from orchestrator.policy.formats.native_text import write_native
 from orchestrator.policy.formats.registry import FORMATS, write
 from orchestrator.policy.formats.results import Loss
 from orchestrator.policy.model import Direction
@@ -48,7 +47,7 @@ def import_lists(
         return
     if len(read) > 1:
         raise BadInput("several lists do not fit into one: import them one by one, or ask for a --report")
-    write_output(write_native(whole(read[0], reading), read[0].imported.taken_from).text, output)
+    write_output(write(whole(read[0], reading), NATIVE, read[0].imported.taken_from).text, output)
 
 
 @taking
@@ -61,7 +60,7 @@ def export_list(
     report: Report = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a list in another format.
+    """Write a list in another format, with the version that it was taken from where the file states one.
 
     What the format cannot say is listed, and then nothing is written (exit code 1), unless you ask for the
     approximation, which permits less and denies more. With --report only the account is printed.
@@ -69,7 +68,7 @@ def export_list(
     reading = Reading(format=source, approximate=approximate)
     read = read_file(name, reading)
     acl = whole(read, reading)
-    exported = write_native(acl, read.imported.taken_from) if to == NATIVE else write(acl, to)
+    exported = write(acl, to, read.imported.taken_from)
     if report or as_json:
         account = {"file": read.name, "format": to, "notes": list(exported.notes), "losses": _losses(exported.losses)}
         if as_json:

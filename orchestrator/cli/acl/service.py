@@ -20,7 +20,6 @@ from orchestrator.cli.terminal import at_work, remark, say, say_json, say_table
 from orchestrator.client import Client, Review, Written
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
-from orchestrator.policy.formats.native_text import write_native
 from orchestrator.policy.formats.registry import write
 from orchestrator.policy.formats.results import TakenFrom
 from orchestrator.policy.model import Rule
@@ -61,7 +60,7 @@ def apply(
 ) -> None:
     """Make a file a tenant's list, after showing what that changes, and wait until it is in force.
 
-    What `aclflow acl show TENANT --output FILE` wrote says which version it was taken from (or say --base-version):
+    A file of `aclflow acl show` or `export` states the version that it was taken from (or say --base-version):
     changes that others made since then are kept where they do not touch yours, else nothing is changed. Without a base
     the file replaces the list as it is. On a terminal you are asked before anything changes; elsewhere say --yes.
 
@@ -165,7 +164,7 @@ def show(
 ) -> None:
     """Show a tenant's list, or write it to a file to be edited and applied again.
 
-    The native form says which version it was taken from, so that `aclflow acl apply` knows what others changed since.
+    It states the version that it was taken from, so that `aclflow acl apply` knows what others changed since.
     """
     with service(url) as client:
         seen = client.acl(tenant, version=version)
@@ -178,13 +177,9 @@ def show(
             f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
         )
         return
-    if to in (None, NATIVE):
-        write_output(write_native(acl, TakenFrom(tenant, seen.version)).text, output)
-        return
-    exported = write(acl, to)
+    exported = write(acl, to or NATIVE, TakenFrom(tenant, seen.version))
     refuse_losses(exported.losses, approximate=False, what=f"{to} cannot say all of it")
     write_output(exported.text, output)
-    remark(f"it is version {seen.version}: apply it with --base-version {seen.version}")
 
 
 @taking

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from orchestrator.policy.formats.json_text import load_json
 from orchestrator.policy.formats.native import VERSION, acl_from_json, group_to_json, rule_to_json, taken_from_json
 from orchestrator.policy.formats.native_values import an_object
-from orchestrator.policy.formats.results import Exported, Imported, Options, TakenFrom
+from orchestrator.policy.formats.results import Exported, Imported, Options
 from orchestrator.policy.model import Acl
 
 
@@ -19,8 +18,8 @@ def read_native(text: str, name: str, options: Options) -> Imported:  # noqa: AR
     return Imported(acl, taken_from=taken_from_json(an_object(document, "an access list")))
 
 
-def write_native(acl: Acl, taken_from: TakenFrom | None = None) -> Exported:
-    """Write a list, with what it was taken from where that is known; nothing is lost."""
+def write_native(acl: Acl) -> Exported:
+    """Write a list; nothing is lost."""
     groups = [f"{_json(name)}: {_json(group_to_json(group))}" for name, group in acl.groups.items()]
     rules = [_json(rule_to_json(rule)) for rule in acl.rules]
     lines = [
@@ -29,7 +28,6 @@ def write_native(acl: Acl, taken_from: TakenFrom | None = None) -> Exported:
         f'  "ingress_default": {_json(acl.ingress_default.value)},',
         f'  "egress_default": {_json(acl.egress_default.value)},',
         *_block("groups", groups, "{}", ","),
-        *([f'  "taken_from": {_json(asdict(taken_from))},'] if taken_from else []),
         *_block("rules", rules, "[]", ""),
         "}",
     ]

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 
 from orchestrator.errors import AclflowError
-from orchestrator.policy.formats.native import acl_from_json, acl_to_json
+from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
+from orchestrator.policy.formats.native_values import an_object
 from orchestrator.policy.formats.results import Exported, Imported, Options
 from orchestrator.policy.formats.yaml_text import line_of, load_yaml
 from orchestrator.policy.model import Acl
@@ -28,7 +29,8 @@ def read_native_yaml(text: str, name: str, options: Options) -> Imported:  # noq
     """Read a list. Raises BadInput, BadPolicy or TooLarge with a place such as ``line 7, rules[0].action``."""
     document = load_yaml(text)
     try:
-        return Imported(acl_from_json(document))
+        acl = acl_from_json(document)
+        return Imported(acl, taken_from=taken_from_json(an_object(document, "an access list")))
     except AclflowError as error:
         line = f"line {line_of(text, error.place or '')}"
         error.place = f"{line}, {error.place}" if error.place else line

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -38,7 +38,8 @@ from orchestrator.policy.formats.nftables.write import write_nftables
 from orchestrator.policy.formats.openstack import groups as openstack_groups
 from orchestrator.policy.formats.openstack import write as openstack_write
 from orchestrator.policy.formats.openstack.firewalls import read_all_firewalls, read_firewalls
-from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Exported, Imported, Options
+from orchestrator.policy.formats.origin import origin_of, stated_in
+from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Exported, Imported, Options, TakenFrom
 from orchestrator.policy.formats.sight import Sight, sight_of
 from orchestrator.policy.model import Acl
 
@@ -66,6 +67,7 @@ class Format:
     `options`   the fields of `Options` that its reader looks at
     `write`     None: it is only read
     `read_all`  reads every list of a text by itself, by name; None: a text is one list
+    `comment`   begins a comment; empty: a text is one JSON object
     """
 
     name: str
@@ -76,6 +78,7 @@ class Format:
     write: Writer | None
     options: tuple[str, ...] = ()
     read_all: ListsReader | None = None
+    comment: str = ""
 
 
 def _looks_like_iptables(sight: Sight) -> bool:
@@ -105,6 +108,7 @@ _FORMATS = (
         read=read_ip6tables,
         write=write_ip6tables,
         options=("chains", "stateless", "interfaces"),
+        comment="#",
     ),
     Format(
         name="iptables",
@@ -114,6 +118,7 @@ _FORMATS = (
         read=read_iptables,
         write=write_iptables,
         options=("chains", "stateless", "interfaces"),
+        comment="#",
     ),
     Format(
         name="classbench",
@@ -123,6 +128,7 @@ _FORMATS = (
         read=read_classbench,
         write=None,
         options=("direction", "classbench_action"),
+        comment="#",
     ),
     Format(
         name="aerleon",
@@ -133,6 +139,7 @@ _FORMATS = (
         write=write_aerleon,
         options=("lists", "direction", "stateless", "definitions", "includes"),
         read_all=read_all_aerleon,
+        comment="#",
     ),
     Format(
         name="aws-sg",
@@ -173,6 +180,7 @@ _FORMATS = (
         write=write_asa,
         options=("lists", "direction"),
         read_all=read_all_cisco,
+        comment="!",
     ),
     Format(
         name="cisco",
@@ -183,6 +191,7 @@ _FORMATS = (
         write=write_cisco,
         options=("lists", "direction"),
         read_all=read_all_cisco,
+        comment="!",
     ),
     Format(
         name="openstack-sg",
@@ -213,6 +222,7 @@ _FORMATS = (
         write=write_kubernetes,
         options=("lists", "addresses"),
         read_all=read_all_kubernetes,
+        comment="#",
     ),
     Format(
         name="nftables",
@@ -238,6 +248,7 @@ _FORMATS = (
         looks_like=lambda sight: not sight.json and sight.has("rules"),
         read=read_native_yaml,
         write=write_native_yaml,
+        comment="#",
     ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({found.name: found for found in _FORMATS})
@@ -254,7 +265,11 @@ def read(
     """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
     found = named(format_name) if format_name else guess(whole, name)
-    return _in_file(name, lambda: found.read(whole, name, options))
+    return _in_file(name, lambda: _with_origin(found, whole, found.read(whole, name, options)))
+
+
+def _with_origin(found: Format, text: str, imported: Imported) -> Imported:
+    return imported if imported.taken_from else replace(imported, taken_from=origin_of(text, found.comment))
 
 
 def read_all(
@@ -269,13 +284,19 @@ def read_all(
     return _in_file(name, lambda: reader(whole, name, options))
 
 
-def write(acl: Acl, format_name: str) -> Exported:
-    """Write a list. Raises BadInput for a format that is not known or that cannot be written."""
+def write(acl: Acl, format_name: str, taken_from: TakenFrom | None = None) -> Exported:
+    """Write a list, with its origin where that is known; `read` gives that back.
+
+    Raises BadInput for a format that is not known or that cannot be written.
+    """
     found = named(format_name)
     if found.write is None:
         writable = ", ".join(other.name for other in _FORMATS if other.write is not None)
         raise BadInput(f"{found.name} can only be read; these can be written: {writable}")
-    return found.write(acl)
+    exported = found.write(acl)
+    if taken_from is None:
+        return exported
+    return replace(exported, text=stated_in(exported.text, taken_from, found.comment))
 
 
 def named(format_name: str) -> Format:
