@@ -1,1 +1,4 @@
-"""Foreign ways to write access lists, read and written: see registry.py for the table of formats."""
+"""Read and write access lists of other systems.
+
+The table of formats is in registry.py.
+"""

@@ -1,4 +1,4 @@
-"""From the lines of a foreign list to rules of ours: what every reader of ordered lists ends with.
+"""Build rules from the clauses of a foreign list; the last step of every reader.
 
 A reader turns each line into a `Clause`: an action and two sets of packets.
 
@@ -43,7 +43,10 @@ _LONGEST_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something a line asks that cannot be seen here. `only`: it costs something in rules of this action alone."""
+    """A condition of a line that cannot be evaluated here.
+
+    With `only`, it matters for rules of that action alone.
+    """
 
     line: int
     text: str
@@ -83,7 +86,10 @@ class Clause:
 
 
 class Assembler:
-    """Makes rules of clauses, one direction after the other, and collects the losses. One per file."""
+    """Builds rules from clauses, one direction after the other, and collects the losses.
+
+    One per file.
+    """
 
     def __init__(self, file: str, notes: Notes, *, max_rules: int) -> None:
         self._file = file
@@ -98,7 +104,10 @@ class Assembler:
         self._comparisons = 0
 
     def add(self, clauses: Sequence[Clause], direction: Direction) -> None:
-        """Add the rules of one direction. What no clause decides is denied."""
+        """Add the rules of one direction.
+
+        Packets that no clause decides are denied.
+        """
         joined = _joined(clauses)
         self._permits = [clause for clause in reversed(joined) if clause.action is Action.PERMIT]
         for clause in joined:
@@ -121,7 +130,7 @@ class Assembler:
         return Acl(*with_groups(self._rules), ingress_default=ingress_default, egress_default=egress_default)
 
     def losses(self) -> tuple[Loss, ...]:
-        """What could not be carried over, in the file's order; one for each doubt and effect."""
+        """Return the losses in the file's order, one for each doubt and effect."""
         found = []
         for (doubt, effect), count in self._blamed.items():
             reason = doubt.reason if count == 1 else f"{doubt.reason} ({count} rules hang on it)"
@@ -136,13 +145,16 @@ class Assembler:
             self._blamed[doubt, effect] = self._blamed.get((doubt, effect), 0) + 1
 
     def _costs_nothing(self, clause: Clause) -> bool:
-        """Whether a deny may be widened for nothing: what it takes along would be denied further down in any case."""
+        """Return whether what widening a deny adds is denied below in any case."""
         if clause.action is Action.PERMIT or clause.may_permit:
             return False
         return not self._may_pass(remaining(clause.maybe, clause.sure))
 
     def _may_pass(self, boxes: Sequence[Box]) -> bool:
-        """Whether some clause further down may permit a packet of the boxes; yes as well if that takes too long."""
+        """Return whether a later clause may permit a packet of the boxes.
+
+        Also True if that takes too long to decide.
+        """
         for clause in self._permits:
             self._comparisons += len(boxes) * len(clause.maybe)
             if self._comparisons > MOST_COMPARISONS:
@@ -161,7 +173,7 @@ class Assembler:
         return matches
 
     def _keep_fragments_out(self, box: Box, clause: Clause) -> None:
-        """Note what it costs that no single rule matches only whole packets and first fragments of any kind.
+        """Note that no single rule matches exactly whole packets and first fragments.
 
         A permit gets a deny of the later fragments in front; a deny takes them along. Both are exact if no later permit
         would have let those fragments pass.
@@ -187,7 +199,10 @@ class Assembler:
         return f"Match({', '.join(f'{name}={self._written(getattr(match, name))}' for name in _FIELDS)})"
 
     def _written(self, value: object) -> str:
-        """`repr(value)`, found once for a side that rules have in common: it may name thousands of prefixes."""
+        """Return `repr(value)`, cached for each side that rules share.
+
+        A side may name thousands of prefixes.
+        """
         if not isinstance(value, Addresses):
             return repr(value)
         known = self._sides.get(id(value))
@@ -196,7 +211,10 @@ class Assembler:
         return known[1]
 
     def _free_id(self, clause: Clause, action: Action, match: Match, direction: Direction) -> RuleId:
-        """The line's own marker, or one made of what the rule says: it stays the same when lines move around it."""
+        """Return the line's own marker, or an id made of the rule's content.
+
+        It does not change when lines around it move.
+        """
         wanted = clause.marker
         if wanted is None:
             content = f"({action!r}, {direction!r}, {self._said(match)})".encode()
@@ -212,7 +230,10 @@ class Assembler:
 
 
 def marker_in(text: str) -> tuple[str | None, str]:
-    """Split ``[web-in] front ends`` into a rule's id and its description; without a good id, None and all the text."""
+    """Split ``[web-in] front ends`` into a rule's id and its description.
+
+    Without a valid id, returns None and the whole text.
+    """
     found = re.fullmatch(r"\[([^\]_][^\]]{,63})\]\s*(.*)", text)
     if found is None:
         return None, text
@@ -236,13 +257,16 @@ def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
 
 
 def plain(text: str, longest: int = 1024) -> str:
-    """A foreign comment as a description: one line of printable text, cut where it is too long."""
+    """Turn a foreign comment into a description: one printable line, cut to `longest` characters."""
     clean = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(clean.split())[:longest].rstrip()
 
 
 def _joined(clauses: Sequence[Clause]) -> list[Clause]:
-    """Put lines back together that a writer made of one rule: neighbours of one marker that make up one box."""
+    """Join neighbouring lines of one marker that together make up one box.
+
+    It undoes what a writer split.
+    """
     found: list[Clause] = []
     for _, group in itertools.groupby(clauses, key=_joint):
         members = list(group)
@@ -251,7 +275,7 @@ def _joined(clauses: Sequence[Clause]) -> list[Clause]:
 
 
 def _joint(clause: Clause) -> tuple[object, ...]:
-    """What neighbours have in common that may be one rule; lines of different keys are never joined."""
+    """Return the key that neighbouring lines must share to be joined into one rule."""
     joinable = clause.marker is not None and all(doubt.only for doubt in clause.doubts)
     family = clause.maybe[0].family if clause.maybe else None
     said = clause.description, clause.log, clause.expires
@@ -268,7 +292,7 @@ def _as_one(members: list[Clause]) -> list[Clause]:
 
 
 def _product(members: Sequence[Box]) -> Box | None:
-    """The box that boxes make up, if they are every combination of what they hold on each axis."""
+    """Return the box that is the exact product of some boxes, or None."""
     boxes = set(members)
     if not boxes:
         return None

@@ -1,4 +1,6 @@
-"""The axes that a line narrows, and the boxes of packet space they come to. Shared by the readers of line formats.
+"""The axes that a line narrows, and the boxes of packet space that result.
+
+Shared by the readers of line formats.
 
 Later fragments of IPv6 show no protocol: a line that names a protocol, but nothing behind it, surely matches whole
 packets and first fragments, and may match any later fragment between its addresses.

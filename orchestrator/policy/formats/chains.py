@@ -48,7 +48,9 @@ MOST_PIECES = 4096
 def follow(
     chains: Mapping[str, Chain], bases: Sequence[Chain], family: Family, notes: Notes, *, stateless: bool
 ) -> tuple[Clause, ...]:
-    """All that a packet may meet on its way through `bases`, in order; what no clause decides is denied.
+    """Return the clauses that a packet may meet on its way through `bases`, in order.
+
+    Packets that no clause decides are denied.
 
     Raises BadInput for jumps that come back to their own chain, TooLarge beyond DEEPEST, MOST_STEPS or MOST_PIECES.
     """
@@ -99,7 +101,7 @@ class _Walk:
         )
 
     def chain(self, chain: Chain, way: Way, depth: int, at: int) -> None:
-        """Walk a chain with the packets of `way`, on behalf of the kernel's chain number `at`."""
+        """Follow a chain with the packets of `way`, on behalf of base chain number `at`."""
         if depth > DEEPEST:
             raise TooLarge(f"chains jump more than {DEEPEST} levels deep", place=f"line {chain.number}")
         left: list[Way] = []
@@ -184,7 +186,10 @@ class _Walk:
             self.notes.add(f"{line.target} decides nothing and is left out", line.number)
 
     def _own(self, line: Line, way: Way) -> Way | None:
-        """The packets a line speaks of; None if it is to be left out (packets in no valid connection, on request)."""
+        """Return the packets that a line matches, or None to leave it out.
+
+        On request, lines about packets of no valid connection are left out.
+        """
         if line.match.states is None:
             return _of_match(line)
         if not self.stateless:
@@ -254,7 +259,7 @@ class _Walk:
 
 
 def _at_the_end(base: Chain, way: Way) -> tuple[Action, Way, bool]:
-    """What the policy of the kernel's own chain does with packets, those packets, and whether that is not known."""
+    """Return a base chain's policy, its packets, and whether it is unknown."""
     if base.policy != NOT_GIVEN:
         return (Action.PERMIT if base.policy == "ACCEPT" else Action.DENY), way, False
     reason = f"the policy of the chain {base.label} is not in the file: what no rule decides is taken for denied"
@@ -271,7 +276,7 @@ def _policy_text(base: Chain) -> str:
 
 
 def _of_match(line: Line) -> Way:
-    """What a line's match says by itself."""
+    """Return the packets that a line's own match describes."""
     match = line.match
     if not match.hidden:
         return Way(() if match.doubts else match.boxes, match.boxes, match.doubts)

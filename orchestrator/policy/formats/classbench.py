@@ -42,7 +42,10 @@ def looks_like_classbench(line: str) -> bool:
 
 
 def read_classbench(text: str, name: str, options: Options) -> Imported:
-    """Read a filter set. Raises BadInput, with the line as its place, for a line that is no rule."""
+    """Read a filter set.
+
+    Raises BadInput, with the line as its place, for a line that is no rule.
+    """
     notes = Notes()
     clauses: list[Clause] = []
     for number, raw in enumerate(text.split("\n"), 1):
@@ -102,7 +105,10 @@ def _narrow_ports(axes: Axes, source_ports: Spans, destination_ports: Spans) -> 
 
 
 def _narrow_flags(axes: Axes, wanted: int, looked_at: int) -> str:
-    """Narrow the TCP flags, or the type and code of ICMP; the reason if that cannot be done."""
+    """Narrow TCP flags, or ICMP type and code.
+
+    Returns the reason if that cannot be done.
+    """
     if not looked_at:
         return ""
     high, low = looked_at >> 8, looked_at & 0xFF
@@ -123,7 +129,10 @@ def _bytes(wanted: int, looked_at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TracePacket:
-    """A packet of a trace, and the rule it was made from (`r<rule_number>`), the first that matches in about 99 %."""
+    """A packet of a trace, and the rule it was made from.
+
+    That rule, `r<rule_number>`, is the first match for about 99 % of packets.
+    """
 
     packet: Packet
     rule_number: int

@@ -1,4 +1,4 @@
-"""A line of a packet filter while it is read: the axes that it has narrowed so far, and what that comes to."""
+"""A packet filter's line while it is read: its axes so far, and their boxes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Draft:
     """Whether it is about interfaces that packets do not take: then it matches nothing."""
 
     def narrow_interface(self, known: str, patterns: Iterable[str], any_more: str, *, negated: bool) -> None:
-        """Narrow to packets of some interfaces, whose names may end in `any_more`. `known` is the one that they take.
+        """Narrow to packets of some interfaces, whose names may end in `any_more`.
+
+        `known` is the interface of the packets.
 
         Raises BadInput where that is not known.
         """

@@ -99,7 +99,10 @@ def prefixes_of(spans: Spans, family: Family) -> tuple[Prefix, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def flag_matches_of(flags: int) -> tuple[FlagMatch, ...]:
-    """Disjoint flag matches that make up a set of flag bytes (bit 0x12 for SYN and ACK); empty for the full set."""
+    """Return disjoint flag matches whose union is a set of flag bytes.
+
+    Bit 0x12 of the set stands for SYN and ACK. The full set gives none.
+    """
     return () if flags == ALL_BYTES else tuple(_cubes(flags, 0, 0))
 
 
@@ -184,7 +187,10 @@ def _members(bits: int) -> Iterator[int]:
 
 
 def _cubes(flags: int, value: int, mask: int) -> Iterator[FlagMatch]:
-    """Split on the lowest flag that makes a difference until all bytes under (value, mask) are in the set, or none."""
+    """Yield flag matches for the bytes under (value, mask) that are in the set.
+
+    Splits on the lowest flag that makes a difference.
+    """
     inside = sum(1 << byte for byte in range(256) if byte & mask == value)
     if not flags & inside:
         return

@@ -1,4 +1,4 @@
-"""A JSON value that knows its place in the text, so that whoever finds a fault in it can name the place.
+"""A JSON value with its path in the text, for errors to name.
 
 rules = Node(load_json(text)).needed("SecurityGroups").items()
 rules[0].needed("FromPort").number()      BadInput: SecurityGroups[0].FromPort: 'x' is not a whole number
@@ -20,7 +20,10 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value, and where it stands. Every method raises BadInput, with the place, for a value of another type."""
+    """A value and its path.
+
+    Every method raises BadInput, with the path, for a value of another type.
+    """
 
     value: object
     place: str = ""
@@ -30,7 +33,10 @@ class Node:
         return BadInput(reason, place=self.place or None)
 
     def member(self, *keys: str) -> Node | None:
-        """The member of an object under the first of these keys that it has; None if it has none, or null."""
+        """Return the member of the first of these keys that an object has.
+
+        None if it has none, or null.
+        """
         found = self.object()
         key = next((key for key in keys if found.get(key) is not None), None)
         return None if key is None else Node(found[key], f"{self.place}.{key}" if self.place else key)
@@ -68,7 +74,7 @@ class Node:
         return self.value
 
     def within(self, work: Callable[[], _T]) -> _T:
-        """Do some work about this value: an error of it that names no place gets this one."""
+        """Call `work`; give its errors this value's path where they have none."""
         try:
             return work()
         except AclflowError as error:
@@ -82,7 +88,7 @@ class Node:
         return self.value
 
     def unknown(self, known: Collection[str]) -> list[str]:
-        """A reason for each key of an object, other than the known ones, that says something."""
+        """Return a reason for each non-empty unknown key of an object."""
         return [
             f"'{key[:40]}' is not known here"
             for key, value in self.object().items()

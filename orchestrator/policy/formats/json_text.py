@@ -1,4 +1,4 @@
-"""JSON as every format that is JSON reads it: each key once in an object, numbers as JSON has them, faults by line."""
+"""Parse JSON strictly: no key twice in an object, standard numbers, errors by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ LONGEST_QUOTED = 80
 
 
 def load_json(text: str) -> object:
-    """Parse a text. Raises BadInput, with the line as its place where the parser tells it."""
+    """Parse a text.
+
+    Raises BadInput, with the line as its place where the parser tells it.
+    """
     try:
         document: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -35,7 +38,10 @@ def json_document(raw: bytes) -> object:
 
 
 def quoted(value: object) -> str:
-    """A value as an error may quote it: short, and never a nested one, whose text could be endless."""
+    """Quote a value for an error message: short, and never nested.
+
+    The text of a nested value could be endless.
+    """
     if isinstance(value, (str, int, float)):
         text = repr(value)
         return text if len(text) <= LONGEST_QUOTED else text[: LONGEST_QUOTED - 3] + "..."

@@ -29,7 +29,7 @@ _SHOWN_NAMES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[_T]):
-    """A list to read: its name, what the reader keeps of it, and the direction that the caller gave it, if any."""
+    """A list to read: its name, the reader's value, the caller's direction."""
 
     name: str
     found: _T
@@ -37,7 +37,9 @@ class Chosen(Generic[_T]):
 
 
 def choose(available: Mapping[str, _T], options: Options, what: str) -> Sequence[Chosen[_T]]:
-    """The lists that the options name, or the only one. `what` is one of them in words: "a security group".
+    """Return the lists that the options name, or the only one.
+
+    `what` names one of them in words: "a security group".
 
     Raises BadInput, with the names there are, where it is not plain which are meant.
     """
@@ -59,14 +61,19 @@ def name_and_direction(text: str) -> tuple[str, Direction | None]:
 
 
 def free_name(node: Node, taken: Container[str], *nameless: str) -> str | None:
-    """What to call a list of a JSON text: its name, its id where another list has that name, `nameless` where it has
-    neither; None where all of that is taken."""
+    """Return a free name for a list of a JSON text.
+
+    Its name, its id where another list has that name, `nameless` where it has neither; None where all of that is taken.
+    """
     names = [held.text() for key in ("name", "id") if (held := node.member(key)) is not None]
     return next((name for name in names or nameless if name not in taken), None)
 
 
 def refuse_two_for_one(lists: Iterable[tuple[str, Direction, Collection[Family]]]) -> None:
-    """Refuse lists, by name, direction and IP versions, of which a packet could meet only one. Raises BadInput."""
+    """Refuse two lists of one direction and IP version, of which packets meet only one.
+
+    Raises BadInput.
+    """
     held: dict[tuple[Direction, Family], str] = {}
     for name, direction, families in lists:
         for family in families:

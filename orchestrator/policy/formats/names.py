@@ -1,4 +1,4 @@
-"""Names of ports and of ICMP types as access lists write them, and masks that are no prefix."""
+"""Names of ports and ICMP types in access lists, and masks that are no prefix."""
 
 from __future__ import annotations
 
@@ -127,7 +127,10 @@ def _byte(word: str) -> int:
 
 
 def masked(address: int, mask: int) -> Spans:
-    """The IPv4 addresses that equal `address` in the bits that `mask` has set. Raises BadInput beyond MOST_BLOCKS."""
+    """Return the IPv4 addresses equal to `address` in the bits of `mask`.
+
+    Raises BadInput beyond MOST_BLOCKS.
+    """
     wild = ~mask & 0xFFFFFFFF
     tail = (~wild & (wild + 1)).bit_length() - 1  # the wild bits below the lowest one that counts make one block
     gaps = [1 << bit for bit in range(tail, 32) if wild >> bit & 1]

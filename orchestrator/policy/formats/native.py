@@ -82,7 +82,10 @@ def acl_from_json(document: object) -> Acl:
 
 
 def taken_from_json(document: Mapping[str, object]) -> TakenFrom | None:
-    """The tenant and version that a list says it was taken from; None where it does not say. Raises BadInput."""
+    """Return the tenant and version that a list names as its base, or None.
+
+    Raises BadInput.
+    """
     if "taken_from" not in document:
         return None
     fields = at("taken_from", an_object, document["taken_from"], "a tenant and a version")
@@ -106,7 +109,10 @@ def rules_from_json(documents: list[object]) -> tuple[Rule, ...]:
 
 
 def rule_from_json(document: object, place: str = "") -> Rule:
-    """Read one rule. `place` is put in front of the place of any error: ``rules[3]`` gives ``rules[3].source``."""
+    """Read one rule.
+
+    `place` precedes the place of any error: ``rules[3]`` gives ``rules[3].source``.
+    """
     fields: dict[str, Any] = {}  # the readers' types are those of Rule's fields; Rule checks the values
     for key, value in at(place, an_object, document, "a rule").items():
         reader = _RULE_READERS.get(key)
@@ -181,7 +187,10 @@ _RULE_READERS: Mapping[str, Callable[[object], object]] = MappingProxyType(
 
 
 def acl_to_json(acl: Acl) -> dict[str, object]:
-    """A whole access list as an object that `json.dumps` takes; `acl_from_json` gives back an equal list."""
+    """Return a whole access list as an object for `json.dumps`.
+
+    `acl_from_json` returns an equal list.
+    """
     return {**_besides_rules(acl), "rules": [rule_to_json(rule) for rule in acl.rules]}
 
 
@@ -210,7 +219,10 @@ def rule_texts(rules: tuple[Rule, ...]) -> list[str]:
 
 
 def rule_to_json(rule: Rule) -> dict[str, object]:
-    """One rule as an object; what has its default is left out, but for the direction, which readers look for."""
+    """Return one rule as an object.
+
+    Defaults are left out, except the direction, which readers look for.
+    """
     body: dict[str, object] = {"id": rule.id, "direction": rule.direction.value, "action": rule.action.value}
     if rule.protocol is not None:
         body["protocol"] = format_protocol(rule.protocol)

@@ -19,7 +19,7 @@ _PROTOCOLS = 256
 
 
 class Bulk(Protocol):
-    """What the extension does."""
+    """The functions of the extension."""
 
     def read(self, documents: list[object], /) -> list[Rule | None]:
         """The rules of parsed JSON objects, None for each that is to be read otherwise."""
@@ -29,7 +29,7 @@ class Bulk(Protocol):
 
 
 class PlainBulk:
-    """What stands in where the extension was not built: it leaves everything to others."""
+    """Stands in for an extension that was not built: the other readers do everything."""
 
     def read(self, documents: Sequence[object], /) -> list[Rule | None]:
         return [None] * len(documents)

@@ -1,4 +1,4 @@
-"""The native form as text: JSON with one rule a line, so that versions of a list can be compared by eye and by diff."""
+"""The native form as JSON text, one rule a line, fit for diff."""
 
 from __future__ import annotations
 

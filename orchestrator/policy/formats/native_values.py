@@ -1,4 +1,6 @@
-"""Values of the native form: what stands behind the keys of a rule, each with an error that quotes what it was.
+"""Read the values of a rule in the native form.
+
+Each error quotes the value.
 
 Every reader raises BadInput. Texts that repeat are parsed once.
 """
@@ -29,7 +31,10 @@ _T = TypeVar("_T")
 
 
 def read_text(value: object) -> str:
-    """One line of text: control characters and halves of surrogate pairs, which not every store keeps, are refused."""
+    """Read one line of text.
+
+    Control characters and halves of surrogate pairs are refused: not every store keeps them.
+    """
     text = _a_string(value)
     if not text.isprintable():
         for character in text:
@@ -117,7 +122,7 @@ def a_direction(value: object) -> Direction:
 
 
 def a_rule_id(value: object) -> RuleId:
-    """What a rule is called."""
+    """Read a rule's id."""
     return RuleId(_a_string(value))
 
 

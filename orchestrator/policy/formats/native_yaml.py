@@ -1,4 +1,4 @@
-"""The native form as YAML: the same keys and values as in JSON, easier to write by hand and to keep under review.
+"""The native form as YAML: the same keys and values, easier to write by hand.
 
 version: 1
 rules:
@@ -26,7 +26,10 @@ _NOT_PLAIN = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", 
 
 
 def read_native_yaml(text: str, name: str, options: Options) -> Imported:  # noqa: ARG001 - all readers' shape
-    """Read a list. Raises BadInput, BadPolicy or TooLarge with a place such as ``line 7, rules[0].action``."""
+    """Read a list.
+
+    Raises BadInput, BadPolicy or TooLarge with a place such as ``line 7, rules[0].action``.
+    """
     document = load_yaml(text)
     try:
         acl = acl_from_json(document)

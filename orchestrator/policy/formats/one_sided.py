@@ -1,4 +1,6 @@
-"""Writing for systems whose lists name the far side only, look at whole packets and never at source ports or flags.
+"""Write lists for systems that match the far side of whole packets only.
+
+They never look at source ports or flags.
 
 Security groups and network policies: what they cannot say of a rule, and what a box comes to in their words.
 """
@@ -41,7 +43,7 @@ LIMITS = (
 
 @dataclass(slots=True)
 class Draft:
-    """A list on its way out: its rules as a system can say them, and what that costs."""
+    """A list being written: its rules as a system can express them, and the losses."""
 
     acl: Acl
     system: str
@@ -97,7 +99,7 @@ def far_prefixes(box: Box, direction: Direction) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A protocol, None for all, and what is looked at in its header: ports low to high, or an ICMP type and code."""
+    """A protocol (None for all) with a port range, or ICMP type and code."""
 
     protocol: int | None
     low: int | None = None
@@ -105,7 +107,10 @@ class Service:
 
 
 def services_of(box: Box, ported: Collection[int]) -> Iterator[Service]:
-    """The services that a box, which narrows no source ports and no flags, is made of; none that no packet has."""
+    """Yield the services that make up a box without source ports and flags.
+
+    Services that no packet has are left out.
+    """
     if box.protocols & _REAL_PROTOCOLS == _REAL_PROTOCOLS:
         yield Service(None)
         return

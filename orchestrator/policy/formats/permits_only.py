@@ -1,4 +1,4 @@
-"""A list for systems whose lists only permit (security groups): each permit less what is denied before it.
+"""Reduce a list to permits, each less the denies before it, for systems without denies.
 
     deny   tcp from 10.1.0.0/16                       permit tcp from 10.0.0.0/16, 10.2.0.0/15, ... (not 10.1.0.0/16)
     permit tcp from 10.0.0.0/8       becomes          and no word of the deny
@@ -20,7 +20,7 @@ MOST_PIECES = 10_000
 
 
 def permitted(rules: Sequence[Rule], acl: Acl) -> Iterator[tuple[Rule, tuple[Box, ...]]]:
-    """Each permit of an ordered list of one direction, with the packets that no deny before it takes.
+    """Yield each permit of one direction, with its packets that no earlier deny matches.
 
     `acl` resolves the rules' groups. Raises TooLarge, with the rule as its place.
     """

@@ -62,7 +62,7 @@ _NFT_TABLE = re.compile(r"^table (ip6?|inet|arp|bridge|netdev) \S+ \{\s*$", re.M
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: its name, what it is, how its files usually end, how it is known by sight, its functions.
+    """A format: its name, description, file endings, recognition of a text, and functions.
 
     `options`   the fields of `Options` that its reader looks at
     `write`     None: it is only read
@@ -258,7 +258,9 @@ FORMATS: Mapping[str, Format] = MappingProxyType({found.name: found for found in
 def read(
     text: str | bytes, format_name: str | None = None, *, name: str = "-", options: Options = DEFAULT_OPTIONS
 ) -> Imported:
-    """Read a list; `format_name` None guesses. `name` is the file's, for errors and losses.
+    """Read a list; `format_name` None guesses.
+
+    `name` is the file's, for errors and losses.
 
     Raises BadInput, BadPolicy or TooLarge for a text that cannot be read at all, with the file and the line as its
     place. What single rules lose is in the result.
@@ -275,7 +277,10 @@ def _with_origin(found: Format, text: str, imported: Imported) -> Imported:
 def read_all(
     text: str | bytes, format_name: str | None = None, *, name: str = "-", options: Options = DEFAULT_OPTIONS
 ) -> Mapping[str, Imported]:
-    """Read every list of a text by itself, by name; a text that is one list gives it under "". Raises as `read`."""
+    """Read every list of a text by itself, by name.
+
+    A text that is one list gives it under "". Raises as `read`.
+    """
     whole = decode(text, name=name, max_bytes=options.max_bytes)
     found = named(format_name) if format_name else guess(whole, name)
     reader = found.read_all
@@ -312,7 +317,10 @@ _UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 def guess(text: str, name: str) -> Format:
-    """The format of a text: by what it looks like, else by its file's name. Raises BadInput."""
+    """Return the format of a text by its content, else by its file's name.
+
+    Raises BadInput.
+    """
     sight = sight_of(text)
     by_sight = next((found for found in _FORMATS if found.looks_like(sight)), None)
     by_name = next((found for found in _FORMATS if name.endswith(found.suffixes)), None)
@@ -325,7 +333,10 @@ def guess(text: str, name: str) -> Format:
 
 
 def decode(text: str | bytes, *, name: str, max_bytes: int) -> str:
-    """The text of a file. Raises TooLarge, or BadInput for what is no text, before anything else looks at it."""
+    """Return the text of a file.
+
+    Raises TooLarge or BadInput, for binary content too, before any reader sees it.
+    """
     if len(text) > max_bytes:
         raise TooLarge(f"it is larger than {max_bytes} bytes", place=name)
     text = _text_of(text, name) if isinstance(text, bytes) else _whole_characters(text, name)
@@ -336,7 +347,7 @@ def decode(text: str | bytes, *, name: str, max_bytes: int) -> str:
 
 
 def _text_of(data: bytes, name: str) -> str:
-    """What the octets of a file say: in UTF-8, or in UTF-16 as Windows writes what a command prints."""
+    """Decode the bytes of a file as UTF-8, or as UTF-16, which Windows writes."""
     if data.startswith(_GZIP):
         raise BadInput("it is compressed: unpack it first (gunzip)", place=name)
     if data.startswith(_UTF_16):

@@ -1,4 +1,4 @@
-"""What reading or writing a foreign format gives: the list, and a precise account of what it could not carry.
+"""The result of reading or writing a format: the list, and its losses.
 
 The principle of every reader and writer here: nothing is silently dropped or widened. A rule that says something our
 model (or the other format) cannot say is a `Loss`: the caller refuses the file and prints the losses, or, asked to,
@@ -25,7 +25,7 @@ MEBIBYTE = 1 << 20
 
 
 class Effect(enum.Enum):
-    """What became of the rule in the safe approximation."""
+    """The effect on a rule in the safe approximation."""
 
     REFUSED = "rule refused"
     NARROWER = "permit left out (narrower)"
@@ -48,7 +48,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class TakenFrom:
-    """The tenant and the version of its list that a file was written from: the base of the edits in the file."""
+    """The tenant and version that a file was written from: the base of its edits."""
 
     tenant: str
     version: int
@@ -56,7 +56,10 @@ class TakenFrom:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A list read from a foreign text. It means exactly what the text means if `losses` is empty."""
+    """A list read from a foreign text.
+
+    It means exactly the same as the text if `losses` is empty.
+    """
 
     acl: Acl
     losses: tuple[Loss, ...] = ()
@@ -70,7 +73,9 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A list written as a foreign text. It means exactly what the list means if `losses` is empty.
+    """A list written as a foreign text.
+
+    It means exactly the same as the list if `losses` is empty.
 
     A loss' `line` is the number of the rule in the list, counted from 1, and its `text` the rule's id.
     """
@@ -86,13 +91,16 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Interfaces:
-    """By which interface packets come in, and by which they leave; empty: that is not said, and such a match a loss."""
+    """The interfaces by which packets enter and leave.
+
+    Empty if unknown; then a match on interfaces is a loss.
+    """
 
     arrives: str = ""
     leaves: str = ""
 
     def notes(self) -> Iterator[str]:
-        """What is taken for granted."""
+        """Yield the assumptions made."""
         for name, way in ((self.arrives, "come in"), (self.leaves, "leave")):
             if name:
                 yield f"every packet is taken to {way} by the interface {name}"
@@ -103,7 +111,9 @@ NOT_SAID = Interfaces()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a caller may choose when a text is read. Each format looks at its own options only (`Format.options`).
+    """A caller's choices for reading a text.
+
+    Each format uses its own options only (`Format.options`).
 
     lists               the lists to read of a text that holds several, as `NAME`, `NAME=ingress` or `NAME=egress`
     chains              iptables, nftables: the chains to read, as `NAME=ingress` or `NAME=egress`

@@ -1,4 +1,4 @@
-"""What a format is guessed from: the start of a text, and the keys it begins with if it is JSON or YAML."""
+"""The features that identify a format: a text's start, its outermost JSON keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _YAML_KEY = re.compile(r"^(?:- )?([\"']?)([A-Za-z_][A-Za-z0-9_.-]*)\1[ \t]*:(?=[
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A text as a guess sees it: all of it, whether it starts like JSON, and the keys of its outermost objects.
+    """A text with the features for guessing its format.
+
+    All of it, whether it starts like JSON, and the keys of its outermost objects.
 
     The outermost objects are the text itself, or the members of the list that the text is; for YAML, whatever stands
     at the left margin, in all of its documents.

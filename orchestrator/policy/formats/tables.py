@@ -37,7 +37,10 @@ NOT_GIVEN = "(not given)"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a line matches: any of `boxes` and perhaps of `hidden`, in any of `states`, if all `doubts` are true."""
+    """The packets a line matches: any of `boxes`, perhaps of `hidden`.
+
+    They match in any of `states`, if all `doubts` are true.
+    """
 
     boxes: tuple[Box, ...]
     hidden: tuple[Box, ...]
@@ -47,7 +50,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chain. `target` is empty for a line that only counts; `goto`: there is no way back."""
+    """One line of a chain.
+
+    `target` is empty for a line that only counts; `goto` means no return.
+    """
 
     number: int
     text: str
@@ -60,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain: its lines in order, and its policy if it is one of the kernel's own (else None).
+    """A chain: its lines in order, and its policy if it is a base chain.
 
     `name` is what jumps call it; the ids of its rules start with `label`.
     """
@@ -82,7 +88,7 @@ def decides(chains: Mapping[str, Chain], base: Chain) -> bool:
 
 
 def drops(chains: Mapping[str, Chain], base: Chain) -> bool:
-    """Whether some line that can be reached from a chain drops packets, or looks up in a map whether to."""
+    """Return whether a line reachable from a chain may drop packets."""
     return any(line.target in _MAY_DROP for chain in _reachable(chains, base) for line in chain.lines)
 
 
@@ -99,7 +105,10 @@ def _reachable(chains: Mapping[str, Chain], base: Chain) -> list[Chain]:
 
 
 def refuse_circles(chains: Mapping[str, Chain], base: Chain) -> None:
-    """Refuse jumps that come back to a chain on the way: depth first, with a stack of our own."""
+    """Refuse jumps that return to a chain on the way.
+
+    Depth first, with an explicit stack.
+    """
     finished: set[str] = set()
     on_the_way: dict[str, int] = {base.name: base.number}
     stack = [(base.name, iter(base.lines))]

@@ -1,4 +1,4 @@
-"""Writing a list in a format that can say less: what every writer does with a rule that does not fit.
+"""Fit rules into a format that can express less; used by every writer.
 
 A writer declares what its format cannot say as `Limit`s. A permit that meets one is left out, a deny is written without
 the part that cannot be said, so that what is written never permits a packet that the list denies; both are reported.
@@ -26,7 +26,7 @@ RuleChange = Callable[[Rule], Rule]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Something a format cannot say: which rules meet it, why, and the same rule without it (matching more)."""
+    """A limit of a format: the rules beyond it, the reason, and a wider replacement."""
 
     reason: str
     meets: RuleTest
@@ -68,7 +68,7 @@ def versions(rule: Rule, acl: Acl) -> frozenset[Family]:
 
 
 def all_may_pass(acl: Acl, direction: Direction) -> bool:
-    """Whether nothing is said of a direction but that it is permitted: no list is needed for that."""
+    """Return whether a direction only has the default permit, so that no list is needed."""
     return acl.default(direction) is Action.PERMIT and not any(rule.direction is direction for rule in acl.rules)
 
 
@@ -83,7 +83,9 @@ def add_lines(text: list[_T], lines: Iterable[_T], place: str) -> None:
 
 
 def tailored(rule: Rule, number: int, limits: Sequence[Limit], losses: list[Loss], file: str) -> Rule | None:
-    """The rule as a format with these limits can say it, None if it is left out. Adds to `losses` what that costs.
+    """Return the rule within some limits, or None if it is left out.
+
+    Adds the cost to `losses`.
 
     `number` is the rule's place in the list, counted from 1.
     """
@@ -99,7 +101,10 @@ def tailored(rule: Rule, number: int, limits: Sequence[Limit], losses: list[Loss
 
 
 def tailored_rules(acl: Acl, limits: Sequence[Limit], system: str, losses: list[Loss], notes: Notes) -> list[Rule]:
-    """The rules as a system with these limits can say them. Adds what that costs, and what is not written."""
+    """Return the rules within a system's limits.
+
+    Adds the losses, and notes on what is not written.
+    """
     kept = []
     for number, rule in enumerate(acl.rules, 1):
         found = tailored(rule, number, limits, losses, system)

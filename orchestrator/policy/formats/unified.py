@@ -1,4 +1,6 @@
-"""Lists of both IP versions in one, of systems that decide about whole packets: ASA firewalls and the clouds.
+"""Split lists for both IP versions by version.
+
+Used for systems that decide about whole packets: ASA firewalls and the clouds.
 
 They put fragments together, or decide about later fragments as about the first one; without its first fragment no
 packet is ever put together. So a line that names a protocol is about whole packets in both IP versions here, and what a
@@ -38,7 +40,9 @@ def sides_of_prefixes(prefixes: Iterable[Prefix]) -> Sides:
 
 
 def by_version(line: Clause, services: Sequence[Axes], source: Sides, destination: Sides) -> list[Clause]:
-    """A line between two sides about any of some services: a clause for each IP version that has such packets.
+    """Return a clause for each IP version in which a line has packets.
+
+    The line is between two sides, about any of some services.
 
     `line` is the clause but for its boxes. A service is what is narrowed besides addresses; one whose protocol belongs
     to the other IP version has no packets. A doubtful line is one clause, for it is one loss.

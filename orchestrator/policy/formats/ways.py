@@ -1,4 +1,4 @@
-"""Sets of packets on their way through chains: what surely comes to a place, what may, and why the two differ."""
+"""Sets of packets on their way through chains: certain ones, possible ones, and reasons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def without(here: Way, gone: Way) -> Way:
 
 
 def work(left: Region, right: Region) -> int:
-    """What it takes to compare two regions: a step for each pair of boxes, more where these list many addresses."""
+    """Return the steps to compare two regions.
+
+    One for each pair of boxes, more where these list many addresses.
+    """
     return (len(right) * _spans_of(left) + len(left) * _spans_of(right)) // 4
 
 

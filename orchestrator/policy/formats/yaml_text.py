@@ -1,4 +1,4 @@
-"""YAML as every format that is YAML reads it: plain values only, and nothing that grows.
+"""Parse YAML strictly: plain values only, nothing that grows.
 
 The parser's events are put together here, without recursion, into what JSON would give: objects, lists, strings,
 numbers, true, false and null. Anchors, aliases, tags, merge keys and keys that stand twice are refused: an alias can
@@ -32,7 +32,10 @@ _ITEM = re.compile(r"\[([0-9]{1,9})\]")
 
 
 def load_yaml(text: str) -> object:
-    """The only document of a text. Raises BadInput or TooLarge, with the line as its place."""
+    """Return the only document of a text.
+
+    Raises BadInput or TooLarge, with the line as its place.
+    """
     documents = load_documents(text)
     if len(documents) != 1:
         raise BadInput(f"it holds {len(documents)} YAML documents, and one is wanted")
@@ -40,7 +43,10 @@ def load_yaml(text: str) -> object:
 
 
 def load_documents(text: str) -> Sequence[object]:
-    """All documents of a text, empty ones left out. Raises BadInput or TooLarge, with the line as its place."""
+    """Return all non-empty documents of a text.
+
+    Raises BadInput or TooLarge, with the line as its place.
+    """
     try:
         return _Builder().documents(yaml.parse(text, Loader=yaml.CSafeLoader))
     except yaml.MarkedYAMLError as error:
@@ -51,7 +57,9 @@ def load_documents(text: str) -> Sequence[object]:
 
 
 def line_of(text: str, place: str, document: int = 0) -> int:
-    """The line, counted from 1, of a place such as ``rules[3].source`` in a text that `load_documents` has read.
+    """Return the line of a place such as ``rules[3].source`` in a parsed text.
+
+    Lines count from 1.
 
     Of a place that is not there, the line of what would hold it.
     """
@@ -67,7 +75,7 @@ def line_of(text: str, place: str, document: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One step into a node: how a place names it, the line it begins on, and what is there."""
+    """One step into a node: its name, its first line, and the node."""
 
     name: str
     line: int
@@ -89,7 +97,7 @@ def _leads_to(name: str, place: str) -> bool:
 
 @dataclass(slots=True)
 class _Open:
-    """An object or a list that has not ended: what it holds so far, and the key whose value comes next."""
+    """An unfinished object or list: its content, and the key of the next value."""
 
     holds: dict[str, object] | list[object]
     line: int

@@ -1,4 +1,4 @@
-"""The names of networks and services that a policy uses, checked before the library sees them.
+"""Check the network and service names that a policy uses before the library reads them.
 
 The library passes over values that it does not understand, which would make a deny narrower than it says. Here every
 value is looked at: a prefix, a port with its protocol, or a name that is defined.
@@ -27,7 +27,9 @@ _PORTS = re.compile(r"\d{1,5}(-\d{1,5})?/\w+\Z")
 
 
 def naming_of(definitions: Mapping[str, str], document: Mapping[str, object]) -> Any:
-    """The library's Naming of some definition files (texts by name), and of a document that brings its own.
+    """Build the library's Naming from definition files and from a document's own definitions.
+
+    `definitions` holds their texts by name.
 
     Raises BadInput, with the file as its place.
     """
@@ -85,7 +87,7 @@ def _check_item(item: Node, name: str, keys: tuple[str, ...]) -> None:
 
 
 def _check_values(naming: Any) -> None:
-    """Refuse a value that is neither what it should be nor a name that is defined, and a name that defines itself."""
+    """Refuse values that are neither literals nor defined names, and names that define themselves."""
     for kind, units, plain in (("network", naming.networks, _is_prefix), ("service", naming.services, _is_ports)):
         inner = {name: [item.split("#")[0].strip() for item in unit.items] for name, unit in units.items()}
         for name, values in inner.items():
@@ -96,7 +98,10 @@ def _check_values(naming: Any) -> None:
 
 
 def _refuse_circles(kind: str, inner: Mapping[str, list[str]]) -> None:
-    """Take away names that stand for nothing but values and names taken away before; what is left goes in a circle."""
+    """Refuse names that are defined in a circle.
+
+    Names that stand for values only are removed, step by step; the rest is a circle.
+    """
     waiting = {name: {value for value in values if value in inner} for name, values in inner.items()}
     while waiting:
         plain = {name for name, names in waiting.items() if not names & waiting.keys()}

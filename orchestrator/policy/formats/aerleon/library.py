@@ -84,12 +84,18 @@ class Filter:
 
 
 def parse_pol(text: str, definitions: Mapping[str, str]) -> tuple[Filter, ...]:
-    """Parse a `.pol` text whose includes were put in. Raises BadInput, and Missing without the library."""
+    """Parse a `.pol` text whose includes are already inserted.
+
+    Raises BadInput, and Missing without the library.
+    """
     return _parsed(lambda policy: policy.ParsePolicy(text, naming_of(definitions, {}), False))
 
 
 def parse_document(document: Any, definitions: Mapping[str, str]) -> tuple[Filter, ...]:
-    """Parse a YAML policy whose includes were put in. Raises BadInput, and Missing without the library."""
+    """Parse a YAML policy whose includes are already inserted.
+
+    Raises BadInput, and Missing without the library.
+    """
 
     def work(policy: ModuleType) -> object:
         from aerleon.lib.policy_builder import PolicyBuilder  # noqa: PLC0415 - the library is optional
@@ -122,7 +128,7 @@ def _library() -> Any:
 
 @contextmanager
 def _nothing_ignored(policy: Any) -> Iterator[None]:
-    """Within, what the library would pass over with a line in a log, or on standard output, raises BadInput."""
+    """Raise BadInput inside this context for everything that the library only logs or prints."""
     from absl import logging  # noqa: PLC0415 - comes with the library
 
     warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""An Aerleon policy as a list: one filter for one of its targets, term by term.
+"""Read one filter of an Aerleon policy, for one of its targets, as a list.
 
     header {
       target:: cisco edge-inbound mixed             the list `cisco:edge-inbound`, of both IP versions
@@ -87,7 +87,10 @@ class _List:
 
 
 def read_aerleon(text: str, name: str, options: Options) -> Imported:
-    """Read the filters that the options name, or the only one. Raises BadInput, Missing without the library."""
+    """Read the filters that the options name, or the only one.
+
+    Raises BadInput, and Missing without the library.
+    """
     lists = _lists(text, options)
     own = bool(lists) and lists.keys() <= OWN_LISTS and not options.lists
     return _read(_all(lists) if own else choose(lists, options, _A_FILTER), name, options)
@@ -118,7 +121,10 @@ def _lists(text: str, options: Options) -> dict[str, _List]:
 
 
 def _name(platform: str, words: Sequence[str]) -> str:
-    """The platform, and what its filter is called there: between two zones, or the first word but an IP version."""
+    """Return the platform and the filter's name there.
+
+    The name is a pair of zones, or the first word that is no IP version.
+    """
     if len(words) > 3 and (words[0], words[2]) == ("from-zone", "to-zone"):
         return f"{platform}:{words[1]}>{words[3]}"
     called = next((word for word in words if word not in _FAMILIES), None)
@@ -199,7 +205,10 @@ def _families(term: Term, found: _List) -> tuple[Family, ...]:
 
 
 def _action(term: Term) -> tuple[Action, list[str]]:
-    """What a term does; a deny where that is not known, for what may be denied must not be permitted below."""
+    """Return the action of a term, with reasons for doubt.
+
+    An unknown action becomes a deny: a permit below must not apply to its packets.
+    """
     if term.verbatim:
         return Action.DENY, [f"its lines for {', '.join(term.verbatim)} are not read"]
     if term.actions == ("accept",):
@@ -210,7 +219,7 @@ def _action(term: Term) -> tuple[Action, list[str]]:
 
 
 def _pairs(term: Term, families: Sequence[Family]) -> list[tuple[Sides, Sides]]:
-    """The addresses of both sides: in two ways if a term asks for one on either side."""
+    """Return the addresses of both sides, in two alternatives if a term says "either side"."""
     own = [
         _side(term.addresses[f"{side}_address"], term.addresses[f"{side}_address_exclude"], families)
         for side in ("source", "destination")
@@ -242,7 +251,10 @@ def _both(one: Sides, other: Sides) -> Sides:
 
 
 def _marker(term: Term) -> tuple[str | None, str]:
-    """A rule's id and description: its comment may begin with the id, else its name is one."""
+    """Return a rule's id and description.
+
+    The id is the one that its comment begins with, else the term's name.
+    """
     marker, description = marker_in(plain(term.comment))
     if marker is not None or term.name.startswith("_"):
         return marker, description
@@ -254,7 +266,7 @@ def _marker(term: Term) -> tuple[str | None, str]:
 
 
 def default_marker(direction: Direction) -> str:
-    """The id of the term that our writer ends a filter with, which says the list's default."""
+    """Return the id of the writer's last term, which states the list's default."""
     return f"{direction.value}.default"
 
 

@@ -1,4 +1,4 @@
-"""What a term asks besides addresses: protocols, ports, ICMP types, `tcp-established`."""
+"""Read what a term matches besides addresses: protocols, ports, ICMP types, `tcp-established`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESTABLISHED = frozenset({"established", "tcp-established"})
 
 
 def adds_high_ports(platform: str, words: Collection[str]) -> bool:
-    """Whether `established` means the high ports besides a term's own, for a target with these words.
+    """Return whether `established` adds the high ports to a term's own for a target.
 
     That is so where replies are known by them: `tcp-established` is about flags alone.
     """
@@ -34,7 +34,7 @@ def adds_high_ports(platform: str, words: Collection[str]) -> bool:
 def services_of(
     term: Term, platform: str, words: Collection[str], *, stateless: bool
 ) -> tuple[Sequence[Axes], list[str]]:
-    """What a term narrows, one set of axes for each way to match it, and why that may be too much.
+    """Return one set of axes per alternative of a term, and reasons for inexactness.
 
     `words` are the target's. `stateless`: take connections for what a list without connection tracking can say.
     """
@@ -54,7 +54,10 @@ def services_of(
 
 
 def _of_protocols(term: Term, also_to: Spans) -> list[Axes]:
-    """The ways to match a term's protocols and ports; `also_to` are destination ports besides its own."""
+    """Return the alternatives of a term's protocols and ports.
+
+    `also_to` are destination ports besides its own.
+    """
     named, excepted = ([_number(word) for word in words] for words in (term.protocols, term.protocols_except))
     ports = _ports(term, also_to)
     if excepted or not named:
@@ -76,7 +79,7 @@ def _number(word: str) -> int:
 
 
 def _ports(term: Term, also_to: Spans) -> list[Axes]:
-    """The ports of both sides: in two ways if a term asks for one on either side."""
+    """Return the ports of both sides, in two alternatives if a term says "either side"."""
     source, destination, either = (_spans(term, key) for key in ("source_port", "destination_port", "port"))
     if also_to:
         destination = union((*(destination or ()), *also_to))

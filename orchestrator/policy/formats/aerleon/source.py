@@ -28,7 +28,10 @@ _TERM = re.compile(r"^\s*(?:term\s+([^\s{]+)\s*\{|-?\s*name:\s*['\"]?([^'\"#\n]+
 
 @dataclass(slots=True)
 class TermLines:
-    """Where terms of each name stand, to be taken in order; those from an include stand on line 0."""
+    """The lines of terms, by name, in the order of the text.
+
+    Terms from an include have line 0.
+    """
 
     _lines: Mapping[str, deque[int]]
 
@@ -49,7 +52,10 @@ class TermLines:
 
 
 def filters_of(text: str, options: Options) -> tuple[tuple[Filter, ...], TermLines]:
-    """The filters of a policy, `.pol` or YAML, and the lines of its terms. Raises BadInput, TooLarge, Missing."""
+    """Return the filters of a `.pol` or YAML policy, and the lines of its terms.
+
+    Raises BadInput, TooLarge, Missing.
+    """
     lines: dict[str, deque[int]] = defaultdict(deque)
     for number, line in enumerate(text.split("\n"), 1):
         found = _TERM.match(line[:_LONGEST_HEADER])

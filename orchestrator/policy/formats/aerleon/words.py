@@ -1,4 +1,4 @@
-"""Protocols, and ICMP types with the codes they may have, by the names that Aerleon takes."""
+"""Names of protocols and ICMP types in Aerleon, with the ICMP codes of each type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list as an Aerleon policy in YAML, with its networks and services in the same text.
+"""Write a list as an Aerleon policy in YAML that includes its networks and services.
 
 networks: {N1: {values: [{address: 198.51.100.16/28}]}}       the policy and its definitions in one: put it into
 services: {S1: [{protocol: tcp, port: 443}]}                  both folders, or split it

@@ -1,4 +1,6 @@
-"""An AWS network ACL as a list: entries by number, for each direction; the first that matches decides.
+"""Read an AWS network ACL as a list.
+
+Entries are ordered by number in each direction; the first match decides.
 
     {"RuleNumber": 100, "Egress": false, "Protocol": "6", "RuleAction": "allow",
      "CidrBlock": "0.0.0.0/0", "PortRange": {"From": 443, "To": 443}}
@@ -41,7 +43,10 @@ _AN_ACL = "a network ACL"
 
 
 def read_network_acl(text: str, name: str, options: Options) -> Imported:
-    """Read the ACL that the options name, or the only one. Raises BadInput with a path as the place."""
+    """Read the ACL that the options name, or the only one.
+
+    Raises BadInput with a path as the place.
+    """
     chosen = choose(_acls(text), options, _AN_ACL)
     if len(chosen) > 1:
         raise BadInput(f"a subnet has one network ACL: {chosen[0].name} and {chosen[1].name} cannot be read together")
@@ -81,7 +86,10 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
 
 
 def _ordered(acl: Node, direction: Direction) -> Sequence[tuple[int, Node]]:
-    """The entries of one direction in the order of their numbers, each with its place in the text; no number twice."""
+    """Return the entries of one direction by number, each with its place in the text.
+
+    Raises BadInput for a number that occurs twice.
+    """
     found: dict[int, tuple[int, Node]] = {}
     for place, entry in enumerate(acl.needed("Entries").items(), 1):
         if entry.needed("Egress").truth() is not (direction is Direction.EGRESS):
@@ -125,7 +133,7 @@ def _spans(node: Node, family: Family) -> Spans:
 
 
 def _service(entry: Node) -> tuple[Axes, list[str]]:
-    """What an entry narrows besides addresses, and what of it is not known."""
+    """Return what an entry matches besides addresses, and the parts that are unknown."""
     reasons = entry.unknown(_KNOWN)
     number = protocol(entry.needed("Protocol"))
     ends: list[Node | None] = [None, None]

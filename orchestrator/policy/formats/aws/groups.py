@@ -1,4 +1,4 @@
-"""AWS security groups as a list: permits only, for both directions, of the groups of one network interface together.
+"""Read the AWS security groups of one network interface together as a list of permits.
 
     {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443,
      "IpRanges": [{"CidrIp": "0.0.0.0/0", "Description": "[web] the shop"}], "Ipv6Ranges": [], ...}
@@ -43,7 +43,10 @@ _A_GROUP = "a security group"
 
 
 def read_security_groups(text: str, name: str, options: Options) -> Imported:
-    """Read the groups that the options name together, or the only one. Raises BadInput with a path as the place."""
+    """Read the groups that the options name together, or the only one.
+
+    Raises BadInput with a path as the place.
+    """
     return _read(choose(_groups(text), options, _A_GROUP), name, options)
 
 
@@ -104,7 +107,7 @@ def _clauses(group: Chosen[Node], direction: Direction, options: Options) -> Ite
 
 
 def _services(permission: Node) -> tuple[Sequence[Axes], list[str]]:
-    """What a permission permits besides addresses, and what of it is not known."""
+    """Return what a permission matches besides addresses, and the parts that are unknown."""
     reasons = permission.unknown(_KNOWN)
     number = protocol(permission.needed("IpProtocol"))
     low, high = permission.member("FromPort"), permission.member("ToPort")
@@ -146,7 +149,7 @@ def _named(node: Node, description: str, reasons: tuple[str, ...], options: Opti
 
 
 def _unknown(node: Node, key: str) -> tuple[str, ...]:
-    """What a range or a name says besides `key`, and is not known."""
+    """Return the unknown parts that a range or a name has besides `key`."""
     return tuple(node.unknown({key, "Description", *_SAYS_NOTHING}))
 
 

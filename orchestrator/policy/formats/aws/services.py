@@ -41,7 +41,9 @@ def protocol(node: Node) -> int | None:
 
 
 def axes_of(number: int | None, low: Node | None, high: Node | None) -> Axes:
-    """What a line narrows: `low` and `high` are ports, or an ICMP type and code; other protocols have neither.
+    """Return the axes that a line narrows.
+
+    `low` and `high` are ports, or an ICMP type and code; other protocols have neither.
 
     Only ICMPv6 may do without them, and means all. Raises BadInput, without a place, where they are missing or make no
     sense.
@@ -74,7 +76,7 @@ def _value(node: Node | None, highest: int) -> int | None:
 
 
 def ends_of(service: Service) -> tuple[int, int]:
-    """The two ports of a service, or its ICMP type and code, -1 for all of them."""
+    """Return a service's two ports, or ICMP type and code; -1 means all."""
     if service.low is None and service.protocol in PORTED:
         return _EVERY_PORT
     return (-1 if service.low is None else service.low), (-1 if service.high is None else service.high)

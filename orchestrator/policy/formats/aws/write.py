@@ -55,7 +55,10 @@ def write_security_group(acl: Acl) -> Exported:
 
 
 def write_network_acl(acl: Acl) -> Exported:
-    """A list as one network ACL, as `describe-network-acls` would show it. Raises TooLarge beyond its numbers."""
+    """Write a list as one network ACL in the form of `describe-network-acls`.
+
+    Raises TooLarge if there are more entries than AWS has numbers.
+    """
     draft = Draft(acl, "aws-nacl", _LIMITS, only_permits=False)
     entries: list[Json] = []
     for direction in Direction:

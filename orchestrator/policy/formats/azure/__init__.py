@@ -1,1 +1,1 @@
-"""Azure network security groups as `az network nsg show`, the REST interface and ARM templates give them."""
+"""Azure network security groups, from `az network nsg show`, the REST interface and ARM templates."""

@@ -1,4 +1,6 @@
-"""An Azure network security group as a list: rules by priority, for each direction; the first that matches decides.
+"""Read an Azure network security group as a list.
+
+Rules are ordered by priority in each direction; the first match decides.
 
     {"name": "web", "properties": {"priority": 100, "direction": "Inbound", "access": "Allow", "protocol": "Tcp",
      "sourceAddressPrefix": "*", "sourcePortRange": "*",
@@ -62,7 +64,10 @@ _ANY_PORT = "whether a rule with ports and any protocol also takes protocols wit
 
 
 def read_azure(text: str, name: str, options: Options) -> Imported:
-    """Read the group that the options name, or the only one. Raises BadInput with a path as the place."""
+    """Read the group that the options name, or the only one.
+
+    Raises BadInput with a path as the place.
+    """
     chosen = choose(_groups(text), options, _A_GROUP)
     if len(chosen) > 1:
         raise BadInput(f"{chosen[0].name} and {chosen[1].name} cannot be read together: each decides by itself")
@@ -75,7 +80,10 @@ def read_all_azure(text: str, name: str, options: Options) -> Mapping[str, Impor
 
 
 def _groups(text: str) -> dict[str, Node]:
-    """The groups of a group, a list of some, what the REST interface lists, or a template."""
+    """Return the groups of a text, by name.
+
+    The text is a group, a list of groups, a REST listing, or a template.
+    """
     document = Node(load_json(text))
     if isinstance(document.value, dict) and document.member("resources"):
         found = _groups_among(document.members("resources"))
@@ -93,7 +101,10 @@ def _groups(text: str) -> dict[str, Node]:
 
 
 def _groups_alone(document: Node) -> list[Node]:
-    """The groups of a text that is no template. Raises BadInput for one that does not tell its rules."""
+    """Return the groups of a text that is no template.
+
+    Raises BadInput for a group without rules in the text.
+    """
     if isinstance(document.value, list):
         found = document.items()
     else:
@@ -126,17 +137,23 @@ def _groups_among(resources: Sequence[Node]) -> list[Node]:
 
 
 def _body(resource: Node) -> Node:
-    """Where a resource says what it is: in its properties, or in itself where it is told flat."""
+    """Return the part of a resource that describes it: its `properties`, or the resource itself."""
     return resource.member("properties") or resource
 
 
 def _is_rule(resource: Node) -> bool:
-    """Whether a resource within a group is one of its rules; the rest are locks and settings of diagnostics."""
+    """Return whether a nested resource is a rule.
+
+    Others are locks and diagnostic settings.
+    """
     return resource.needed("type").text().lower().rpartition("/")[2] == _RULES
 
 
 def _deployed(deployment: Node) -> list[Node]:
-    """The resources of a template that stands within another one; none of one that stands elsewhere."""
+    """Return the resources of a template nested inside another.
+
+    Empty if the nested template is stored elsewhere.
+    """
     template = _body(deployment).member("template")
     return template.members("resources") if template is not None and isinstance(template.value, dict) else []
 
@@ -238,7 +255,10 @@ def _clauses(rule: _Rule, options: Options) -> list[Clause]:
 
 
 def _services(node: Node, action: Action) -> tuple[Sequence[Axes], list[str]]:
-    """What a rule narrows besides addresses, and why it may be less for a permit, or more for a deny."""
+    """Return what a rule matches besides addresses, and why it may be inexact.
+
+    Inexact means less for a permit, more for a deny.
+    """
     number = _word(node.needed("protocol"), PROTOCOLS)
     ports = {side: _ports(node, f"{side}PortRange") for side in _SIDES}
     narrowed: Axes = {f"{side}_ports": spans for side, spans in ports.items() if spans != ALL_PORTS}
@@ -287,7 +307,10 @@ def _side(node: Node, side: str, options: Options) -> tuple[Sides, list[str]]:
 
 
 def _addresses(word: Node, options: Options) -> Sides | None:
-    """What a word for addresses means: all, a prefix, or a name; None for a name that nobody explains."""
+    """Return the addresses that a word means: all, a prefix, or a name.
+
+    None for a name that no option explains.
+    """
     text = word.text()
     if text == "*":
         return EVERYWHERE
@@ -315,7 +338,10 @@ def _words(node: Node, one: str, several: str) -> list[Node]:
 
 
 def _marker(rule: _Rule) -> tuple[str | None, str]:
-    """A rule's id and description: its description may begin with the id, else its name is one."""
+    """Return a rule's id and description.
+
+    The id is the one that its description begins with, else its name.
+    """
     described = rule.node.member("description")
     marker, description = marker_in(plain(described.text()) if described is not None else "")
     if marker is None:
@@ -344,7 +370,7 @@ def _is_everything(clauses: Sequence[Clause]) -> bool:
 
 
 def _word(node: Node, known: Mapping[str, _T]) -> _T:
-    """What a word means, in whatever case it is written."""
+    """Return the meaning of a word, ignoring case."""
     word = node.text().lower()
     if word not in known:
         raise node.fault(f"{node.shown()} is not one of {', '.join(known)}")

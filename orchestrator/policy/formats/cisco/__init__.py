@@ -1,4 +1,4 @@
-"""Access lists of IOS, IOS-XR, NX-OS, Arista EOS and ASA, read; those of IOS and ASA written.
+"""Read access lists of IOS, IOS-XR, NX-OS, Arista EOS and ASA; write IOS and ASA.
 
 Read in the order accesslist (lists and groups as they stand), config (a configuration's lines into them), groups and
 entry (routers and switches), asa_groups and asa_entry (firewalls), read (the whole); writing holds what write (IOS) and

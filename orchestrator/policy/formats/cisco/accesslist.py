@@ -1,4 +1,4 @@
-"""The lists of a configuration as they stand in it: their lines, in the order in which they are asked.
+"""The access lists of a configuration: their lines, in order of evaluation.
 
 IOS, IOS-XR, NX-OS and EOS number the lines of a list; ASA counts them, remarks included, and puts a new line where
 `line 3` says.
@@ -31,7 +31,10 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a list, without its sequence number. `remark`: what the remarks before it say."""
+    """One line of a list, without its sequence number.
+
+    `remark` holds the remarks before it.
+    """
 
     line: int
     text: str
@@ -41,7 +44,10 @@ class Entry:
 
 @dataclass(slots=True)
 class _Remarks:
-    """Remarks in a row belong together; they speak of all lines up to the next remark."""
+    """Remarks in a row.
+
+    They belong together and describe all lines up to the next remark.
+    """
 
     _texts: list[str] = field(default_factory=list)
     _open: bool = False
@@ -53,7 +59,7 @@ class _Remarks:
         self._open = True
 
     def close(self) -> str:
-        """What they say of the line that follows."""
+        """Return the remarks' text for the line that follows."""
         self._open = False
         return " ".join(filter(None, self._texts))
 
@@ -78,7 +84,10 @@ class AccessList:
         return [self.entries[sequence] for sequence in sorted(self.entries)]
 
     def add(self, words: list[str], text: str, number: int) -> None:
-        """Take one line: a rule at its sequence number or ten after the last, a remark, or ``no 20``."""
+        """Add one line.
+
+        It is a rule at its sequence number or ten after the last, a remark, or ``no 20``.
+        """
         words = words[1:] if words[0] == "sequence" and len(words) > 2 else words
         sequence = None
         if words[0].isdigit():
@@ -110,7 +119,7 @@ class AccessList:
 
 @dataclass(slots=True)
 class AsaList:
-    """A list of an ASA: ``access-list NAME [line N] extended permit ...``, one command a line.
+    """A list of an ASA: ``access-list NAME [line N] extended permit ...`` in each line.
 
     A PIX says the same without the word `extended`.
     """
@@ -133,7 +142,7 @@ class AsaList:
         return found
 
     def add(self, words: list[str], text: str, number: int) -> None:
-        """Take what follows the name: a rule or a remark, at its place or at the end."""
+        """Add a command's rule or remark, at its place or at the end."""
         place = len(self._rows)
         if words[0] == "line" and len(words) > 2:
             place, words = _sequence(words[1]) - 1, words[2:]
@@ -162,8 +171,10 @@ ASA_WORDS = frozenset({*_ASA_KINDS, "remark", "line", "permit", "deny"})
 
 @dataclass(slots=True)
 class Group:
-    """An object group or an ASA's object: a name, its kind (`network`, `service`, ...), what else its header says
-    (`tcp`), and its lines."""
+    """An object group, or an object of an ASA.
+
+    It has a name, a kind (`network`, `service`, ...), the rest of its header (`tcp`), and its lines.
+    """
 
     name: str
     kind: str
@@ -173,14 +184,20 @@ class Group:
 
 
 class Groups(dict[str, Group]):
-    """Groups by name, and what they came to when they were asked for: a large group may stand in thousands of lines."""
+    """Groups by name, with cached results.
+
+    A large group may occur in thousands of lines.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[tuple[object, ...], object] = {}
 
     def once(self, key: tuple[object, ...], work: Callable[[], _T]) -> _T:
-        """Do some work about a group when it is asked for first. A BadInput of it is raised each time."""
+        """Compute something about a group at its first use and cache it.
+
+        A BadInput is raised again at each use.
+        """
         if key not in self._known:
             try:
                 self._known[key] = work()
@@ -194,7 +211,7 @@ class Groups(dict[str, Group]):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a configuration holds for us.
+    """The parts of a configuration that matter here.
 
     `objects` and `names` (addresses by name) are an ASA's; `unified`: its `any` means both IP versions (since 9.0).
     `bound`: for each list, where `access-group` puts it, in words.

@@ -1,4 +1,4 @@
-"""One line of an ASA's access list, as a clause for each IP version that it speaks of.
+"""Read one line of an ASA's access list as one clause per IP version.
 
     permit tcp object-group OFFICES any4 eq https log
     permit object HTTPS any host 192.0.2.1
@@ -45,7 +45,7 @@ _REASONS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class _Draft:
-    """What was read so far; every word only narrows it."""
+    """The state of a line while it is read; every word only narrows it."""
 
     services: tuple[Axes, ...] = ({},)
     source: Sides = field(default_factory=lambda: EVERYWHERE)
@@ -54,7 +54,10 @@ class _Draft:
 
 
 def clauses_of(entry: Entry, label: str, config: Config) -> list[Clause]:
-    """The clauses of a line; none if it is inactive, or if no packet can match it."""
+    """Return the clauses of a line.
+
+    None if the line is inactive, or if no packet can match it.
+    """
     if entry.words[-1] == INACTIVE:
         return []
     draft = _Draft()

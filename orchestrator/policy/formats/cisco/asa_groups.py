@@ -1,4 +1,4 @@
-"""An ASA's objects and object groups: addresses of both IP versions, protocols with their ports, ports, ICMP types.
+"""Objects and object groups of an ASA: addresses, protocols with ports, ports, ICMP types.
 
 object network WEB              object-group network SERVERS          object-group service WEB-PORTS tcp
  host 192.0.2.1                  network-object object WEB             port-object eq https
@@ -69,12 +69,18 @@ def addresses(words: Words, config: Config) -> Sides:
 
 
 def network_object(name: str, config: Config) -> Sides:
-    """The addresses of an object. Raises BadInput if it is missing, empty, or named by a host name."""
+    """Return the addresses of an object.
+
+    Raises BadInput if it is missing, empty, or named by a host name.
+    """
     return sides_of(_network_object(name, config))
 
 
 def network_group(name: str, config: Config) -> Sides:
-    """The addresses of an object group. Raises BadInput if it is missing, empty, or cannot be read."""
+    """Return the addresses of an object group.
+
+    Raises BadInput if it is missing, empty, or unreadable.
+    """
 
     def line(words: Words) -> list[tuple[Family, Span]]:
         if not words.take_if("network-object"):
@@ -94,7 +100,10 @@ def service_object(name: str, config: Config) -> tuple[Axes, ...]:
 
 
 def services(name: str, config: Config) -> tuple[Axes, ...]:
-    """What a protocol group, or a service group of several protocols, stands for. Raises BadInput."""
+    """Return the axes of a protocol group, or of a service group of several protocols.
+
+    Raises BadInput.
+    """
 
     def line(words: Words) -> list[Axes]:
         if words.take_if("protocol-object"):
@@ -117,7 +126,10 @@ def holds_ports(name: str, config: Config) -> bool:
 
 
 def ports(name: str, config: Config, number: int) -> Spans:
-    """The ports of a group of ports, for this protocol. Raises BadInput if it is for another one."""
+    """Return the ports of a port group for a protocol.
+
+    Raises BadInput if the group is for another protocol.
+    """
     group = config.groups[name]
     if number not in {ASA_PROTOCOLS.get(one) for one in group.qualifier.split("-")}:
         raise BadInput(f"the object group {name[:80]} holds ports of {group.qualifier}")
@@ -148,7 +160,10 @@ def icmp_types(name: str, config: Config, number: int) -> int:
 
 
 def icmp(words: Words, number: int) -> Axes:
-    """An ICMP type by name or number, with its code if one follows; nothing if neither does."""
+    """Read an ICMP type by name or number, with its code if one follows.
+
+    No type narrows nothing.
+    """
     word = words.peek()
     if not (word.isdigit() or word in _ICMP[number]):
         return {}

@@ -1,4 +1,4 @@
-"""An access list as lists of an ASA: `ingress` and `egress`, each for both IP versions.
+"""Write an access list as ASA lists: `ingress` and `egress`, each for both IP versions.
 
     access-list ingress remark [web-in] front ends
     access-list ingress extended permit tcp any4 host 192.0.2.1 eq 443

@@ -1,4 +1,4 @@
-"""The access lists and object groups of a router's or a firewall's configuration, line by line.
+"""Read the access lists and object groups of a configuration, line by line.
 
 A whole configuration is taken: outside of access lists every line is passed over, inside of them none. Which system's
 syntax a list has is told from its header:
@@ -50,7 +50,10 @@ _GROUP_KINDS = frozenset({"network", "service", "protocol", "icmp-type", "port"}
 
 
 def parse(text: str) -> Config:
-    """Read a configuration. Raises BadInput, with its line as the place, for what is no rule inside a list."""
+    """Read a configuration.
+
+    Raises BadInput, with the line as the place, for a line inside a list that is no rule.
+    """
     return _Parser(frozenset(_OF_ASA.findall(text)), _OF_A_FIREWALL.search(text) is not None).parse(text)
 
 
@@ -88,7 +91,7 @@ class _Parser:
         return Config(self.lists, self.groups, self.objects, self.names, self.bound, unified)
 
     def _inside(self, line: str, number: int, *, indented: bool) -> bool:
-        """Take a line as part of the current list or group; False if it is not one."""
+        """Read a line as part of the current list or group, if it is."""
         words = line.split()
         if self.current is None or words[0] == "exit":
             return False
@@ -108,8 +111,10 @@ class _Parser:
         return inside
 
     def _end_of_banner(self, line: str) -> str:
-        """What ends the banner that a line begins, whose text may look like rules. Empty: it ends with the line, as all
-        of a firewall do."""
+        """Return the mark that ends the banner a line begins.
+
+        A banner's text may look like rules. Empty: it ends with the line, as on every firewall.
+        """
         found = _BANNER.match(line)
         if found is None or self.of_a_firewall or self.of_asa:
             return ""
@@ -148,7 +153,10 @@ class _Parser:
             self._numbered(name, rest, line, number)
 
     def _is_asa(self, name: str, rest: list[str]) -> bool:
-        """Whether a command is one of a firewall, whose masks are subnet masks; a router's lists have numbers here."""
+        """Return whether a command is an ASA's, which writes subnet masks.
+
+        A router's lists have numbers here.
+        """
         named = not name.isdigit() and bool(rest) and rest[0] in ASA_WORDS
         return named or self.of_a_firewall or name in self.of_asa
 
@@ -171,7 +179,10 @@ class _Parser:
             found.add(rest, line, number)
 
     def _named(self, family: str, words: list[str], line: str, number: int, *, gone: bool) -> None:
-        """``ip access-list [extended] NAME``, ``ipv4 access-list NAME [permit ...]``, or one that is not about IP."""
+        """Begin a named list: ``ip access-list [extended] NAME`` or ``ipv4 access-list NAME [permit ...]``.
+
+        Lists of other families are skipped.
+        """
         kind, name, rest = _kind_of_header(family, words)
         if gone:
             self.lists.pop(name, None)
@@ -215,7 +226,7 @@ def _kind_of_number(name: str) -> Kind:
 
 
 def _kind_of_header(family: str, words: list[str]) -> tuple[Kind, str, list[str]]:
-    """The kind and the name of a list, and the rule that its header may bring along."""
+    """Return a list's kind and name, and the rule in its header."""
     named_kind = len(words) == 2 and words[0] in ("standard", "extended")
     if family == "ip" and named_kind:
         return Kind(words[0]), words[1], []

@@ -166,7 +166,7 @@ def _extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
 
 
 def _end(words: Words) -> None:
-    """After `log` there may be one word of the user's own; any other word is not known here."""
+    """Refuse words after `log`, except one word of the user's own."""
     if words.peek() in ("log", "log-input"):
         words.take("log")
         if words.peek() and words.peek() not in _REASONS:
@@ -177,7 +177,7 @@ def _end(words: Words) -> None:
 
 
 def _boxes(draft: _Draft, family: Family) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
-    """What the line surely matches, and what it may match."""
+    """Return what the line surely matches, and what it may match."""
     found = [boxes_of_axes({**one, **draft.axes}, family) for one in draft.either]
     sure = tuple(box for boxes, _ in found for box in boxes)
     return sure, sure + tuple(box for _, hidden in found for box in hidden)

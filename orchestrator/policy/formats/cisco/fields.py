@@ -1,4 +1,4 @@
-"""The words of a rule, and its fields: protocols, addresses, ports, ICMP types, TCP flags, as IOS writes them.
+"""Words and fields of IOS rules: protocols, addresses, ports, ICMP types, TCP flags.
 
 Every reader takes its words from the front and raises BadInput where they make no sense.
 """
@@ -69,7 +69,10 @@ class Words:
 
 
 def protocol(word: str, family: Family) -> int | None:
-    """A protocol by name or by number; None for all. In an IPv6 list `icmp` is ICMPv6."""
+    """Return a protocol by name or number; None for all.
+
+    In an IPv6 list `icmp` is ICMPv6.
+    """
     if word == ("ip" if family is Family.IPV4 else "ipv6"):
         return None
     if family is Family.IPV6 and word in ("icmp", "icmpv6"):
@@ -110,7 +113,7 @@ def addresses(words: Words, family: Family, group: Callable[[str], Spans]) -> Sp
 
 
 def wildcard(value: int, mask_text: str) -> Spans:
-    """The addresses that a wildcard mask lets differ from `value` in the bits that the mask has set."""
+    """Return the addresses that match `value` in every bit that a wildcard mask leaves clear."""
     mask = address(mask_text, Family.IPV4)
     try:
         return masked(value, ~mask & 0xFFFFFFFF)
@@ -122,7 +125,10 @@ def wildcard(value: int, mask_text: str) -> Spans:
 def transport(
     words: Words, number: int | None, axis: str, axes: Axes, group: Callable[[str, int], Spans] | None = None
 ) -> None:
-    """The ports of one side, or after the destination an ICMP type, if there are any. `group` gives a port group's."""
+    """Read the ports of one side, or an ICMP type after the destination, if present.
+
+    `group` reads a port group.
+    """
     if number in WITH_PORTS and words.peek() in PORT_OPERATORS:
         axes[axis] = port_spans(words, number or 0)
         axes["fragments"] = WHOLE
@@ -135,7 +141,10 @@ def transport(
 
 
 def port_spans(words: Words, number: int, names: PortNames = PORTS) -> Spans:
-    """``eq 80``, ``neq 80``, ``gt 1023``, ``lt 1024`` or ``range 20 21``; several ports after `eq` and `neq`."""
+    """Read ``eq 80``, ``neq 80``, ``gt 1023``, ``lt 1024`` or ``range 20 21``.
+
+    Several ports may follow `eq` and `neq`.
+    """
     operator = words.take("a port operator")
     if operator not in PORT_OPERATORS:
         raise BadInput(f"'{operator[:40]}' is not known here")
@@ -176,7 +185,9 @@ def _icmp(words: Words, family: Family, axes: Axes) -> None:
 
 
 def tcp_flags(words: Words, *, one_only: bool) -> int | None:
-    """The flag bytes that ``established``, ``match-all +syn -ack``, ``match-any ...`` or ``ack rst`` mean, if next.
+    """Read TCP flags: ``established``, ``match-all +syn -ack``, ``match-any ...`` or ``ack rst``.
+
+    Returns the flag bytes that match, or None if no flags follow.
 
     `one_only`: of several flags it is not known whether one of them will do (as in IOS) or all are asked for.
     """

@@ -1,4 +1,4 @@
-"""Object groups of routers and switches: named sets of addresses or ports, and lists of protocols with their ports.
+"""Object groups of routers and switches: sets of addresses, ports, and protocols with ports.
 
 IOS        object-group network|service NAME
 IOS-XR     object-group network ipv4|ipv6 NAME, object-group port NAME; lines may be numbered, inner groups are
@@ -33,7 +33,10 @@ _NETWORKS: Mapping[Family, Collection[str]] = {
 
 
 def network(name: str, groups: Groups, family: Family) -> Spans:
-    """The addresses of a network group. Raises BadInput if it is missing, empty, or cannot be read."""
+    """Return the addresses of a network group.
+
+    Raises BadInput if it is missing, empty, or unreadable.
+    """
     by_wildcard = name in groups and groups[name].kind == _WILDCARDS
 
     def line(words: Words) -> list[Span]:
@@ -43,12 +46,18 @@ def network(name: str, groups: Groups, family: Family) -> Spans:
 
 
 def service(name: str, groups: Groups) -> tuple[Axes, ...]:
-    """The protocols and ports of a service group, one set of axes a line. Raises BadInput as `network` does."""
+    """Return the protocols and ports of a service group, one set of axes a line.
+
+    Raises BadInput as `network` does.
+    """
     return groups.once(("service", name), lambda: tuple(members(name, ("service",), groups, _service_line)))
 
 
 def ports(name: str, groups: Groups, number: int) -> Spans:
-    """The ports of a port group, their names under this protocol. Raises BadInput as `network` does."""
+    """Return the ports of a port group, with names read for a protocol.
+
+    Raises BadInput as `network` does.
+    """
 
     def line(words: Words) -> list[Span]:
         found = port_spans(words, number)
@@ -59,7 +68,9 @@ def ports(name: str, groups: Groups, number: int) -> Spans:
 
 
 def members(name: str, kinds: Collection[str], groups: Mapping[str, Group], read: LineReader[_T]) -> list[_T]:
-    """What the lines of a group, and of the groups inside it, come to: a group that stands in several counts once.
+    """Read the lines of a group and of nested groups.
+
+    A group that occurs several times counts once.
 
     Raises BadInput for a group that is missing, empty, of another kind, or in itself.
     """
@@ -99,7 +110,10 @@ def address_range(words: Words) -> tuple[Family, Span]:
 
 
 def _network_line(words: Words, family: Family, *, by_wildcard: bool) -> list[Span]:
-    """``host A``, ``A MASK``, ``A/length``, ``range A B`` or ``any``. The mask is a subnet mask but on NX-OS."""
+    """Read ``host A``, ``A MASK``, ``A/length``, ``range A B`` or ``any``.
+
+    The mask is a subnet mask, except on NX-OS.
+    """
     first = words.take("an address")
     found: Spans
     if first == "any":
@@ -122,7 +136,10 @@ def _network_line(words: Words, family: Family, *, by_wildcard: bool) -> list[Sp
 
 
 def _service_line(words: Words) -> list[Axes]:
-    """``tcp eq 80``, ``udp source range 1 5 eq 53``, ``tcp-udp gt 1023``, ``icmp echo`` or a protocol alone."""
+    """Read one line of a service group.
+
+    Examples: ``tcp eq 80``, ``udp source range 1 5 eq 53``, ``tcp-udp gt 1023``, ``icmp echo``, or a protocol alone.
+    """
     name = words.take("a protocol")
     found = []
     for one in ("tcp", "udp") if name == "tcp-udp" else (name,):

@@ -1,4 +1,4 @@
-"""A configuration as an access list: which of its lists is meant, and everything put together.
+"""Choose lists of a configuration and read them as one access list.
 
 A configuration may hold hundreds of lists; `Options.lists` names those to read. Lists of both IP versions, and one for
 each direction, may be read together, for what no line of a list matches is denied, as by our defaults. The lists that
@@ -34,13 +34,16 @@ SHOWN_LIST = re.compile(r"^[ \t]*((Standard|Extended) IP|IPv6|IP|ipv4) [Aa]ccess
 
 
 def read_cisco(text: str, name: str, options: Options) -> Imported:
-    """Read the lists that the options name, or the only one. Raises BadInput, with a place such as ``line 12``."""
+    """Read the lists that the options name, or the only one.
+
+    Raises BadInput, with a place such as ``line 12``.
+    """
     config = _parse(text)
     return _read(config, _chosen(config, options), name, options)
 
 
 def read_all_cisco(text: str, name: str, options: Options) -> Mapping[str, Imported]:
-    """Read every list of a configuration by itself, by name, in the direction of the options.
+    """Read every list of a configuration by itself, by name, in the options' direction.
 
     A list that is not about IP packets is refused as a whole, by a loss.
     """
@@ -91,7 +94,10 @@ def _bound(found: AnyList, config: Config) -> str:
 
 
 def _is_asked_after_all(found: AnyList, config: Config) -> bool:
-    """Whether a list is an ASA's global one, which is asked about what the interface's list does not decide."""
+    """Return whether a list is an ASA's global list.
+
+    It decides packets that the interface's list leaves undecided.
+    """
     return found.kind is Kind.ASA and "global" in config.bound.get(found.name, ())
 
 
@@ -169,7 +175,10 @@ def _says(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:
 
 
 def _says_of_fragments(clauses: Sequence[Clause]) -> list[tuple[Action, Box]]:
-    """What a list says of later fragments: its lines that match them, cut down to them, and the deny at its end."""
+    """Return a list's actions for later fragments.
+
+    They are the lines that match fragments, cut down to them, and the deny at the end.
+    """
     if not clauses or not clauses[0].maybe:
         return []
     later = everything(clauses[0].maybe[0].family)._replace(fragments=LATER)

@@ -105,12 +105,18 @@ class _Writer:
 
 
 def _of_fragments(rule: Rule, family: Family) -> bool:
-    """Whether a rule matches later fragments only. In IPv6 they have a protocol of their own for us."""
+    """Return whether a rule matches later fragments only.
+
+    IPv6 fragments have a protocol of their own here.
+    """
     return rule.fragments or (family is Family.IPV6 and rule.protocol == IPV6_FRAGMENT)
 
 
 def _matches_fragments_in_ios(rule: Rule) -> bool:
-    """Whether a line decides about later fragments: a permit by its addresses alone, a deny only if it has no more."""
+    """Return whether IOS applies a line to later fragments.
+
+    A permit does by its addresses alone; a deny only if it has nothing else.
+    """
     return rule.action is Action.PERMIT or not rule.looks_past_the_ip_header
 
 

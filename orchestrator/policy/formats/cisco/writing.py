@@ -1,4 +1,4 @@
-"""What the writers of routers' and of firewalls' lists have in common: names, remarks, words, the ends of a line."""
+"""Names, remarks, words and line ends that IOS and ASA lists share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def default_rule(acl: Acl, name: str, direction: Direction) -> Rule:
 
 
 def ends_of(acl: Acl, rule: Rule, family: Family, every: str, *, wildcards: bool) -> Iterator[str]:
-    """Addresses and ports of every combination of a rule's prefixes and port ranges in one IP version.
+    """Yield addresses and ports of every combination of a rule's prefixes and port ranges.
+
+    Of one IP version.
 
     `every` is the word for every address, `wildcards` says that IPv4 masks are written with ones where a bit is free.
     """
@@ -69,7 +71,7 @@ def _address(prefix: Prefix, every: str, *, wildcards: bool) -> str:
 
 
 def default_marker(name: str) -> str:
-    """The id in the remark above the last line of a list, which says its default."""
+    """Return the id in the remark above the last line, which states the default."""
     return f"{name}.default"
 
 

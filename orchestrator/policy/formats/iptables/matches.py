@@ -1,4 +1,4 @@
-"""One line of iptables-save as boxes of packet space, and the doubts that remain.
+"""Read one line of iptables-save as boxes of packet space and remaining doubts.
 
 What an option says that is not in the table of `options` is a doubt, never an error: whether a doubt costs anything
 depends on where the line stands and what it does.
@@ -17,7 +17,10 @@ from orchestrator.policy.formats.tables import PASSING, UNCLEAR, Line, Match
 
 
 def read_line(words: list[str], number: int, text: str, family: Family, interfaces: Interfaces) -> Line:
-    """Read what follows ``-A CHAIN``. What cannot be carried over is a doubt of the line; nothing is an error."""
+    """Read the words after ``-A CHAIN``.
+
+    Matches that cannot be carried over become doubts of the line; nothing is an error.
+    """
     draft = Draft(family, interfaces)
     if not _read_words(words, draft) and not draft.target:
         draft.target = UNCLEAR  # the word that is not known may be one
@@ -75,7 +78,7 @@ def _taken_apart(word: str) -> list[str]:
 
 
 def _belongs_to(target: str, word: str) -> bool:
-    """Whether a word that is no match can be an option of the target before it."""
+    """Return whether an unknown word can be an option of the target before it."""
     return target in PASSING or (target, word) == ("REJECT", "--reject-with")
 
 
@@ -89,14 +92,20 @@ def _apply(option: Option, word: str, values: list[str], negated: bool, draft: D
 
 
 def _next_option(words: list[str], place: int) -> int:
-    """Where the next option starts: the values of an option that is not known are skipped."""
+    """Return where the next option starts.
+
+    The values of an unknown option are skipped.
+    """
     while place < len(words) and (isinstance(words[place], Quoted) or not _starts_option(words[place])):
         place += 1
     return place
 
 
 def _skip_module(words: list[str], place: int) -> int:
-    """Skip the options of a match that cannot be carried over, up to the next match, target or short option."""
+    """Skip the options of an unsupported match.
+
+    Stops at the next match, target or short option.
+    """
     while place < len(words):
         option = None if isinstance(words[place], Quoted) else OPTIONS.get(_taken_apart(words[place])[0])
         if option is not None and option.ends_module:

@@ -1,4 +1,6 @@
-"""The options of iptables-save that can be carried over, as a table: how many words follow, and what they narrow.
+"""Table of the iptables-save options that can be carried over.
+
+For each option: how many words follow, and what they narrow.
 
 Later fragments carry no transport header; every match that looks into one (`-m tcp` even without a port) fails for
 them, negated or not. `-f` and `! -f` are about the IP header. A value that cannot be read raises BadInput, which costs
@@ -96,7 +98,7 @@ def _protocol(draft: Draft, values: list[str], negated: bool) -> None:
 
 
 def _ports(*axes: str) -> Callable[[Draft, list[str], bool], None]:
-    """Ports on one side; with two sides, a port on either of them is enough (`--ports`)."""
+    """Narrow to ports on one side; with two sides (`--ports`) either may match."""
 
     def read(draft: Draft, values: list[str], negated: bool) -> None:
         found = _port_list(values[0], draft)

@@ -57,7 +57,10 @@ class _Table:
 
 
 def parse(text: str, family: Family, notes: Notes, interfaces: Interfaces = NOT_SAID) -> Filter:
-    """Read the whole text. Raises BadInput, with the line as its place, where it is no iptables-save text."""
+    """Read the whole text.
+
+    Raises BadInput, with the line as its place, where it is no iptables-save text.
+    """
     found: _Table | None = None
     table: _Table | None = None
     elsewhere: list[Doubt] = []
@@ -98,7 +101,7 @@ def _open(
 
 
 def _read(line: str, number: int, table: _Table) -> None:
-    """A line of the filter table: the declaration of a chain, or a command of iptables as iptables-restore takes it."""
+    """Read a line of the filter table: a chain declaration, or a command for iptables-restore."""
     if line.startswith(":"):
         declared = _CHAIN.match(line)
         if declared is None:
@@ -163,7 +166,10 @@ _COMMANDS: Mapping[str, Callable[[_Table, str, _Raw], None]] = MappingProxyType(
 
 
 def _rules_of(table: _Table, chain: str, number: int) -> list[_Raw]:
-    """The rules of a chain that a line names so far. Raises BadInput for one that is not there."""
+    """Return the rules so far of the chain that a line names.
+
+    Raises BadInput for a chain that does not exist.
+    """
     if chain not in table.declared:
         if chain not in _OF_THE_KERNEL:
             raise BadInput(f"the chain {shown(chain)} is not declared")

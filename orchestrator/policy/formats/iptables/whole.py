@@ -1,4 +1,4 @@
-"""Whole packets in ip6tables: a line for packets that are no fragments beside one for first fragments.
+"""Whole packets in ip6tables: one line for unfragmented packets, one for first fragments.
 
 ip6tables finds the protocol of a later fragment too, so `-p esp` alone matches them, and it has no match for "not a
 later fragment": together these two lines say it.
@@ -13,7 +13,7 @@ FIRST_FRAGMENT = ("-m", "frag", "--fragfirst")
 
 
 def for_whole_packets(one: list[str], other: list[str]) -> list[str] | None:
-    """The words of the one line that two lines say together, or None where they do not.
+    """Return the words of the single line that two lines are equal to, or None.
 
     The result starts with ``! -f``, which reads as "no later fragments" in either IP version.
     """

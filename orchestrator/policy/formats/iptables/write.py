@@ -114,7 +114,10 @@ class _Writer:
                 yield f'{" ".join(words)} -m comment --comment "{comment}" -j {target}'
 
     def _kinds(self, rule: Rule) -> tuple[tuple[str, ...], ...]:
-        """The matches, one for each line, that keep later fragments out where no match of a header does."""
+        """Return one set of matches per line that keeps later fragments out.
+
+        They are needed where no header match does that.
+        """
         hidden = rule.protocol is not None and rule.protocol not in WITH_PORTS and rule.icmp_type is None
         whole = self.family is Family.IPV6 and hidden and not rule.fragments
         return (UNFRAGMENTED, FIRST_FRAGMENT) if whole else ((),)
@@ -168,7 +171,10 @@ def _flag_list(flags: int) -> str:
 
 
 def _ports(ports: tuple[PortRange, ...], one: str, several: str) -> list[tuple[str, ...]]:
-    """The port options of each line on one side: one range, or as many ports at a time as multiport takes."""
+    """Return the port options of each line on one side.
+
+    Each has one range, or as many ports as multiport takes.
+    """
     if ports == EVERY_PORT:
         return [()]
     if len(ports) == 1:

@@ -1,4 +1,4 @@
-"""Network policies as a list: what they permit to and from the pods that they select.
+"""Read network policies as a list: permits to and from the pods they select.
 
     apiVersion: networking.k8s.io/v1
     kind: NetworkPolicy
@@ -57,7 +57,10 @@ _A_POLICY = "a network policy"
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """One document of a text; errors about it get their line, which JSON does not tell."""
+    """One document of a text.
+
+    Errors about it get its line, which JSON does not tell.
+    """
 
     text: str
     number: int
@@ -75,7 +78,7 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
-    """A policy: what it selects, as text, the directions it is about, and its rules with their ids, if it has some."""
+    """A policy: its selector as text, its directions, and its rules with their ids."""
 
     document: _Document
     namespace: str
@@ -85,7 +88,7 @@ class _Policy:
 
 
 def read_kubernetes(text: str, name: str, options: Options) -> Imported:
-    """Read the policies that the options name together, or all if they select the same pods.
+    """Read the policies that the options name, or all that select the same pods.
 
     Raises BadInput with a place such as ``line 7, spec.ingress[0].ports[1].port``.
     """
@@ -232,7 +235,7 @@ def _doubting(line: Clause, doubts: tuple[Doubt, ...]) -> Clause:
 
 
 def _services(rule: Node) -> tuple[list[Axes], list[tuple[Axes, str]]]:
-    """What the ports of a rule permit, and those that cannot be told, each with the reason."""
+    """Return what the ports of a rule permit, and unreadable ports with reasons."""
     ports = rule.members("ports")
     clear: list[Axes] = [] if ports else [{}]
     unclear: list[tuple[Axes, str]] = []
@@ -262,7 +265,7 @@ def _services(rule: Node) -> tuple[list[Axes], list[tuple[Axes, str]]]:
 
 
 def _peer(peer: Node, namespace: str, options: Options) -> tuple[Sides, list[str]]:
-    """The addresses of a peer, and why they are not all that is to be known."""
+    """Return the addresses of a peer, and why they may be incomplete."""
     block = peer.member("ipBlock")
     pods, namespaces = peer.member("podSelector"), peer.member("namespaceSelector")
     unknown = peer.unknown({"ipBlock", "podSelector", "namespaceSelector"})

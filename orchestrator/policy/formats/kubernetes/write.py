@@ -1,4 +1,4 @@
-"""A list as one network policy: permits only, by address blocks and ports.
+"""Write a list as one network policy: permits only, by address blocks and ports.
 
 What is denied is taken out of the permits below it (see `permits_only`). A policy has no room for descriptions; the ids
 go into an annotation.

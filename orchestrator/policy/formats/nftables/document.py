@@ -27,7 +27,10 @@ class TableKey:
 
 @dataclass(frozen=True, slots=True)
 class RawRule:
-    """A rule as it stands in the file: its statements, its comment, and its place among all objects, from 1."""
+    """A rule of the file: its statements, its comment, and its place among all objects.
+
+    Places count from 1.
+    """
 
     number: int
     statements: Sequence[object]
@@ -50,7 +53,10 @@ class RawChain:
 
 @dataclass(slots=True)
 class RawSet:
-    """A set or a map. `changes`: rules or time may change what is in it, or a rate whether its elements match."""
+    """A set or a map.
+
+    With `changes`, rules or time may change its elements, or a rate whether they match.
+    """
 
     changes: bool
     elements: list[object]
@@ -58,7 +64,7 @@ class RawSet:
 
 @dataclass(slots=True)
 class Ruleset:
-    """All objects of a file. Chains in the file's order, by table and name; sets and maps as well."""
+    """All objects of a file, in order; chains, sets and maps by name."""
 
     chains: dict[tuple[TableKey, str], RawChain] = field(default_factory=dict)
     sets: dict[tuple[TableKey, str], RawSet] = field(default_factory=dict)

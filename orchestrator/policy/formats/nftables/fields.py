@@ -1,4 +1,4 @@
-"""The left side of a match: which field of a packet it looks at, and what looking at it asks of the packet."""
+"""The left side of a match: its field, and the packets that have it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = "version"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header's being there says: the packet's IP version, its protocol, that it is no later fragment."""
+    """The packets that have a header: their IP version, their protocol, no later fragments."""
 
     family: Family | None = None
     protocol: int | None = None
@@ -34,7 +34,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that can be carried over: its header, the axis it is on, and how one value of it is read."""
+    """A supported field: its header, its axis, and the reader of its values."""
 
     header: Header
     axis: str
@@ -168,7 +168,10 @@ def narrow_field(draft: Draft, found: Field, wanted: Spans) -> None:
 
 
 def narrow_flags(draft: Draft, test: str, value: object, mask: int = 0xFF) -> None:
-    """`tcp flags`: some bits equal to, other than, among or not among those of a value. Raises BadInput."""
+    """Narrow by `tcp flags`: bits equal to, other than, among, not among a value's.
+
+    Raises BadInput.
+    """
     wanted = values.flag_byte(value)
     if test in ("==", "!="):
         found = sum(1 << flags for flags in range(256) if (flags & mask == wanted) == (test == "=="))

@@ -1,4 +1,4 @@
-"""One rule as lines of a chain: its matches, what else must hold, and its verdict.
+"""Turn one rule into lines of a chain: its matches, its other conditions, its verdict.
 
 A rule is a list of statements, each of one member. Matches narrow; counters, logs and the like pass on; limits, quotas
 and whatever is not known make the rule one that may hold or not. A verdict map becomes one line for each of its
@@ -62,7 +62,7 @@ _UNSEEN: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule does with a packet: a target in the words of `formats/tables`, and whether there is no way back."""
+    """A rule's verdict for a packet: a target as in `formats/tables`, and whether it returns."""
 
     target: str
     goto: bool = False
@@ -76,7 +76,10 @@ def chain_name(table: TableKey, name: str) -> str:
 def lines_of(
     rule: RawRule, chain: RawChain, family: Family, scope: Scope, interfaces: Interfaces = NOT_SAID
 ) -> Iterator[Line]:
-    """The lines of a rule for one IP version. Raises BadInput, or TooLarge, with the rule's statement as its place."""
+    """Return the lines of a rule for one IP version.
+
+    Raises BadInput, or TooLarge, with the rule's statement as its place.
+    """
     reader = _Rule(rule, chain, Draft(family, interfaces), scope)
     try:
         for index, statement in enumerate(rule.statements):
@@ -128,7 +131,7 @@ class _Rule:
             self._decide_openly(kind[:40])
 
     def take_words(self) -> None:
-        """What nft says in its own words within JSON, for lack of others: a jump to a chain without a name."""
+        """Read nft's own syntax within JSON: jumps to chains without a name."""
         if self._outcomes is None:
             self._decide_openly(UNCLEAR)
 
@@ -152,12 +155,15 @@ class _Rule:
             draft.reasons.append(error.reason)
 
     def _decide_openly(self, target: str) -> None:
-        """What becomes of the packet is not known, whatever stands behind it in the rule."""
+        """Mark the packet's verdict as unknown, whatever follows in the rule."""
         self._outcomes = [(self._draft, Verdict(target))]
         self._rest_is_open = True
 
     def _extension(self, body: Mapping[str, object]) -> None:
-        """A match or a target of iptables, of which nft says its name only, and older versions not even that."""
+        """Read a match or target of iptables.
+
+        nft gives its name only, and older versions not even that.
+        """
         kind, name = body.get("type"), str(body.get("name"))[:40]
         if kind == "match" and name == "comment":
             return
@@ -259,7 +265,7 @@ class _Rule:
 
 
 def _changes_nothing_seen(body: object) -> bool:
-    """Whether a mangle statement sets a mark or the like, not a field of the packet that a match may look at."""
+    """Return whether a mangle statement changes only what no match reads."""
     key = body.get("key") if isinstance(body, dict) else None
     if not isinstance(key, dict) or len(key) != 1:
         return False

@@ -87,7 +87,10 @@ def interface_of(left: object) -> str | None:
 
 
 def combinations(draft: Draft, fields: object, elements: Sequence[object]) -> list[Axes]:
-    """Elements of several values each, as axes of their own. Raises BadInput for fields that cannot be looked at."""
+    """Return elements of several values each as axes.
+
+    Raises BadInput for fields that are not supported.
+    """
     if not isinstance(fields, list):
         raise BadInput("the fields of a combination are a list")
     found = [field_of(left, draft) for left in fields]
@@ -148,7 +151,10 @@ def _masked(draft: Draft, inner: object, op: object, right: object) -> None:
 
 
 def _fragments(draft: Draft, is_ipv4: bool, op: object, right: object) -> None:
-    """The fragment offset, zero or not. An IPv6 packet has one only if it is a fragment."""
+    """Match the fragment offset, zero or not.
+
+    An IPv6 packet has one only if it is a fragment.
+    """
     family = Family.IPV4 if is_ipv4 else Family.IPV6
     if draft.family is not family:
         draft.narrow("source", ())

@@ -108,7 +108,10 @@ def _check_targets(chains: Mapping[str, Chain]) -> None:
 
 
 def _usual(active: Bases, chains: Chains, notes: Notes) -> Mapping[Direction, Bases]:
-    """The hook forward into ingress, or input where only that one decides about anything; output into egress."""
+    """Return the base chains of each direction in the usual case.
+
+    The hook forward is ingress, or input where only that one decides about anything; output is egress.
+    """
     at = {
         hook: [one for one in active if one.hook == hook and _filters(one)] for hook in ("forward", "input", "output")
     }

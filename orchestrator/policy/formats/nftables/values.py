@@ -1,4 +1,4 @@
-"""The right side of a match: values, ranges, prefixes and sets, as spans of numbers.
+"""The right side of a match: values, ranges, prefixes and sets as spans of numbers.
 
 What cannot be read raises BadInput, which costs the match and not the file (it becomes a doubt of the line).
 """
@@ -58,7 +58,7 @@ _BESIDE_VALUES = frozenset({"val", "comment", "counter", "last"})
 
 @dataclass(slots=True)
 class Scope:
-    """Where the names of a rule's sets are looked up, and how many of their elements have been looked at."""
+    """Looks up a rule's sets by name and counts the elements that were read."""
 
     table: TableKey
     sets: Mapping[tuple[TableKey, str], RawSet]
@@ -66,7 +66,10 @@ class Scope:
     known: dict[tuple[str, Number], Spans] = field(default_factory=dict)
 
     def elements(self, value: object) -> Sequence[object] | None:
-        """The elements of a set, written out or named; None for a value that is no set. Raises BadInput or TooLarge."""
+        """Return the elements of a set, literal or named; None for other values.
+
+        Raises BadInput or TooLarge.
+        """
         found: Sequence[object]
         if isinstance(value, dict) and isinstance(value.get("set"), list):
             found = value["set"]
@@ -199,7 +202,10 @@ icmpv6_code = _named_byte(_ICMPV6_CODES, "an ICMPv6 code")
 
 
 def version(value: object) -> int:
-    """Reads an IP version by its name; its numbers are other ones in `nfproto` than in `protocol`."""
+    """Read an IP version by its name.
+
+    Its numbers differ between `nfproto` and `protocol`.
+    """
     found = _VERSIONS.get(value) if isinstance(value, str) else None
     if found is None:
         raise BadInput(f"{quoted(value)} is not an IP version that is known here")

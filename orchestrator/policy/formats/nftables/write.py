@@ -1,5 +1,6 @@
-"""An access list as a ruleset that `nft -j -f` loads: one table of the family inet, ingress at the hook forward, egress
-at output.
+"""Write an access list as a ruleset for `nft -j -f`.
+
+It is one table of the family inet, with ingress at the hook forward and egress at output.
 
 One rule becomes one rule for each IP version in which it can match. Its comment carries the rule's id, ``[web-in] front
 ends``. The file replaces the table as a whole.
@@ -77,7 +78,10 @@ class _Writer:
         return Exported(f'{{"nftables": [\n{lines}\n]}}\n', tuple(self.losses), self.notes.taken())
 
     def _decides(self, direction: Direction) -> bool:
-        """Whether there is something to decide; a ruleset without a chain at output says that everything may leave."""
+        """Return whether a direction needs a chain.
+
+        Without a chain at output, everything may leave.
+        """
         ruled = any(rule.direction is direction for rule in self.acl.rules)
         return ruled or direction is Direction.INGRESS or self.acl.default(direction) is Action.DENY
 
@@ -121,7 +125,7 @@ class _Writer:
 
 
 def _transport(rule: Rule, family: Family) -> Iterator[Statement]:
-    """What is looked at behind the addresses."""
+    """Yield the matches behind the addresses."""
     header = _PROTOCOLS.get(rule.protocol) if rule.protocol is not None else None
     if rule.fragments or (family is Family.IPV6 and rule.protocol == IPV6_FRAGMENT):
         if rule.protocol is not None and family is Family.IPV4:

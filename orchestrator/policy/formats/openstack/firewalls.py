@@ -1,4 +1,4 @@
-"""FWaaS v2 policies as a list: an ordered list of rules for each direction, and what none of them matches is denied.
+"""Read FWaaS v2 policies as a list: ordered rules by direction, then a deny.
 
     {"firewall_groups": [{"name": "edge", "ingress_firewall_policy_id": "p1", "egress_firewall_policy_id": null}],
      "firewall_policies": [{"id": "p1", "name": "in", "firewall_rules": ["r1", "r2"]}],
@@ -58,7 +58,10 @@ class _Policy:
 
 
 def read_firewalls(text: str, name: str, options: Options) -> Imported:
-    """Read the policies of the only group, or those the options name. Raises BadInput with a path as the place."""
+    """Read the policies of the only group, or those the options name.
+
+    Raises BadInput with a path as the place.
+    """
     document = Node(load_json(text))
     policies = _policies(document)
     if not options.lists and len(policies) == 2 and _of_one_group(document, policies):
@@ -103,7 +106,7 @@ def _policies(document: Node) -> dict[str, _Policy]:
 
 
 def _in_order(rules: Sequence[Node]) -> Sequence[Node]:
-    """Rules without their policy, where those that tell their place in it must stand in its order."""
+    """Refuse rules without their policy whose stated positions are not in order."""
     before = -1
     for rule in rules:
         place = rule.member("position")
@@ -115,7 +118,7 @@ def _in_order(rules: Sequence[Node]) -> Sequence[Node]:
 
 
 def _rule_of(item: Node, rules: Mapping[str, Node]) -> Node:
-    """A rule of a policy: an id of one in the text, or the rule itself."""
+    """Return a policy's rule, given as an id or as the rule itself."""
     if isinstance(item.value, dict):
         return item
     rule = rules.get(item.text())
@@ -125,7 +128,10 @@ def _rule_of(item: Node, rules: Mapping[str, Node]) -> Node:
 
 
 def _directions(document: Node, policies: Sequence[Node]) -> Mapping[str, frozenset[Direction]]:
-    """The directions in which groups use each policy, by its id. Raises BadInput for one that is not in the text."""
+    """Return the directions in which groups use each policy, by its id.
+
+    Raises BadInput for a policy that is not in the text.
+    """
     there = {identity.text() for node in policies if (identity := node.member("id")) is not None}
     found: dict[str, frozenset[Direction]] = {}
     for group in document.members("firewall_groups"):

@@ -1,4 +1,4 @@
-"""Security groups as a list: permits only, for both directions, of all groups of one port together.
+"""Read the security groups of one port together as a list of permits.
 
     {"id": "5c0f...", "name": "web", "security_group_rules": [
       {"direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 80, "port_range_max": 80,
@@ -65,7 +65,10 @@ class _Group:
 
 
 def read_security_groups(text: str, name: str, options: Options) -> Imported:
-    """Read the groups that the options name together, or the only one. Raises BadInput with a path as the place."""
+    """Read the groups that the options name together, or the only one.
+
+    Raises BadInput with a path as the place.
+    """
     document = Node(load_json(text))
     return _read(choose(_groups(document), options, _A_GROUP), _known_addresses(document, options), name, options)
 
@@ -103,7 +106,10 @@ def _groups(document: Node) -> dict[str, _Group]:
 
 
 def _rules_of(node: Node) -> Rules:
-    """The rules of a group, which the command line tool calls `rules`. A group that does not tell them is refused."""
+    """Return the rules of a group, called `rules` by the command line tool.
+
+    A group without them is refused.
+    """
     rules = node.member("security_group_rules", "rules")
     if rules is None:
         raise node.fault("security_group_rules are missing")
@@ -120,7 +126,7 @@ def _by_group(rules: Rules) -> dict[str, _Group]:
 
 
 def _known_addresses(document: Node, options: Options) -> Mapping[str, Sides]:
-    """What ids and names stand for: what the caller says, and the address groups of the text."""
+    """Return the addresses of ids and names: the caller's, and the text's address groups."""
     known = {name: sides_of_prefixes(prefixes) for name, prefixes in options.addresses.items()}
     groups = document.members("address_groups") if isinstance(document.value, dict) else []
     for group in groups:
@@ -190,7 +196,7 @@ def _family(rule: Node) -> Family:
 
 
 def _far(rule: Node, family: Family, known: Mapping[str, Sides]) -> tuple[Sides, list[str]]:
-    """The far side of a rule, and why that is not all that is to be known about it."""
+    """Return the far side of a rule, and why it may be incomplete."""
     if sum(rule.member(key) is not None for key in _REMOTES) > 1:
         raise rule.fault(f"only one of {', '.join(_REMOTES)} can be told")
     prefix = rule.member("remote_ip_prefix")
@@ -210,7 +216,7 @@ def _far(rule: Node, family: Family, known: Mapping[str, Sides]) -> tuple[Sides,
 
 
 def _service(rule: Node, family: Family) -> tuple[Axes, list[str]]:
-    """What a rule narrows besides addresses, and what of it cannot be seen here.
+    """Return what a rule matches besides addresses, and the parts that cannot be evaluated here.
 
     Raises BadInput, without a place, for what makes no sense.
     """
@@ -252,7 +258,10 @@ def _icmp(kind: int | None, code: int | None) -> Axes:
 
 
 def protocol_of(node: Node | None, family: Family) -> int | None:
-    """A protocol by name or number, None for all; `icmp` under IPv6 is ICMPv6. Raises BadInput."""
+    """Return a protocol by name or number, None for all.
+
+    `icmp` under IPv6 is ICMPv6. Raises BadInput.
+    """
     if node is None:
         return None
     word = str(node.number(0, 255)) if isinstance(node.value, int) else node.text()[:40].lower()

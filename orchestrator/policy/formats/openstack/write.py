@@ -94,7 +94,7 @@ def _word(service: Service) -> str | None:
 
 
 def write_firewalls(acl: Acl) -> Exported:
-    """A list as a firewall group with a policy for each direction, as Neutron would show them."""
+    """Write a list as a Neutron firewall group with one policy per direction."""
     draft = Draft(acl, "openstack-fwaas", _FIREWALL_LIMITS, only_permits=False)
     rules: list[Json] = []
     policies: list[Json] = []
