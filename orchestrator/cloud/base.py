@@ -1,4 +1,4 @@
-"""What aclflow asks of a cloud: firewall VNFs, created, listed and deleted by names of ours. Nothing else.
+"""The interface of a cloud: create, list and delete firewall VNFs by our names.
 
     create(orders)       ──▶ the cloud begins to build them          list(fleet) ──▶ what there is of ours, how far
     delete(fleet, names) ──▶ the cloud begins to take them away      list()      ──▶ the same of all fleets
@@ -59,7 +59,10 @@ class VnfOrder:
 
 
 class VnfState(enum.Enum):
-    """How far the cloud is with a VNF. That it runs does not say that it filters."""
+    """The cloud's progress with a VNF.
+
+    A VNF that runs does not necessarily filter yet.
+    """
 
     COMING = "coming"
     RUNNING = "running"
@@ -91,7 +94,9 @@ class Vnf:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often a cloud wants to be looked at, in seconds. Raises BadInput with the field.
+    """Seconds between two looks at a cloud.
+
+    Raises BadInput with the field.
 
     While something is waited for, a look comes `first_s` after one that saw something move, then less and less often,
     at most `most_s` apart; while nothing is, every `most_s`. With 0 as the first it is always at once.
@@ -112,7 +117,7 @@ class Cloud(Protocol):
 
     @property
     def kind(self) -> str:
-        """What sort of cloud it is: ``lab``, ``heat``."""
+        """The kind of cloud: ``lab``, ``heat``."""
         ...
 
     @property
@@ -121,11 +126,11 @@ class Cloud(Protocol):
         ...
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
-        """Begin to build VNFs of one fleet, all or (TooLarge, Refused) none of those that are not there yet."""
+        """Begin to build the missing VNFs of one fleet: all, or none (TooLarge, Refused)."""
         ...
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
-        """What there is of a fleet, or of all fleets of this installation, by fleet and name."""
+        """List the VNFs of a fleet, or of all fleets here, by fleet and name."""
         ...
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:

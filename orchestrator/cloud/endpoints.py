@@ -1,4 +1,4 @@
-"""Network ports of a project's virtual machines, beside the endpoints that aclflow knows of the tenant. Pure.
+"""Compare the ports of a project's virtual machines with a tenant's endpoints. Pure.
 
 An endpoint is a port: its device on the host (``tap`` and the beginning of the port's id), its address on the wire, the
 addresses that it may use. None of these changes when Nova moves the machine to another host, and all hosts of a domain
@@ -27,8 +27,10 @@ def device_of(port_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MachinePort:
-    """A virtual machine's port: addresses and prefixes that it may use, and on which host it is now (None: on none, or
-    these credentials may not see it)."""
+    """A virtual machine's port: its permitted addresses and prefixes, and its host.
+
+    The host is None if there is none, or if these credentials may not see it.
+    """
 
     id: str
     server: str
@@ -37,13 +39,16 @@ class MachinePort:
     host: str | None = None
 
     def endpoint(self, tenant: TenantId, name: str | None = None) -> Endpoint:
-        """The port as an endpoint of a tenant; called as it is known already, else by the port's id."""
+        """Return the port as an endpoint of a tenant.
+
+        It keeps the name that is known, else gets the port's id.
+        """
         return Endpoint(name or self.id, tenant, device_of(self.id), self.mac, self.prefixes)
 
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """A port's endpoint, the host that it is on, and whether that host is one of the domain."""
+    """A port's endpoint, its host, and whether that is a host of the domain."""
 
     endpoint: Endpoint
     host: str | None
@@ -52,7 +57,7 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is to be written so that aclflow knows what OpenStack has, what to be forgotten, and where each is."""
+    """The endpoints to write and to delete so that aclflow matches OpenStack, with their hosts."""
 
     written: tuple[Endpoint, ...]
     gone: tuple[str, ...]

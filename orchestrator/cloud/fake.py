@@ -1,4 +1,6 @@
-"""A cloud in memory, with the real one's semantics: takes time, loses answers, has quotas, and never does half.
+"""A cloud in memory with the real one's semantics.
+
+It takes time, loses answers, has quotas, and never does half.
 
 Time is counted in calls of `list`: a VNF that was asked for is COMING in the next `slow` of them, then RUNNING; one
 that was told to go is LEAVING as often, then absent. `booted` and `ended` are called as that happens, so that a test

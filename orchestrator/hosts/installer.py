@@ -1,4 +1,4 @@
-"""Doing what an onboarding asks for on its machine: the service's own, or another one over Ansible.
+"""Carry out onboardings: on the service's own machine, or on others over Ansible.
 
     Installer.prepare   the switch configured, default off; its controller installed
     Installer.release   the switch given back, closed
@@ -47,11 +47,14 @@ _PROGRAM = (sys.executable, "-m", "orchestrator.cli")
 
 
 class Installer(Protocol):
-    """Who carries out what is asked for on a machine."""
+    """Carries out onboardings on machines."""
 
     def prepare(self, asked: Onboarding, secrets: Mapping[str, Any], tell: Tell) -> None:
-        """`secrets` are variables of the roles that nobody else may read. Raises Refused (the machine cannot be what is
-        asked for), Unreachable, Missing."""
+        """Install a host on its machine.
+
+        `secrets` are variables of the roles that nobody else may read. Raises Refused (the machine cannot be what is
+        asked for), Unreachable, Missing.
+        """
         ...
 
     def release(self, asked: Onboarding, tell: Tell) -> None:
@@ -76,7 +79,10 @@ class LocalInstaller:
 
 @dataclass(frozen=True, slots=True)
 class AnsibleInstaller:
-    """Machines over SSH: runs the collection's playbook `host`, and follows what it does line by line."""
+    """Onboards machines over SSH.
+
+    It runs the collection's playbook `host`, and follows its output line by line.
+    """
 
     program: str
     key: Path | None = None
@@ -120,7 +126,7 @@ class AnsibleInstaller:
 
     @contextmanager
     def _files(self, asked: Onboarding, extra: Mapping[str, Any]) -> Iterator[tuple[Path, Path]]:
-        """The inventory and the variables, secrets among them, in a folder that only we can read."""
+        """Write inventory and variables, with secrets, into a folder that only we can read."""
         switch = asked.switch
         machine = self._login(asked.machine) | {
             "aclflow_host_name": switch.host,
@@ -161,7 +167,7 @@ class AnsibleInstaller:
 
 @dataclass(frozen=True, slots=True)
 class Installers:
-    """Who does it: for the service's own machine and for all others, where the service may."""
+    """Chooses the installer: the service's own machine or others, where the service may."""
 
     local: Installer | None
     remote: Installer | None
@@ -200,7 +206,7 @@ def variables_in(file: Path | None) -> Mapping[str, Any]:
 
 
 def _followed(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str, str] | None, list[str]]:
-    """Tell of each task; the one that failed, if one did, and what else was said."""
+    """Report each task; return the failed one, if any, and the remaining output."""
     failed: dict[str, str] | None = None
     rest: list[str] = []
     for line in running.stdout or ():
@@ -227,7 +233,7 @@ def _end(status: int) -> str:
 
 
 def _cause(said: Sequence[str]) -> str:
-    """What Ansible says where no task failed: from its first error on, else the end of it."""
+    """Return Ansible's reason where no task failed: from its first error on, else the end."""
     lines = [line for line in said if line]
     first = next((number for number, line in enumerate(lines) if "ERROR" in line), max(len(lines) - 5, 0))
     return " ".join(lines[first : first + 5]) or "it said nothing"
@@ -235,7 +241,7 @@ def _cause(said: Sequence[str]) -> str:
 
 @contextmanager
 def _written_here() -> Iterator[None]:
-    """Raises Missing where this machine does not take a file, say because its disk is full."""
+    """Raise Missing where this machine cannot write a file, as on a full disk."""
     try:
         yield
     except OSError as error:

@@ -22,7 +22,7 @@ _EVERYTHING_ELSE = "actions=NORMAL"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was done, or would be: the transaction's commands, none where everything was as wanted."""
+    """The transaction's commands, done or to be done; none where the switch was as wanted."""
 
     commands: tuple[tuple[str, ...], ...]
 
@@ -49,7 +49,7 @@ class LocalSwitch:
         return Seen(version, system["other_config"], tls, found, place if uplink else None)
 
     def configure(self, wanted: Wanted, *, check: bool = False) -> Change:
-        """Make the switch what is wanted, in one transaction; with `check` only say what would be done.
+        """Configure the switch in one transaction; with `check` only report the changes.
 
         Raises Refused with what to change, Missing, Unreachable.
         """
@@ -76,7 +76,10 @@ class LocalSwitch:
         return Change(commands)
 
     def _check_bridge(self, wanted: Wanted) -> None:
-        """`ovs-vsctl` is done when the daemon has looked at a bridge, also where it could not make it."""
+        """Check that the daemon made a bridge.
+
+        `ovs-vsctl` succeeds when the daemon has seen the bridge, even if it could not make it.
+        """
         if not self._management(wanted.bridge).exists():
             raise Refused(
                 f"ovs-vswitchd cannot make the bridge '{wanted.bridge}' with the datapath '{wanted.datapath.value}': "
@@ -110,8 +113,10 @@ class LocalSwitch:
         )
 
     def _strange_flows(self, bridge: str) -> int:
-        """How many flows of a bridge somebody else has written, the one of a learning bridge apart; of one that the
-        daemon could not make none."""
+        """Count a bridge's flows that others wrote, without a learning bridge's own.
+
+        None for a bridge that the daemon could not make.
+        """
         socket = self._management(bridge)
         if not socket.exists():
             return 0
@@ -128,7 +133,10 @@ class LocalSwitch:
         return sum(not _is_known(line) for line in lines)
 
     def _appctl_version(self) -> str:
-        """What the running daemon says; the database may still hold the version before an upgrade."""
+        """Return the running daemon's version.
+
+        The database may still hold the version before an upgrade.
+        """
         socket = self._daemon()
         if socket is None:
             raise self._not_running()
@@ -136,11 +144,17 @@ class LocalSwitch:
         return next((word for word in words if word[:1].isdigit()), "")
 
     def _management(self, bridge: str) -> Path:
-        """Where the daemon is asked for a bridge's flows; there as long as it forwards packets by it."""
+        """Return the daemon's socket for a bridge's flows.
+
+        It exists as long as the daemon forwards packets by the bridge.
+        """
         return self.run_dir / f"{bridge}.mgmt"
 
     def _daemon(self) -> Path | None:
-        """The control socket of `ovs-vswitchd`. One that was killed leaves its own behind: the newest one holds."""
+        """Return the newest control socket of `ovs-vswitchd`.
+
+        A daemon that was killed leaves its own behind.
+        """
         sockets = self.run_dir.glob("ovs-vswitchd*.ctl")
         return max(sockets, key=lambda path: path.stat().st_mtime_ns, default=None)
 

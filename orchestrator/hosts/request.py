@@ -1,4 +1,4 @@
-"""What an operator asks for when a machine is to become a host, and what its essential services need. Pure."""
+"""An operator's request to make a machine a host, with its essential services. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Onboarding:
-    """A machine that is to become a host: its switch, where its controllers are, and what its endpoints need at once.
+    """A machine to be made a host: its switch, its controllers' addresses, its essential services.
 
     `controller` names a machine that a controller is to be installed on; without it those in the switch's
     `controllers` are there already. `essential` are addresses by service (`SERVICES`).
@@ -103,7 +103,10 @@ class Onboarding:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Onboarding:
-        """What `to_json` wrote. Raises BadInput."""
+        """Read the output of `to_json`.
+
+        Raises BadInput.
+        """
         switch = dict(body["switch"])
         tls = HOST_TLS if switch.pop("tls") else None
         lists = {name: tuple(switch[name]) for name in ("controllers", "ports")}
@@ -114,12 +117,12 @@ class Onboarding:
 
 
 def controller_name(machine: Machine) -> str:
-    """What the controller that is installed on a machine is called in its domain."""
+    """Return the name in its domain of the controller on a machine."""
     return f"controller-{machine.address}"
 
 
 def merged(before: Sequence[Rule], added: Iterable[Rule]) -> tuple[Rule, ...]:
-    """An operator's rules with those that are not there yet, known by id, at the end."""
+    """Return an operator's rules with the missing ones, by id, at the end."""
     known = {rule.id for rule in before}
     return (*before, *(rule for rule in added if rule.id not in known))
 

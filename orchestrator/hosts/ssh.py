@@ -1,4 +1,4 @@
-"""What is said when a machine is not reached over SSH, or cannot be worked on, and what to do about it."""
+"""Explain why a machine is not reachable over SSH or unusable, and what to do."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ _ADVICE: Mapping[str, str] = {
 
 
 def advice(said: str, *, user: str, key: str) -> str:
-    """What to do about what was said; empty where nothing is known. `key` is the setting that names the key."""
+    """Return what to do about an error; empty where nothing is known.
+
+    `key` is the setting that names the key.
+    """
     words = next((words for sign, words in _ADVICE.items() if sign in said), "")
     return words.format(user=user, key=key)

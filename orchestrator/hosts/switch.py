@@ -1,4 +1,4 @@
-"""What the switch of a host must be and what it is, and the `ovs-vsctl` words that lead from one to the other. Pure.
+"""The wanted and actual switch of a host, and the `ovs-vsctl` commands between. Pure.
 
     look (ovs.py) ──▶ Seen ──┐
                              ├──▶ refusal(...)  why it must not be touched, and what to change
@@ -41,7 +41,7 @@ class Datapath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files (PEM) on the host with which its switch shows who it is, and whom it believes."""
+    """PEM files on the host: the switch's certificate and key, and the authority it trusts."""
 
     key: str
     certificate: str
@@ -96,7 +96,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge as it is. `columns` holds its settings as texts; `strange_flows` are flows that nobody of ours wrote."""
+    """A bridge's state.
+
+    `columns` holds its settings as text; `strange_flows` are flows that aclflow did not write.
+    """
 
     columns: Mapping[str, str]
     other_config: Mapping[str, str]
@@ -123,12 +126,18 @@ class Seen:
 
 
 def datapath_of(domain: str, host: str) -> int:
-    """The same datapath id for the same host always: a machine that was replaced is known again. Never zero."""
+    """Return the datapath id of a host, always the same and never zero.
+
+    A replaced machine is thus known again.
+    """
     return int.from_bytes(blake2b(f"{domain}/{host}".encode(), digest_size=8).digest(), "big") or 1
 
 
 def _is_target(text: str) -> bool:
-    """Whether Open vSwitch finds a controller by it; it takes others as well, and connects to nothing."""
+    """Return whether Open vSwitch can reach a controller by a target.
+
+    It accepts others too, and connects to nothing.
+    """
     found = _TARGET.match(text)
     if found is None:
         return False
@@ -141,7 +150,7 @@ def _is_target(text: str) -> bool:
 
 
 def refusal(seen: Seen, wanted: Wanted) -> str | None:
-    """Why the machine must not be touched, with what to change; None where nothing stands against it."""
+    """Return why the machine must not be changed and what to do, or None."""
     numbers = re.match(r"(\d+)\.(\d+)", seen.version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
         return (
@@ -204,7 +213,10 @@ def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]
 
 
 def _controllers(known: Bridge, wanted: Wanted) -> Iterator[tuple[str, ...]]:
-    """All rows anew, in one transaction, where any is not as wanted: from some to some Open vSwitch keeps its flows."""
+    """Yield commands that replace all controllers, in one transaction, where any differs.
+
+    Open vSwitch keeps its flows when some controllers remain.
+    """
     same = known.controllers.keys() == set(wanted.controllers)
     if same and all(
         row.get(name) == value for row in known.controllers.values() for name, value in _CONTROLLER.items()
@@ -218,9 +230,11 @@ def _controllers(known: Bridge, wanted: Wanted) -> Iterator[tuple[str, ...]]:
 
 
 def release(seen: Seen, bridge: str, domain: str) -> tuple[tuple[str, ...], ...]:
-    """The commands that give a host's switch back, closed: a bridge that we made goes; one that was there before keeps
-    its ports and `fail_mode=secure`, and loses its controllers and with them every flow. Raises BadInput for a bridge
-    of somebody else."""
+    """Return the commands that give a host's switch back, closed.
+
+    A bridge that we made is deleted; one that existed before keeps its ports and `fail_mode=secure`, and loses its
+    controllers and with them every flow. Raises BadInput for a bridge of somebody else.
+    """
     known = seen.bridge
     if known is None or known.owner is None:
         return ()

@@ -1,4 +1,6 @@
-"""Firewall VNFs in OpenStack, through Heat: one stack a fleet, a ResourceGroup in it, aclflow chooses who goes.
+"""Firewall VNFs in OpenStack through Heat: one stack a fleet, with a ResourceGroup.
+
+aclflow chooses the members that leave.
 
 settings.py   what an operator sets, read from a mapping
 api.py        what is asked of OpenStack, as a protocol and the values it answers with
@@ -28,13 +30,19 @@ from orchestrator.errors import Missing
 
 
 def opened(settings: Mapping[str, object]) -> Cloud:
-    """The cloud that a mapping describes. Raises BadInput with the key as its place, Missing without the libraries."""
+    """Open the cloud that a mapping describes.
+
+    Raises BadInput with the key as its place, Missing without the libraries.
+    """
     chosen = HeatSettings.read(settings)
     return HeatCloud(chosen, connected(chosen))
 
 
 def connected(settings: HeatSettings) -> OpenStack:
-    """OpenStack as the settings name it; nothing is asked of it yet. Raises Missing without the libraries."""
+    """Prepare a connection to the OpenStack that the settings name; nothing is requested yet.
+
+    Raises Missing without the libraries.
+    """
     try:
         from orchestrator.cloud.heat.openstack import OpenStackClient  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Groups of firewall VNFs that the cloud itself grows and shrinks: an AutoScalingGroup, two policies, their alarms.
+"""VNF groups that the cloud scales itself: an AutoScalingGroup, two policies, and alarms.
 
 Here an alarm of the cloud decides, not `scaling.decide`: for an operator whose monitoring is the cloud's, or who wants
 no service of aclflow to be needed for growing. Who goes is Heat's choice (the oldest, in this release), so what it
@@ -30,8 +30,10 @@ _ALARM_SERVICE = "OS::Aodh"
 
 @dataclass(frozen=True, slots=True)
 class AlarmLimits:
-    """Within which sizes alarms may move a group, how long nothing follows upon a change, and how long a VNF stays once
-    it was chosen to go, so that it can be drained. Raises BadInput."""
+    """Limits of scaling by alarms: sizes, cooldown, and time to drain a leaving VNF.
+
+    Raises BadInput.
+    """
 
     fewest: int = 1
     most: int = 5
@@ -50,8 +52,11 @@ class AlarmLimits:
 
 @dataclass(frozen=True, slots=True)
 class AlarmGroup:
-    """A group as it is. `size` are those that are there or coming, without those that leave; `settled` once nothing is
-    under way; `trouble` says what failed, in words."""
+    """A group's state.
+
+    `size` counts members that exist or are coming, without those that leave; `settled` is true once nothing is under
+    way; `trouble` says in words what failed.
+    """
 
     domain: str
     size: int
@@ -77,7 +82,7 @@ class AlarmGroups:
         self._openstack = openstack
 
     def create(self, domain: str, url: str, plane: Plane, limits: AlarmLimits) -> None:
-        """Begin to create a domain's group; fine where it is there, and is what is asked for.
+        """Begin to create a domain's group; accept an existing one with the same parameters.
 
         Raises Missing without a group token, Conflict where it is there and another one, Busy while the one before is
         still being deleted; one that Heat could not create is taken away, with all that there is of it. Where Heat gave
@@ -115,21 +120,30 @@ class AlarmGroups:
         return AlarmGroup(domain, _size(found), fewest, most, not busy, trouble)
 
     def grow(self, domain: str) -> None:
-        """One more, as an alarm would. Raises TooLarge at the most, Busy while the group is at it."""
+        """Add one VNF, as an alarm would.
+
+        Raises TooLarge at the maximum, Busy while the group changes.
+        """
         group = self.show(domain)
         if group.size >= group.most:
             raise TooLarge(f"the group has {group.size} VNFs, and {group.most} are the most", place="domain")
         self._signal(group, GROW)
 
     def shrink(self, domain: str) -> None:
-        """One less, as an alarm would. Raises TooLarge at the fewest, Busy while the group is at it."""
+        """Remove one VNF, as an alarm would.
+
+        Raises TooLarge at the minimum, Busy while the group changes.
+        """
         group = self.show(domain)
         if group.size <= group.fewest:
             raise TooLarge(f"the group has {group.size} VNFs, and {group.fewest} are the fewest", place="domain")
         self._signal(group, SHRINK)
 
     def webhooks(self, domain: str) -> Webhooks:
-        """What an alarm posts to. Raises NotFound."""
+        """Return the URLs that alarms post to.
+
+        Raises NotFound.
+        """
         stack = self._stack(domain)
         return Webhooks(self._openstack.webhook(stack, GROW), self._openstack.webhook(stack, SHRINK))
 
@@ -140,7 +154,10 @@ class AlarmGroups:
             self._openstack.delete_stack(stack)
 
     def _clear(self, stack: Stack) -> None:
-        """Nothing for a stack that came to be; Busy for one that is on its end, or never will, and is deleted now."""
+        """Return for a complete stack; delete one that failed.
+
+        Raises Busy for a stack that is being deleted, or is deleted here.
+        """
         standing = stack.standing
         if standing.action is Action.CREATE and standing.status is Status.FAILED:
             self._openstack.delete_stack(stack)
@@ -172,7 +189,7 @@ class AlarmGroups:
 
 
 def _parameters(url: str, plane: Plane, limits: AlarmLimits) -> dict[str, object]:
-    """What the template is given, but for the token."""
+    """Return the template's parameters, except the token."""
     return {
         "service_url": url,
         "plane": plane.value,
@@ -185,7 +202,10 @@ def _parameters(url: str, plane: Plane, limits: AlarmLimits) -> dict[str, object
 
 
 def _see_it_is_the_same(stack: Stack, wanted: Mapping[str, object]) -> None:
-    """Raises Conflict where a group is not what is asked for: it would be left as it is, and nobody would notice."""
+    """Check that a group has the wanted parameters.
+
+    Raises Conflict where it differs: it would silently be left as it is.
+    """
     there = stack.parameters
     other = [
         f"{name} {there.get(name)}, not {value}" for name, value in wanted.items() if there.get(name) != str(value)

@@ -1,4 +1,4 @@
-"""What is asked of OpenStack, and the values it answers with.
+"""The requests to OpenStack, and the values of its answers.
 
 Two things have these verbs: `openstack.OpenStackClient` and `fake.FakeOpenStack`. Both raise errors of ours alone:
 
@@ -20,7 +20,7 @@ from orchestrator.cloud.endpoints import MachinePort
 
 
 class Action(enum.Enum):
-    """What Heat last did to something, or is doing."""
+    """Heat's last or current action on a stack or resource."""
 
     INIT = "INIT"
     """Nothing yet."""
@@ -42,7 +42,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What becomes of a stack or a resource, and in whose words."""
+    """The status of a stack or a resource, with OpenStack's reason."""
 
     action: Action
     status: Status
@@ -68,7 +68,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a group, by Heat's name. `ports` are ids by side; `done` of `parts` resources are made."""
+    """One member of a group, by Heat's name.
+
+    `ports` are ids by side; `done` of `parts` resources are complete.
+    """
 
     name: str
     standing: Standing
@@ -98,7 +101,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of something a project may have (None: any amount), has, and gives away for `each` VNF."""
+    """A project's limit (None: unlimited), its use, and the need of `each` VNF."""
 
     what: str
     limit: int | None
@@ -146,11 +149,14 @@ class OpenStack(Protocol):
         ...
 
     def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
-        """The ports of virtual machines of a project, which is told by name or id. Raises NotFound."""
+        """Return the ports of a project's virtual machines.
+
+        The project is named by name or id. Raises NotFound.
+        """
         ...
 
     def quotas(self, flavor: str, there: int) -> tuple[Quota, ...]:
-        """Of what a VNF takes if it has that flavor, in a fleet that has so many already."""
+        """Return the quotas that VNFs of a flavor use, in a fleet of `there` VNFs."""
         ...
 
     def signal(self, stack: Stack, resource: str) -> None:
@@ -170,7 +176,10 @@ class OpenStack(Protocol):
         ...
 
     def validate(self, template: str) -> Mapping[str, Any]:
-        """What Heat says of a template: its parameters. Raises Refused where it does not take it."""
+        """Return the parameters of a template, as Heat reads it.
+
+        Raises Refused where Heat refuses it.
+        """
         ...
 
     def close(self) -> None:

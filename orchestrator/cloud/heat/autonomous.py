@@ -1,4 +1,6 @@
-"""VNFs of the groups that alarms move, as VNFs of their domains: there by the cloud's decision, not by ours.
+"""VNFs of groups that alarms scale, as VNFs of their domains.
+
+The cloud decides about them.
 
 They are adopted: seen, brought into their domain, given traffic. When Heat takes one away its member is being deleted
 for a while before its machine ends (`notice` of the template), and that while is for draining.
@@ -35,7 +37,7 @@ class AutonomousVnfs:
         self._openstack = openstack
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
-        """What there is for a domain, or for all."""
+        """List the VNFs of a domain, or of all."""
         if fleet is not None:
             return self._of(fleet, self._openstack.stack(self._settings.stack_name(fleet, ALARMS)))
         found: list[Vnf] = []
@@ -46,7 +48,10 @@ class AutonomousVnfs:
         return tuple(found)
 
     def give_back(self, fleet: str, names: Sequence[str]) -> None:
-        """Have others come in the place of some. Raises Busy while the group is at it; fine for one that is gone."""
+        """Replace some members.
+
+        Raises Busy while the group changes; a member that is gone is no error.
+        """
         stack = self._openstack.stack(self._settings.stack_name(fleet, ALARMS))
         if stack is None or stack.standing.action is Action.DELETE:
             return

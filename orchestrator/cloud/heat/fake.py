@@ -1,4 +1,4 @@
-"""An OpenStack in memory, with the real one's rules: how Heat names members, what it does about failed ones, quotas.
+"""An OpenStack in memory with the real rules: member names, failed members, quotas.
 
 Time goes on by a moment whenever somebody asks for a stack; a change takes `slow` of them. As with the real one, a
 change that is asked for while another is under way is taken, and the later one wins; what failed is tried again by the
@@ -44,7 +44,10 @@ class _Kept:
 
 @dataclass
 class FakeOpenStack:
-    """See the module. `limit`: as many virtual machines at most. Members named in `unbuildable` find no host."""
+    """An OpenStack in memory with at most `limit` virtual machines.
+
+    Members named in `unbuildable` find no host.
+    """
 
     slow: int = 1
     limit: int = 100
@@ -179,7 +182,7 @@ class FakeOpenStack:
         """Nothing to give back."""
 
     def fail(self, stack: Stack, lacking: set[str], reason: str) -> None:
-        """What is under way with a stack fails, before its group made some members: they are ordered, and not there."""
+        """Fail a stack's operation before its group made some members, which stay ordered."""
         kept = self._of(stack)
         for name in lacking:
             kept.members.pop(name, None)
@@ -201,7 +204,10 @@ class FakeOpenStack:
         return self._kept[stack.name]
 
     def _aim(self, kept: _Kept, wanted: Sequence[str], action: Action | None) -> None:
-        """Begin to make the members what they should be; None: the group itself does, the stack stays as it is."""
+        """Begin to change the members to the wanted ones.
+
+        With action None the group itself does, and the stack keeps its status.
+        """
         for name, member in list(kept.members.items()):
             if name not in wanted:
                 kept.members[name] = replace(member, standing=_GOING)
@@ -231,7 +237,7 @@ class FakeOpenStack:
             kept.stack = replace(kept.stack, standing=Standing(standing.action, status, reason))
 
     def _finish(self, kept: _Kept, name: str) -> str | None:
-        """A member gets to where it was going; why it did not, where it did not."""
+        """Complete a member's operation; return the reason if it fails."""
         member = kept.members[name]
         if member.standing is _GOING:
             self.machines.pop(member.server or "", None)

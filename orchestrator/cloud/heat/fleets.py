@@ -41,16 +41,16 @@ class HeatCloud:
 
     @property
     def kind(self) -> str:
-        """What sort of cloud it is."""
+        """The kind of cloud."""
         return "heat"
 
     @property
     def pace(self) -> Pace:
-        """How often it wants to be looked at: each look is several requests for each fleet."""
+        """Seconds between looks: each look takes several requests for each fleet."""
         return self._settings.pace
 
     def create(self, orders: Sequence[VnfOrder]) -> None:
-        """Begin to build those that are not there yet; failed ones of the fleet leave by the way."""
+        """Begin to build the missing VNFs; failed ones of the fleet are removed with it."""
         if not orders:
             return
         fleet = orders[0].fleet
@@ -77,8 +77,10 @@ class HeatCloud:
         log.info("heat.growing", fleet=fleet, vnfs=lacking, taken_out=len(failed))
 
     def list(self, fleet: str | None = None) -> tuple[Vnf, ...]:
-        """What there is of a fleet, or of all, with what alarms have made for it. What is neither may be another stack
-        with a group, by its own name."""
+        """List the VNFs of a fleet, or of all, with those that alarms made.
+
+        An unknown name may be another stack with a group.
+        """
         if fleet is not None:
             stack = self._openstack.stack(self._settings.stack_name(fleet))
             found = (vnfs(fleet, self._sight(stack)) if stack is not None else ()) + self._autonomous.list(fleet)
@@ -92,7 +94,10 @@ class HeatCloud:
         return tuple(sorted(all_found, key=lambda vnf: (vnf.fleet, vnf.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
-        """Begin to take VNFs away; failed ones of the fleet leave by the way, others do not."""
+        """Begin to delete VNFs.
+
+        Failed ones of the fleet are removed too; others stay.
+        """
         stack = self._openstack.stack(self._settings.stack_name(fleet))
         if stack is None:
             self._autonomous.give_back(fleet, names)
@@ -120,7 +125,10 @@ class HeatCloud:
     # -------------------------------------------------------------------------------------------------------- steps
 
     def _others(self, name: str) -> tuple[Vnf, ...]:
-        """Members of a stack that is not ours to change: of an edge, say. So they can enrol."""
+        """List the members of a stack that is not ours, such as an edge's.
+
+        It lets them enrol.
+        """
         stack = self._openstack.stack(name)
         if stack is None:
             return ()
@@ -128,7 +136,10 @@ class HeatCloud:
         return vnfs(name, look(self._openstack, stack, found, as_named_by_heat(name, found)))
 
     def _see_it_deleted(self, stack: Stack) -> NoReturn:
-        """A stack that is being deleted must be gone before there is another one. Always raises Busy."""
+        """Wait for a stack that is being deleted before another is made.
+
+        Always raises Busy.
+        """
         if stack.standing.status is Status.FAILED:
             self._openstack.delete_stack(stack)
             raise Busy(f"the last stack could not be deleted, Heat tries again: {in_words(stack.standing.reason)}")
@@ -141,7 +152,10 @@ class HeatCloud:
         log.info("heat.founding", fleet=orders[0].fleet, vnfs=tuple(names))
 
     def _boot(self, order: VnfOrder) -> dict[str, object]:
-        """What VNFs to come are started with. Those that are there do not care: Heat leaves their user data alone."""
+        """Return the user data of future VNFs.
+
+        Existing ones keep theirs: Heat leaves it alone.
+        """
         token = self._settings.token_of(order.fleet, order.fleet)
         return {"service_url": order.url, "plane": order.plane.value, "enrol_token": token}
 

@@ -1,4 +1,4 @@
-"""What of a stack is asked of Heat, Nova and Neutron, put together as one sight."""
+"""Read a stack from Heat, Nova and Neutron into one value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from orchestrator.cloud.heat.sight import Sight
 def look(
     openstack: OpenStack, stack: Stack, found: Sequence[Member], group: Group, *, autonomous: bool = False
 ) -> Sight:
-    """One look at a stack whose members were read. Raises what `OpenStack` raises, so nothing is half seen."""
+    """Read a stack whose members are known.
+
+    Raises as `OpenStack` does, so that nothing is read in part.
+    """
     servers = openstack.servers(stack.name) if found else {}
     ports = openstack.ports([port for member in found for port in member.ports.values()])
     going = frozenset(filter(None, stack.parameters.get("removed", "").split(",")))
@@ -20,6 +23,6 @@ def look(
 
 
 def as_named_by_heat(name: str, found: Sequence[Member]) -> Group:
-    """Members of a stack that is not ours to change: called after the stack, or whatever, and Heat's name of each."""
+    """Name the members of a stack that is not ours: the stack's name and Heat's."""
     live = {member.name: f"{name}-{member.name}" for member in found}
     return Group(frozenset(live), frozenset(), live)

@@ -1,4 +1,4 @@
-"""Which VNF is which member of a ResourceGroup, and what to tell Heat so that only what we mean changes. Pure.
+"""Map VNFs to members of a ResourceGroup, and compute parameters that change only those. Pure.
 
 Heat names a group's members itself: the first `count` natural numbers, without those on its list of removed ones.
 
@@ -28,19 +28,22 @@ _STRAY = "stray-"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A ResourceGroup: the members there are, the names that Heat will not give again, and ours by Heat's."""
+    """A ResourceGroup: its members, names that Heat will not reuse, our names by Heat's."""
 
     live: frozenset[str]
     removed: frozenset[str]
     names: Mapping[str, str]
 
     def name_of(self, member: str) -> str:
-        """What we call a member."""
+        """Return our name of a member."""
         return self.names.get(member, _STRAY + member)
 
     @property
     def pending(self) -> frozenset[str]:
-        """Names that were ordered, for members that are not there; without those that were and are gone."""
+        """Names that were ordered for members that do not exist yet.
+
+        Names of members that existed and are gone are left out.
+        """
         there = self.live | self.removed
         return frozenset(name for member, name in self.names.items() if member not in there)
 
@@ -55,7 +58,10 @@ class Group:
         return tuple(name for name in dict.fromkeys(names) if name not in there)
 
     def grown(self, names: Sequence[str], without: frozenset[str] = frozenset()) -> dict[str, object]:
-        """The parameters that add a member for each name, and take some out. Raises Drifted if others would go."""
+        """Return the parameters that add a member per name, and remove some.
+
+        Raises Drifted if others would be removed.
+        """
         kept = self.live - without
         removed = self.removed | without
         will_be = list(itertools.islice(_naturals_but(removed), len(kept) + len(names)))
@@ -77,7 +83,10 @@ class Group:
 
 
 def read_names(parameter: str) -> dict[str, str]:
-    """What is written in the parameter `members`. Raises Drifted if somebody else wrote there."""
+    """Parse the parameter `members`.
+
+    Raises Drifted if somebody else wrote it.
+    """
     try:
         found = json.loads(parameter or "{}")
     except ValueError:
@@ -93,7 +102,10 @@ def first(names: Sequence[str]) -> dict[str, object]:
 
 
 def _parameters(count: int, removed: frozenset[str], names: Mapping[str, str]) -> dict[str, object]:
-    """What stands in `removed` is added to Heat's own list, so only what goes now has to be said."""
+    """Return the parameters of a group.
+
+    Heat adds `removed` to its own list, so only the members that leave now are listed.
+    """
     return {"count": count, "removed": ",".join(sorted(removed)), "members": dict(names)}
 
 

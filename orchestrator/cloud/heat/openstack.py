@@ -1,4 +1,4 @@
-"""The real OpenStack: openstacksdk reads clouds.yaml, signs in and asks Nova and Neutron; python-heatclient asks Heat.
+"""The real OpenStack: openstacksdk for Keystone, Nova and Neutron, python-heatclient for Heat.
 
 A token that expired or was revoked is answered 401; the session then signs in anew and asks once more, so callers do
 not see it. Nothing is asked before the first call: a service starts while its cloud is away.
@@ -134,7 +134,10 @@ class OpenStackClient:
         return found
 
     def machine_ports(self, project: str) -> tuple[MachinePort, ...]:
-        """The ports of virtual machines of a project. On which hosts they are only administrators may see."""
+        """Return the ports of a project's virtual machines.
+
+        Only administrators see the hosts.
+        """
         with asking(f"Neutron for the ports of the project {project}"):
             wanted = {"project_id": self._project(project)}
             answer = self._connection.network.get("/ports", params=wanted)
@@ -163,7 +166,10 @@ class OpenStackClient:
             self._heat.resources.signal(stack.id, resource)
 
     def webhook(self, stack: Stack, resource: str) -> str:
-        """The URL that lets a scaling policy act. Raises Busy while Heat has not made it yet."""
+        """Return the URL that triggers a scaling policy.
+
+        Raises Busy while Heat has not made it yet.
+        """
         with asking(f"Heat for {resource} of the stack {stack.name}"):
             found = self._heat.resources.get(stack.id, resource, with_attr=["alarm_url"])
         url = found.attributes.get("alarm_url")
@@ -172,7 +178,10 @@ class OpenStackClient:
         return str(url)
 
     def is_scaling(self, stack: Stack) -> bool:
-        """Whether its AutoScalingGroup is at it: it says so itself before the stack below begins, and after."""
+        """Return whether a stack's AutoScalingGroup is changing.
+
+        It says so before the nested stack begins, and after.
+        """
         with asking(f"Heat for the group of the stack {stack.name}"):
             metadata = self._heat.resources.metadata(stack.id, GROUP)
             group = self._heat.resources.get(stack.id, GROUP)
@@ -188,7 +197,10 @@ class OpenStackClient:
             self._heat.resources.mark_unhealthy(group.physical_resource_id, member, True, because)
 
     def validate(self, template: str) -> Mapping[str, Any]:
-        """What Heat says of a template: its parameters. Raises Refused where it does not take it."""
+        """Return the parameters of a template, as Heat reads it.
+
+        Raises Refused where Heat refuses it.
+        """
         files, body = _read_template(self._settings, template)
         with asking(f"Heat to validate {template}"):
             answer: Mapping[str, Any] = self._heat.stacks.validate(
@@ -281,7 +293,10 @@ def _member(found: Any, parts: Sequence[Any]) -> Member:
 
 
 def _stack_of(part: Any) -> str:
-    """The id of the stack that a resource is in: while a member is replaced, two have its name."""
+    """Return the id of a resource's stack.
+
+    While a member is replaced, two have its name.
+    """
     links = {each["rel"]: each["href"] for each in part.links}
     return str(links.get("stack", "")).rpartition("/")[2]
 

@@ -1,4 +1,4 @@
-"""Errors of the OpenStack libraries as errors of ours: by status where there was an answer, else there was none."""
+"""Map errors of the OpenStack libraries to ours: by HTTP status, else as Unreachable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _NOT_CONFIGURED = (
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """What is raised inside by the libraries comes out as ours; `what` is asked: ``Heat for the stack x``."""
+    """Raise the libraries' errors inside as ours.
+
+    `what` is the request: ``Heat for the stack x``.
+    """
     try:
         yield
     except _NO_SUCH_SERVICE as error:
@@ -60,7 +63,10 @@ def asking(what: str) -> Iterator[None]:
 
 
 def of_status(status: int | None, what: str, message: str) -> AclflowError:
-    """The error of an answer. 5xx is no answer: what was asked may have been done, or may still be."""
+    """Return the error of an answer.
+
+    5xx is no answer: the request may have been carried out, or may still be.
+    """
     words = in_words(message)
     text = f"asked {what}: {words}"
     if status is None or status >= 500:

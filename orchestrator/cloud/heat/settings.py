@@ -1,4 +1,4 @@
-"""What an operator sets about OpenStack, as one frozen value."""
+"""The operator's settings for OpenStack, as one frozen value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class HeatSettings:
                 raise BadInput(f"{value:g} s is not in 0.1..{most_s:g}", place=key)
 
     def patient(self) -> HeatSettings:
-        """For a person who waits once, where the service would look again: no answer of Heat's is waited for in vain.
+        """Return settings for a person who waits once.
+
+        Where the service would look again, no answer of Heat's is given up early.
 
         Before Heat takes a stack it reads all its templates, and asks the other services for what they name.
         """
@@ -97,7 +99,10 @@ class HeatSettings:
         return path
 
     def flavor(self) -> str:
-        """The size of a VNF, as the environment file names it; empty where it does not. Raises BadInput."""
+        """The flavor of a VNF in the environment file; empty where it has none.
+
+        Raises BadInput.
+        """
         try:
             document = yaml.safe_load(self.environment.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -119,23 +124,26 @@ class HeatSettings:
         return token
 
     def stack_name(self, fleet: str, kind: str = FLEET) -> str:
-        """What a fleet's stack of some kind is called. Raises BadInput for a name that no stack can have."""
+        """Return the name of a fleet's stack of a kind.
+
+        Raises BadInput for a name that no stack can have.
+        """
         if ":" in fleet:
             raise BadInput("Heat takes no stack with a colon in its name: choose another domain", place="fleet")
         return f"{self.installation}-{kind}-{fleet}"
 
     def fleet_of(self, stack_name: str, kind: str = FLEET) -> str | None:
-        """Whose stack of some kind it is; None: none of this installation's."""
+        """Return the fleet of a stack of a kind; None for stacks of others."""
         head = f"{self.installation}-{kind}-"
         return stack_name[len(head) :] if stack_name.startswith(head) and len(stack_name) > len(head) else None
 
     @property
     def tag(self) -> str:
-        """What marks this installation's fleets."""
+        """The tag of this installation's fleets."""
         return self.tag_of(FLEET)
 
     def tag_of(self, kind: str) -> str:
-        """What marks this installation's stacks of some kind."""
+        """Return the tag of this installation's stacks of a kind."""
         return f"aclflow-{kind}-{self.installation}"
 
 

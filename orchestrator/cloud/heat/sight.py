@@ -1,4 +1,4 @@
-"""What Heat, Nova and Neutron say of a fleet's stack, as VNFs. Pure.
+"""Turn the state of a fleet's stack in Heat, Nova and Neutron into VNFs. Pure.
 
 Heat knows what it was asked for, Nova what became of the virtual machine since: one that was deleted or that broke
 behind Heat's back is no firewall any more, whatever Heat says.
@@ -25,8 +25,11 @@ _SHORT = 8
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All that was seen of one stack. `going` are members that the last change of it takes out. `autonomous`: they come
-    and go without a change of the stack, as the cloud decides."""
+    """Everything that was read of one stack.
+
+    `going` are members that its last change removes. `autonomous`: the cloud adds and removes members without a change
+    of the stack.
+    """
 
     stack: Stack
     members: Sequence[Member]
@@ -44,12 +47,18 @@ def vnfs(fleet: str, sight: Sight) -> tuple[Vnf, ...]:
 
 
 def own_name(member: Member) -> str:
-    """What we call a member that nobody ordered: after its machine, for Heat gives a replaced one's name again."""
+    """Name a member that aclflow did not order.
+
+    It is named after its machine, for Heat reuses a replaced member's name.
+    """
     return f"asg-{member.server[:_SHORT] if member.server else member.name}"
 
 
 def _to_come(fleet: str, sight: Sight) -> list[Vnf]:
-    """Those that were ordered, and that Heat has not begun; where it never will, they failed with the stack."""
+    """Return the VNFs that were ordered and that Heat has not begun.
+
+    They failed with the stack where Heat never will.
+    """
     standing = sight.stack.standing
     if standing.status is Status.COMPLETE or standing.action is Action.DELETE:
         return []

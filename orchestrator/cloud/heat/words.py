@@ -1,4 +1,4 @@
-"""What OpenStack says went wrong, in words that tell an operator what to do. Pure."""
+"""Explain OpenStack's failures to operators, with what to do. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST = 500
 
 
 def in_words(reason: str) -> str:
-    """A reason of Heat's, Nova's or Neutron's for people: what it is, and what to do about it."""
+    """Explain a reason of Heat's, Nova's or Neutron's: the cause, and what to do."""
     quota = _of_quota(reason)
     if quota:
         return quota
