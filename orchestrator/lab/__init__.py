@@ -1,4 +1,4 @@
-"""A point of presence on this machine: tenants' endpoints, hosts with real Open vSwitch, an edge, Internet clients.
+"""A point of presence on this machine: endpoints, hosts with Open vSwitch, an edge, clients.
 
 Everything lives in network namespaces of its own under one name prefix, so that several labs and the machine's own
 switches do not meet, and so that whatever a killed lab left behind can be found and removed by that prefix. Read

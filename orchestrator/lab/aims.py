@@ -1,4 +1,4 @@
-"""Packets to try an access list with: for each of some rules one whose first match is that rule.
+"""Choose packets that test an access list: for each rule one that it decides.
 
     aims(acl, ...)  ──▶  Aim: direction, packet, the rule that decides, whether it permits
     description(aims)  ──▶  a point of presence whose endpoints have the addresses that these packets need
@@ -50,7 +50,10 @@ _SWITCH_ANSWERS = range(130, 138)
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A packet and what the policy says of it: `rule` is the first match, None where the default decides."""
+    """A packet and its verdict.
+
+    `rule` is the first match, None where the default decides.
+    """
 
     direction: Direction
     packet: Packet
@@ -69,7 +72,10 @@ class Aim:
 
 
 def aims(acl: Acl, returns: ReturnTraffic, most: int) -> tuple[Aim, ...]:
-    """At most `most` packets, in the list's order: as many permitted as refused ones where the list has both."""
+    """Return at most `most` packets, in the list's order.
+
+    Half of them are permitted where the list has both verdicts.
+    """
     found: list[Aim] = []
     for direction in Direction:
         for family, rows in rule_lists(acl, direction, returns=returns).items():
@@ -119,7 +125,7 @@ _TASTES = {
 
 
 class _World:
-    """The packets of one direction and IP version that a lab can carry, beside those chosen so far."""
+    """The packets of one direction and IP version, with those chosen so far."""
 
     def __init__(self, direction: Direction, family: Family, found: Iterable[Aim]) -> None:
         self._direction = direction
@@ -163,7 +169,7 @@ class _World:
 
 
 def _first_matched(rows: RuleList, number: int, world: Box, most_tries: int) -> Packet | None:
-    """A packet of `world` that row `number` decides; None if none was found among so many candidates."""
+    """Return a packet of `world` that row `number` decides, or None after `most_tries` candidates."""
     box = rows.rows[number].box.intersect(world)
     if box is None:
         return None
@@ -195,7 +201,7 @@ def _bits(members: Iterable[int]) -> int:
 
 
 def _balanced(found: Sequence[Aim], most: int) -> tuple[Aim, ...]:
-    """Some of them, spread over the list, half of them permitted if there are that many."""
+    """Choose some of them, spread over the list, half of them permitted if possible."""
     permitted = [aim for aim in found if aim.permit]
     refused = [aim for aim in found if not aim.permit]
     chosen = set(_spread(permitted, max(most // 2, most - len(refused))))
@@ -211,7 +217,7 @@ def _spread(items: Sequence[Item], count: int) -> list[Item]:
 
 
 def description(trials: Sequence[Aim]) -> PopSpec:
-    """A point of presence for these packets: one tenant that owns everything, and whoever else is outside.
+    """Return a point of presence for these packets: one tenant that owns everything, others outside.
 
     The addresses on the tenant's side are spread over an endpoint on each of two hosts. Nobody's network stack answers,
     so that counters count the trials alone.

@@ -1,4 +1,4 @@
-"""The lab as a cloud: a VNF is a namespace of a running lab with `aclflow agent` inside, plugged into its switch.
+"""The lab as a cloud: each VNF is a namespace with `aclflow agent`.
 
     spread bridge ═ fl-fw-7 ══ left ─ VNF ─ right ══ fr-fw-7 ═ spread bridge
     root namespace ═ <prefix>m7 ══ mgmt: the agent's way to the service
@@ -51,7 +51,7 @@ _AT_HAND = 2
 
 @dataclass(frozen=True, slots=True)
 class LabVnf:
-    """What is on the disk of a VNF from its first moment."""
+    """The files of a VNF at its first start."""
 
     fleet: str
     name: str
@@ -64,12 +64,15 @@ class LabVnf:
 
     @property
     def node(self) -> str:
-        """What it is called among the lab's namespaces, logs and folders."""
+        """The VNF's name among the lab's namespaces, logs and folders."""
         return f"{self.fleet}-{self.name}"
 
 
 class LabCloud:
-    """See the module. `cap_mbps`: what each VNF lets through on either side at most; None: as much as it can."""
+    """The lab as a cloud.
+
+    `cap_mbps` limits each VNF's rate on either side; None: no limit.
+    """
 
     kind = "lab"
     pace = Pace()
@@ -109,7 +112,7 @@ class LabCloud:
         return tuple(sorted(found, key=lambda each: (each.fleet, each.name)))
 
     def delete(self, fleet: str, names: Sequence[str]) -> None:
-        """See `Cloud`. It is as if the power went: what is in it ends at once."""
+        """Delete VNFs as a power failure would: everything in them ends at once."""
         for one in self._known():
             if one.fleet == fleet and one.name in names:
                 self._remove(one)
@@ -237,7 +240,10 @@ class LabCloud:
 
 
 def opened(settings: Mapping[str, object]) -> LabCloud:
-    """The lab that a cloud file names. Raises BadInput with the key as its place, Missing for who is not root."""
+    """Open the lab that a cloud file names.
+
+    Raises BadInput with the key as its place, Missing without root.
+    """
     unknown = next((key for key in settings if key not in _KEYS), None)
     if unknown is not None:
         raise BadInput(f"'{unknown}' is nothing that a lab has: {', '.join(sorted(_KEYS))}", place=unknown)

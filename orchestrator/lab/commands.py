@@ -133,7 +133,7 @@ def demo(
 
 
 def _wide_console() -> Console:
-    """The terminal as it is; where the output goes to a file or a pipe, wide enough for a table."""
+    """The terminal's console; wide enough for tables where the output is a file."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _FILE_WIDTH

@@ -1,4 +1,7 @@
-"""What every line of the tenants' lists has counted, read over REST: rules, return traffic and defaults alike."""
+"""The counters of every line of the tenants' lists, read over REST.
+
+Rules, return traffic and defaults alike.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What decides: a rule, or with `rule` None the default of a direction."""
+    """A rule, or with `rule` None the default of a direction."""
 
     tenant: TenantId
     direction: Direction
@@ -24,7 +27,10 @@ class Line:
 
     @classmethod
     def of(cls, step: Step) -> Line:
-        """The line behind a step of the oracle's. Operator rules are nobody's line; the lab has none."""
+        """Return the line of a step of the oracle.
+
+        Operator rules belong to nobody; the lab has none.
+        """
         assert step.tenant is not None
         assert step.direction is not None
         return cls(step.tenant, step.direction, step.rule)
@@ -61,7 +67,10 @@ def read(service: Transport, lines: Iterable[Line]) -> Counts:
 def read_until(
     service: Transport, before: Counts, growth: Mapping[Line, int], patience_s: float, pause_s: float = 0.25
 ) -> Counts:
-    """Read until every line has grown by as much, or patience is over: switches are asked every few seconds."""
+    """Read until every line has grown enough, or patience ends.
+
+    Switches report every few seconds.
+    """
     until = time.monotonic() + patience_s
     while True:
         now = read(service, growth)
@@ -78,5 +87,5 @@ def _by_tenant(lines: Iterable[Line]) -> dict[TenantId, set[Line]]:
 
 
 def _end(line: Line) -> str:
-    """What the API calls a line that is no rule of the tenant's."""
+    """Return the API's name of a line that is no rule of the tenant's."""
     return f"{line.direction.value}_{'return' if line.rule == RETURN_RULE_ID else 'default'}"

@@ -1,4 +1,4 @@
-"""`aclflow demo`: a point of presence, a real access list, real packets, and a table that says who decided what.
+"""`aclflow demo`: a point of presence, a real list, real packets, a table of verdicts.
 
     network, Open vSwitch ── service, controllers ── lists ── trials ── table ── console ── stays up until Ctrl-C
                                                                 └─ with a PoP: heavy hitters, trials again, ways
@@ -31,7 +31,9 @@ _WATCH_S = 1.0
 
 
 def run(layout: Layout, scene: Scene, screen: Screen, *, once: bool) -> bool:
-    """Run a demo. True where the wire and the policy agree; leaves nothing behind, Ctrl-C or not.
+    """Run a demo and clean up, even after Ctrl-C.
+
+    Returns whether the wire and the policy agree.
 
     Raises Conflict where there is such a lab already, Missing, Unreachable, and KeyboardInterrupt where it was
     interrupted before there was anything to tell.

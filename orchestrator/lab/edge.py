@@ -1,4 +1,4 @@
-"""The edge bridge's flows: for now it forwards, and no more. A pure function from the description to `ovs-ofctl` text.
+"""The edge bridge's flows: plain forwarding, as `ovs-ofctl` text made of the description.
 
     priority   what
     3000       from a client, with a tenant's address as its source: dropped, for only the edge can tell
@@ -45,7 +45,10 @@ def flows(spec: PopSpec) -> str:
 
 
 def _spoofed(spec: PopSpec) -> Iterator[str]:
-    """A tenant that owns its client's addresses too (one that owns everything, say) has no outside to guard against."""
+    """Yield flows against spoofing from outside.
+
+    A tenant that owns its client's addresses too has no outside to guard against.
+    """
     for client in spec.clients:
         for prefix in (prefix for tenant in spec.tenants for prefix in tenant.prefixes):
             if not any(prefix.overlaps(own) for own in client.addresses):
@@ -76,7 +79,7 @@ def _neighbours(spec: PopSpec) -> Iterator[str]:
 
 
 def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
-    """What has not been through the firewall yet goes there; what comes from it goes on by its destination."""
+    """Yield flows that send packets through the firewall first, then on by destination."""
     left, right = firewall.ports
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
@@ -87,7 +90,7 @@ def _through(spec: PopSpec, firewall: FirewallSpec) -> Iterator[str]:
 
 
 def _spread(spec: PopSpec) -> Iterator[str]:
-    """What has not been through a firewall yet goes to the switch that chooses one."""
+    """Yield flows that send packets to the spread switch first."""
     addressed = f"eth_dst={format_mac(GATEWAY_MAC)}"
     for client in spec.clients:
         for prefix in (prefix for endpoint in spec.endpoints for prefix in endpoint.addresses):
@@ -100,7 +103,7 @@ def _spread(spec: PopSpec) -> Iterator[str]:
 
 
 def _to_edge_switch(spec: PopSpec) -> Iterator[str]:
-    """What clients send meets the edge switch, unless it is for other clients; it and its servers send on what may."""
+    """Yield flows that send clients' packets to the edge switch, and permitted ones on."""
     for client in spec.clients:
         sent = f'in_port="{client.port}",eth_dst={format_mac(GATEWAY_MAC)}'
         for family in ("ip", "ipv6"):

@@ -1,4 +1,4 @@
-"""What ought to happen to a packet in a lab: the policy as a value, and the node that the packet then reaches."""
+"""The expected result for a packet in a lab: policy and node reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from orchestrator.policy.oracle import decide
 def policy_of(
     spec: PopSpec, acls: Mapping[TenantId, Acl], returns: ReturnTraffic = ReturnTraffic.ESTABLISHED
 ) -> Policy:
-    """The policy that a lab's service holds once everything is onboarded. A tenant without a list has the empty one."""
+    """Return the policy of a fully onboarded lab.
+
+    A tenant without a list has the empty one.
+    """
     numbers = itertools.count(1)
     return Policy(
         tenants=tuple(
@@ -47,6 +50,6 @@ def holder(spec: PopSpec, family: Family, address: int) -> ClientSpec | Endpoint
 
 
 def landing(spec: PopSpec, policy: Policy, packet: Packet) -> tuple[str, ...]:
-    """The names of the nodes (one or none) that a packet reaches, if its sender may use its source address."""
+    """Return the nodes (one or none) that a packet with a permitted source reaches."""
     node = holder(spec, packet.family, packet.destination)
     return (node.name,) if node is not None and decide(policy, packet).permitted else ()

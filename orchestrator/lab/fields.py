@@ -1,4 +1,4 @@
-"""A lab's description, field by field: every value has its place, and no field is passed over."""
+"""Read a lab's description by field: values have places, no field is ignored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ DATAPATH = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class Fields:
-    """One mapping of the document, taken field by field, so that an unknown field is noticed and named."""
+    """One mapping of the document.
+
+    Fields are taken one by one, so that an unknown field is noticed and named.
+    """
 
     def __init__(self, value: object, place: str) -> None:
         if not isinstance(value, Mapping):

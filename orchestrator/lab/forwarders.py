@@ -1,4 +1,4 @@
-"""Plain firewalls: namespaces that forward between a left and a right interface, with whatever filter is loaded there.
+"""Plain firewalls: namespaces that forward between two interfaces, with any filter.
 
     switches' namespace: port ══ left ─ firewall ─ right ══ port
 
@@ -35,7 +35,7 @@ _QUEUE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Forwarder:
-    """A firewall: its namespace, and for each side the switches' interface and its own MAC address (left, right)."""
+    """A firewall's namespace, with the switches' interface and its own MAC per side (left, right)."""
 
     namespace: str
     left: tuple[str, int]
@@ -47,19 +47,28 @@ class Forwarder:
         return self.left[0], self.right[0]
 
     def create(self, switches: str, tenants: str) -> None:
-        """Make it, joined to a namespace of switches; what is for `tenants` (a prefix) goes right, all else left."""
+        """Create it, joined to the switches' namespace.
+
+        Packets for the prefix `tenants` go right, all others left.
+        """
         namespaces.create(self.namespace)
         namespaces.inside(switches, self._link)
         namespaces.inside(self.namespace, partial(_route, tenants))
 
     def remove(self) -> None:
-        """Take it away, links and all: before this returns, for a namespace's own go when the kernel comes to it."""
+        """Remove it with its links before returning.
+
+        A namespace's own links go only when the kernel comes to it.
+        """
         with contextlib.suppress(NotFound):
             namespaces.inside(self.namespace, _unlink)
         namespaces.remove(self.namespace)
 
     def run(self, *command: str, text: str = "") -> str:
-        """What a program inside prints; `text` is its input. Raises Missing, Refused."""
+        """Run a program inside, with input `text`; return its output.
+
+        Raises Missing, Refused.
+        """
         try:
             done = namespaces.inside(
                 self.namespace,

@@ -1,4 +1,4 @@
-"""Ctrl-C as the wish to end in order: the first is an exception, later ones do not disturb the tidying up."""
+"""Ctrl-C ends a run in order: the first raises, later ones are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of one lab are called: namespaces, links, files. Everything follows from its prefix.
+"""Names of one lab's namespaces, links and files, all made of its prefix.
 
 prefix  aclflow-                    one dash, at the end, so that no prefix is the beginning of another lab's names
 namespaces  aclflow-ovs, aclflow-web1, ...
@@ -24,7 +24,10 @@ _PREFIX = re.compile(r"[a-z][a-z0-9]{0,9}-\Z")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Names of one lab. Raises BadInput for a prefix that could be mistaken for another lab's."""
+    """Names of one lab.
+
+    Raises BadInput for a prefix that could be mistaken for another lab's.
+    """
 
     prefix: str = DEFAULT_PREFIX
     runs: Path = RUNS

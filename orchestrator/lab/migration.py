@@ -1,4 +1,4 @@
-"""An endpoint moves from one host of a domain to another, as a virtual machine that is migrated does.
+"""Move an endpoint between hosts of a domain, as live migration does.
 
     old host's bridge ─ port    ──▶    new host's bridge ─ port       then the edge sends there what is for it
 
@@ -35,7 +35,10 @@ _ASKED = {Family.IPV4: parse_address("169.254.1.1")[1], Family.IPV6: parse_addre
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """An endpoint's move. `gap_s`: for so long it had no gateway; `took_s`: all of the move."""
+    """An endpoint's move.
+
+    `gap_s`: seconds without a gateway; `took_s`: seconds of the whole move.
+    """
 
     endpoint: str
     before: str
@@ -45,8 +48,11 @@ class Migration:
 
 
 def migrate(lab: Lab, endpoint: str, host: str) -> Migration:
-    """Move an endpoint to a host. Raises NotFound, Conflict where it is there already, and Unreachable where its switch
-    does not answer it: before, so that nothing is moved, or after."""
+    """Move an endpoint to a host.
+
+    Raises NotFound, Conflict where it is there already, and Unreachable where its switch does not answer it: before, so
+    that nothing is moved, or after.
+    """
     moving = lab.spec.endpoint(endpoint)
     target = lab.spec.host(host)
     if moving.host == target.name:
@@ -62,7 +68,7 @@ def migrate(lab: Lab, endpoint: str, host: str) -> Migration:
 
 @dataclass
 class Pulse:
-    """Asks for the gateway in an endpoint's place every millisecond, and notes the longest time without an answer."""
+    """Asks for the gateway as an endpoint every millisecond; keeps the longest silence."""
 
     lab: Lab
     endpoint: EndpointSpec
@@ -115,7 +121,7 @@ class Pulse:
 
 
 def _request(endpoint: EndpointSpec) -> bytes:
-    """Who has the gateway's address? As an ARP request, or a neighbour solicitation of one that has IPv6 only."""
+    """Return an ARP request, or a neighbour solicitation without IPv4, for the gateway."""
     own = endpoint.addresses[0]
     asked = _ASKED[own.family]
     if own.family is Family.IPV4:

@@ -46,7 +46,10 @@ def create(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Forget a namespace; its interfaces go with it once nothing runs inside. Not being there is fine."""
+    """Remove a namespace; its interfaces go once nothing runs inside.
+
+    A missing one is no error.
+    """
     with suppress(FileNotFoundError):
         netns.remove(name)
 
@@ -57,7 +60,10 @@ def with_prefix(prefix: str) -> tuple[str, ...]:
 
 
 def inside(name: str, call: Callable[[], Result]) -> Result:
-    """What `call` returns when run inside a namespace. Raises NotFound where there is none of that name."""
+    """Call a function inside a namespace and return its result.
+
+    Raises NotFound where there is none of that name.
+    """
 
     def entered() -> Result:
         enter(name)

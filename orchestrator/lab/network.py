@@ -67,7 +67,10 @@ def create_namespaces(layout: Layout, spec: PopSpec) -> None:
 
 
 def create_management(name: str, link: str) -> Management:
-    """Join a namespace with the root namespace by the first free pair of addresses; `link` is the root's end."""
+    """Join a namespace with the root namespace by the first free pair of addresses.
+
+    `link` is the root's end.
+    """
     with IPRoute() as root, descriptor(name) as namespace:
         management = _free_block(root)
         root.link("add", ifname=link, kind="veth", peer={"ifname": _MANAGEMENT, "net_ns_fd": namespace})
@@ -88,7 +91,10 @@ def _set_up(handle: IPRoute, name: str, address: str) -> None:
 
 
 def remove_management(layout: Layout) -> None:
-    """Remove the root namespace's ends at once; otherwise they would go a moment after the other ends' namespaces."""
+    """Remove the root namespace's ends at once.
+
+    Otherwise they would go a moment after the other ends' namespaces.
+    """
     with IPRoute() as root:
         for index in _management_links(root, layout):
             root.link("del", index=index)

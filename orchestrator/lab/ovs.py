@@ -1,4 +1,4 @@
-"""A lab's own Open vSwitch: database server and switch daemon with their own run directory, inside one namespace.
+"""A lab's own Open vSwitch in one namespace, with a run directory of its own.
 
 The datapath is OVS's own (`datapath_type=netdev`), so nothing is shared with a switch that the machine itself runs.
 All talk goes over the run directory's Unix sockets, which do not care about namespaces.
@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Allocator(enum.Enum):
-    """Whose `malloc` the switch daemon uses: the library that is loaded before the C library, if any.
+    """The switch daemon's memory allocator: a library loaded before the C library, if any.
 
     Packets that the daemon forwards itself lie in buffers that are made and freed for every batch. The C library's
     allocator looks for room among what freed flows left behind, so that a packet costs more the longer the lists were;
@@ -57,7 +57,10 @@ class OpenVSwitch:
     allocator: Allocator = Allocator.JEMALLOC
 
     def create(self) -> None:
-        """Make the run directory and an empty database. Raises Missing where Open vSwitch is not installed."""
+        """Make the run directory and an empty database.
+
+        Raises Missing where Open vSwitch is not installed.
+        """
         if not _SCHEMA.exists():
             raise Missing("Open vSwitch is not installed: apt-get install openvswitch-switch")
         self.run_dir.mkdir(mode=0o700)
@@ -75,7 +78,7 @@ class OpenVSwitch:
         return process
 
     def start_switch(self) -> Process:
-        """Start the switch daemon and wait until it has set up what the database asks for, and every bridge answers."""
+        """Start the switch daemon; wait until it applied the database and every bridge answers."""
         first = {"LD_PRELOAD": self.allocator.value} if self.allocator.value else {}
         process = self._spawn(SWITCH, f"unix:{self._database_socket}", settings=first)
         self._until_ready(process, self._control_socket(SWITCH))
@@ -98,8 +101,9 @@ class OpenVSwitch:
         return run_program(["ovs-appctl", "--timeout=15", f"--target={self._control_socket(SWITCH)}", *arguments])
 
     def forget(self) -> None:
-        """Empty the daemon's cache, and wait until it knows: while it goes by a count from before that was over its
-        limit, it makes no entry for what comes. Counters of rows hold everything at once.
+        """Empty the daemon's cache and wait until it knows.
+
+        While an old count is over its limit, it makes no entries. Counters of rows hold everything at once.
 
         Entries that a thread of the daemon looks at just then are passed over, so it is done twice.
         """
@@ -150,7 +154,10 @@ def answers(path: Path) -> bool:
 
 
 def run_program(command: list[str], text: str = "") -> str:
-    """What one of Open vSwitch's programs prints; `text` is its standard input. Raises Missing, Refused."""
+    """Run one of Open vSwitch's programs; return its output.
+
+    `text` is its standard input. Raises Missing, Refused.
+    """
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Bringing a lab up, finding it again, taking it down: also what a killed one left.
+"""Bring a lab up, find it, take it down, or remove a killed one.
 
 `down` trusts names, not memory: namespaces by prefix, processes by the mark in their environment, the management link
 by name, then the run directory, in that order, so that a clean-up which is itself killed can be run again.
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a clean-up found and took away."""
+    """The objects that a clean-up found and removed."""
 
     namespaces: tuple[str, ...]
     processes: tuple[str, ...]
@@ -81,7 +81,7 @@ class Lab:
 
     @property
     def openflow_scheme(self) -> str:
-        """What the switches' way to their controllers is called in Open vSwitch."""
+        """Open vSwitch's scheme for the switches' connections to controllers."""
         return "ssl" if self.is_secured else "tcp"
 
     def inside(self, node: str, call: Callable[[], Result]) -> Result:
@@ -103,7 +103,10 @@ class Lab:
         namespace: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a process that belongs to the lab (again), logging to a file of its name."""
+        """Start a process of the lab, or start it again.
+
+        Its output goes to a log of its name.
+        """
         log = self.layout.logs / f"{name}.log"
         process = processes.spawn(
             name, arguments, mark=self.layout.run_dir, log=log, namespace=namespace, settings=settings
@@ -120,12 +123,15 @@ class Lab:
         self._remember(self._state.having(self.ovs.start_database()))
 
     def start_switch(self) -> None:
-        """Start the switch daemon (again) and give the edge its flows: OVS keeps none over a restart."""
+        """Start the switch daemon and write the edge's flows.
+
+        Open vSwitch loses flows at a restart.
+        """
         self._remember(self._state.having(self.ovs.start_switch()))
         self._program_edge()
 
     def redial(self) -> None:
-        """Have the switches, if they run, try to reach their controller at once; their flows stay.
+        """Make running switches connect to their controller at once; their flows stay.
 
         Open vSwitch 3.1 heeds `max_backoff` only after its first success: until then it waits up to 8 s between
         attempts. A target that is written otherwise, with its default port left out or put in, makes it begin anew.
@@ -169,7 +175,10 @@ class Lab:
 
 
 def up(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> Lab:
-    """Build a lab's network and switches. Raises Conflict where there is one, and leaves nothing behind on failure."""
+    """Build a lab's network and switches.
+
+    Raises Conflict where there is one, and leaves nothing behind on failure.
+    """
     with only_one(layout):
         _refuse_second(layout)
         try:
@@ -181,7 +190,10 @@ def up(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> La
 
 @contextmanager
 def temporary(layout: Layout, spec: PopSpec, progress: Progress = lambda _: None) -> Iterator[Lab]:
-    """A lab for the length of a `with` statement. Raises as `up`; a lab that was there before is not touched."""
+    """Keep a lab for the length of a `with` statement.
+
+    Raises as `up`; a lab that was there before is not touched.
+    """
     is_ours = True
     try:
         yield up(layout, spec, progress)

@@ -1,4 +1,4 @@
-"""A lab's edge switch: a bridge between the clients and everything else, with firewall servers behind it.
+"""A lab's edge switch: a bridge between clients and the rest, with firewall servers behind.
 
     clients ── edge bridge ─ out-pop ═ pop-out ─┐           ┌─ fl-fs1 ══ left ─ server ─ right ══ fr-fs1 ── edge bridge
                                                 pop bridge ─┤
@@ -28,5 +28,5 @@ REHOME_INTERFACE = "rehome"
 
 
 def rehome_addresses(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
-    """A server's addresses on the segment, by its number: IPv4, IPv6, each with the length of the segment's prefix."""
+    """Return a server's IPv4 and IPv6 address on the segment, each with its prefix length."""
     return (f"169.254.66.{number}", 24), (f"fd66::{number:x}", 64)

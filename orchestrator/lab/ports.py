@@ -13,7 +13,7 @@ _LOWEST, _TRIES = 10_000, 200
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now, and that no connection takes before somebody does.
+    """Return a free TCP port that no connection takes before a listener does.
 
     It lies below those that the kernel gives to connections of its own accord: one of them would be anybody's between
     now and the time at which it is listened on. Raises Missing where none is found.

@@ -1,4 +1,4 @@
-"""A lab's processes: started apart from their parent, known by process id and start time, found again by their mark.
+"""A lab's processes: detached from their parent, identified by process id, start time and mark.
 
 A process id alone names nobody for long. Whoever signals a process here first holds it by a descriptor (pidfd) and then
 compares the start time, so that a number used again is never hit. Every process carries the lab's run directory in its
@@ -45,7 +45,9 @@ def spawn(
     settings: Mapping[str, str] | None = None,
     stdin: int | None = None,
 ) -> Process:
-    """Start a program in a session of its own, with `stdin` or nothing to read and both outputs appended to `log`.
+    """Start a program in a session of its own, with both outputs appended to `log`.
+
+    Its input is `stdin`, or empty.
 
     Of the caller's own settings (``ACLFLOW_...``) it sees none, only `settings`. Raises Missing where the
     program is not installed.
@@ -110,7 +112,7 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def put_first(process: Process) -> None:
-    """Let a switch have a processor whenever it wants one, as a switch has that shares none with Python programs."""
+    """Raise a switch's priority, as if it shared no processor with Python programs."""
     os.setpriority(os.PRIO_PROCESS, process.pid, FIRST)
 
 
@@ -145,7 +147,7 @@ def kill(process: Process) -> None:
 
 
 def _look(pid: int) -> tuple[str, int]:
-    """State letter and start time of a process; ``X`` and 0 for one that is gone.
+    """Return a process's state letter and start time; ``X`` and 0 if gone.
 
     One that is killed is a zombie while its other threads still end, and hold what it held: then it counts as running.
     """

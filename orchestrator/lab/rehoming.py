@@ -1,4 +1,4 @@
-"""The segment on which a lab's firewall servers meet, to hand each other packets that are another one's."""
+"""The segment on which firewall servers hand each other packets of other servers' tenants."""
 
 from __future__ import annotations
 

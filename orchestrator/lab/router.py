@@ -1,4 +1,4 @@
-"""A router between two ends, in three namespaces: where packet filters are loaded and tried.
+"""A router between two ends, in three namespaces, to load and try packet filters.
 
     left ── eth0 ══ left ─ router ─ right ══ eth0 ── right
 
@@ -100,11 +100,14 @@ class Router:
                 routes.route("add", dst=everywhere, gateway=gateway, oif=right, flags=["onlink"], family=family)
 
     def inside(self, role: str, call: Callable[[], Result]) -> Result:
-        """What `call` returns when run inside one of the namespaces."""
+        """Call a function inside one of the namespaces and return its result."""
         return namespaces.inside(self._names[role], call)
 
     def run(self, *command: str, text: str = "") -> str:
-        """Run a command in the router's namespace; its output. Raises Missing, or Refused with its complaint."""
+        """Run a command in the router's namespace; return its output.
+
+        Raises Missing, or Refused with its error output.
+        """
         try:
             done = self.inside(
                 ROUTER, lambda: subprocess.run(command, input=text, capture_output=True, text=True, check=False)
@@ -132,7 +135,7 @@ class Router:
         return seen
 
     def cpu_ns(self, packets: Sequence[Packet]) -> float:
-        """CPU time a packet from the left to the right, the sending system call included, in nanoseconds.
+        """Measure CPU nanoseconds a packet from left to right, sending included.
 
         The kernel does all of the forwarding in the thread that sends, so that thread's clock is read.
         """
@@ -173,7 +176,10 @@ def _frame(packet: Packet, payload: bytes) -> bytes:
 
 
 def _up() -> None:
-    """An end of a link, without a word of its own. Called inside the end's namespace."""
+    """Set up an end of a link that sends nothing by itself.
+
+    Called inside the end's namespace.
+    """
     namespaces.set_kernel({"net/ipv6/conf/all/disable_ipv6": "1"})
     with IPRoute() as end:
         end.link("set", index=end.link_lookup(ifname=INTERFACE)[0], state="up")

@@ -1,4 +1,4 @@
-"""What a demo plays: the lists that ship, or somebody's own."""
+"""The scenes of a demo: the lists that ship, or a user's list."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ MOST_TRIALS = 40
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is built, which lists are loaded, and what is tried then. `notes` say how the lists were read."""
+    """A lab's description, the lists to load, and the trials.
+
+    `notes` say how the lists were read.
+    """
 
     spec: PopSpec
     acls: Mapping[TenantId, Acl]
@@ -44,7 +47,9 @@ class Scene:
 
 
 def of_file(path: Path, format_name: str | None, lists: tuple[str, ...] = ()) -> Scene:
-    """Somebody's list, tried with packets made for it. Raises Missing, BadInput, BadPolicy, TooLarge.
+    """Return a scene for a user's list, with packets made for it.
+
+    Raises Missing, BadInput, BadPolicy, TooLarge.
 
     `lists` name what to read of a file with several (access lists, chains), as ``NAME``, ``NAME=egress``. What a
     stateless list cannot say is read as its safe approximation; the notes say which lines are concerned.
@@ -78,7 +83,9 @@ def shipped() -> Scene:
 
 
 def read_file(path: Path, format_name: str | None = None, lists: tuple[str, ...] = ()) -> Imported:
-    """An access list from a file. Of several in a configuration, none named, the longest is read; a note says so.
+    """Read an access list from a file.
+
+    Of several in a configuration, none named, the longest is read; a note says so.
 
     Raises Missing, BadInput, BadPolicy, TooLarge.
     """

@@ -1,4 +1,4 @@
-"""What a demo shows on the terminal: progress, the table of trials, where the API is."""
+"""The terminal output of a demo: progress, the table of trials, the API's address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lab's control plane: the service and the controller as processes of their own, and what the lab tells the service.
+"""A lab's control plane: service and controller as processes, and the lab's onboarding.
 
     ControlPlane(lab).start(acls)
       service     `aclflow serve` with SQLite in the lab's run directory, on a free port of 127.0.0.1
@@ -64,7 +64,7 @@ _LISTEN = "0A"
 
 
 def agent_of(firewall: FirewallSpec) -> str:
-    """What a firewall's agent is called among the lab's processes."""
+    """Return the name of a firewall's agent among the lab's processes."""
     return f"agent-{firewall.name}"
 
 
@@ -74,7 +74,10 @@ class ControlPlane:
     def __init__(
         self, lab: Lab, command: Sequence[str] = COMMAND, *, tls: bool = False, cap_mbps: float | None = None
     ) -> None:
-        """`cap_mbps`: what each VNF of a fleet lets through at most, where the lab spreads traffic over one."""
+        """Prepare the control plane.
+
+        `cap_mbps` limits each VNF of a fleet, where the lab spreads traffic over one.
+        """
         self._cap_mbps = cap_mbps
         self._lab = lab
         self._tls = tls or lab.is_secured
@@ -99,7 +102,7 @@ class ControlPlane:
 
     @property
     def authority(self) -> Path | None:
-        """Whose certificate the service shows; None in a lab without TLS."""
+        """The file of the service's authority; None in a lab without TLS."""
         return self._authority_dir.certificate if self._tls else None
 
     # ------------------------------------------------------------------------------------------------------ processes
@@ -110,7 +113,10 @@ class ControlPlane:
         returns: ReturnTraffic = ReturnTraffic.ESTABLISHED,
         progress: Progress = lambda _: None,
     ) -> None:
-        """Start everything, and return once every host was read back to hold the policy. Raises Unreachable."""
+        """Start everything; return once every host was read back to hold the policy.
+
+        Raises Unreachable.
+        """
         progress("service")
         self.start_service()
         progress("controller")
@@ -133,7 +139,10 @@ class ControlPlane:
             self.wait_enforced(client, generation)
 
     def start_service(self) -> None:
-        """Start the service (again), and wait until it is ready. The first start makes the administrator's token."""
+        """Start the service, or start it again, and wait until it is ready.
+
+        The first start makes the administrator's token.
+        """
         if self._lab.state.api is None:
             self._make_token()
             # where a firewall's agent must reach it: still on this machine alone
@@ -164,7 +173,10 @@ class ControlPlane:
         return {"ACLFLOW_CLOUD": str(file)}
 
     def start_controller(self, invitation: str = "") -> None:
-        """Start the controller (again), and wait until switches can reach it; the first start needs an invitation."""
+        """Start the controller, or start it again, until switches can reach it.
+
+        The first start needs an invitation.
+        """
         self._run_controller(CONTROLLER, self._lab.controller_address, [], invitation)
         self._lab.redial()
 
@@ -194,7 +206,7 @@ class ControlPlane:
         self._wait_for(process, lambda: _is_listening(address, port))
 
     def start_console(self) -> str:
-        """Start the web console (again), and wait until it listens; where to sign in, as the administrator."""
+        """Start the web console, or start it again; return the administrator's sign-in address."""
         self._console_port = self._console_port or free_port()
         arguments = [*self._command, "console", "--url", self.url, "--port", str(self._console_port)]
         settings = {"ACLFLOW_AUTHORITY": str(self.authority or "")}
@@ -269,7 +281,10 @@ class ControlPlane:
         return generation
 
     def _secure_switches(self, client: Client) -> None:
-        """Give the lab's Open vSwitch a key and a certificate, where it speaks TLS: it is every switch of the lab."""
+        """Give the lab's Open vSwitch a key and a certificate if it speaks TLS.
+
+        It is every switch of the lab.
+        """
         if not self._tls:
             return
         key, certificate = (self._lab.ovs.run_dir / name for name in ("switches.key", "switches.pem"))
@@ -282,7 +297,7 @@ class ControlPlane:
         self._lab.redial()
 
     def _switches(self) -> Iterator[str]:
-        """What the switches are called that the lab's Open vSwitch is."""
+        """Yield the names of the switches that the lab's Open vSwitch is."""
         spec = self._lab.spec
         yield from (host.name for host in spec.hosts)
         if spec.spread:
@@ -291,7 +306,10 @@ class ControlPlane:
             yield EDGE_NAME
 
     def _onboard_pop(self, client: Client) -> int:
-        """The PoP with its edge switch and servers; heavy hitters are chosen when somebody asks for it."""
+        """Onboard the PoP with its edge switch and servers.
+
+        Heavy hitters are chosen on request.
+        """
         spec = self._lab.spec
         client.add_pop(POP, spec.domain, (OUTSIDE_PORT,), heavy_interval_s=0.0, heavy_least_packets=1)
         generation = client.add_edge(POP, Host(EDGE_NAME, int(POP_SWITCH.datapath, 16), UPLINK_PORT))
@@ -338,14 +356,20 @@ class ControlPlane:
 
 
 def _is_listening(address: str, port: int) -> bool:
-    """Whether somebody in this namespace listens there; asked of the kernel, for a connection would be noticed."""
+    """Return whether a port of this namespace is listened on.
+
+    The kernel is asked, for a connection would be noticed.
+    """
     wanted = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
     return any(row[1] == wanted and row[3] == _LISTEN for row in rows)
 
 
 def administrators_token(directory: Path, description: str) -> str:
-    """A token for the service that has its state in a directory, made before it is started."""
+    """Make an administrator's token for the service with its state in a directory.
+
+    Done before the service starts.
+    """
     store = open_store(f"sqlite:///{directory / 'aclflow.db'}")
     try:
         with store.write() as unit:

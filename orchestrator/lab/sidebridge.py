@@ -1,4 +1,4 @@
-"""A bridge beside the edge bridge, with a controller of its own: packets go there and come back over patch ports."""
+"""A bridge beside the edge bridge, joined by patch ports, with its own controller."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from orchestrator.lab.ovs import OpenVSwitch
 
 @dataclass(frozen=True, slots=True)
 class SideBridge:
-    """Its name, its datapath id, the port that its controller listens on, and its joints to the edge bridge: its own
-    ports, and those that they lead to."""
+    """A side bridge: name, datapath id, controller port, and patch ports to the edge bridge.
+
+    `joints` maps its own ports to the edge bridge's.
+    """
 
     name: str
     datapath: str
@@ -26,7 +28,7 @@ class SideBridge:
         return made
 
     def redial(self, ovs: OpenVSwitch, controller: str, scheme: str) -> None:
-        """Have the bridge try to reach its controller at once, over ``tcp`` or ``ssl``; its flows stay.
+        """Make the bridge connect to its controller at once, over ``tcp`` or ``ssl``; flows stay.
 
         A target that is written otherwise makes it begin anew. It is never without one: Open vSwitch takes all flows
         away from a bridge that loses its last controller, however it fails.

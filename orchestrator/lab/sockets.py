@@ -1,4 +1,4 @@
-"""Real conversations between a lab's nodes, spoken by the kernel's own network stacks: TCP, UDP, ping.
+"""Real conversations between a lab's nodes by the kernel's network stacks: TCP, UDP, ping.
 
 Each is set up inside the two namespaces and then watched from here, all at once: a TCP handshake needs nobody to accept
 it, UDP datagrams are echoed by this module, echo requests by the other side's kernel.
@@ -30,7 +30,10 @@ _ICMP_OF = {Family.IPV4: ICMP, Family.IPV6: ICMPV6}
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Who tries to reach whom, how; `protocol` is TCP, UDP, ICMP or ICMPV6 and `port` means nothing to the last two."""
+    """A sender, a receiver, and the protocol: TCP, UDP, ICMP or ICMPV6.
+
+    `port` means nothing to the last two.
+    """
 
     client: str
     server: str
@@ -45,7 +48,10 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it: `request` is the first packet as sent, `reply` what its answer looks like or would look like."""
+    """The result of a conversation.
+
+    `request` is the first packet as sent, `reply` its answer as expected.
+    """
 
     request: Packet
     reply: Packet
@@ -53,7 +59,10 @@ class Outcome:
 
 
 def converse(lab: Lab, conversations: Sequence[Conversation], patience_s: float = 0.9) -> tuple[Outcome, ...]:
-    """Try all conversations at once. The patience is shorter than TCP's first repetition (1 s): one packet each."""
+    """Try all conversations at once.
+
+    The patience is shorter than TCP's first repetition (1 s): one packet each.
+    """
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         talks = [_TALKS[item.protocol](lab, item, stack, selector) for item in conversations]
         until = time.monotonic() + patience_s
@@ -195,7 +204,10 @@ _TALKS: Mapping[int, type[_Talk]] = {TCP: _Tcp, UDP: _Udp, ICMP: _Ping, ICMPV6: 
 
 
 def _address(lab: Lab, node: str, family: Family) -> int:
-    """The first single address of a node in one family. Raises BadInput where it has none."""
+    """Return the first single address of a node in one family.
+
+    Raises BadInput where it has none.
+    """
     for prefix in lab.spec.node(node).addresses:
         if prefix.family is family and prefix.length == family.bits:
             return prefix.network

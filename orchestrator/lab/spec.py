@@ -1,4 +1,6 @@
-"""What a point of presence consists of; valid from the moment it is made. `specfile.py` reads it from YAML.
+"""The description of a point of presence, valid from the start.
+
+`specfile.py` reads it from YAML.
 
 MAC addresses and datapath ids are numbered in order.
 """
@@ -45,7 +47,10 @@ class ClientSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A machine with a VNF-ACL bridge; `datapath_id` is what its switch calls itself, 16 hexadecimal digits."""
+    """A machine with a VNF-ACL bridge.
+
+    `datapath_id` is its switch's, 16 hexadecimal digits.
+    """
 
     name: str
     datapath_id: str
@@ -88,7 +93,10 @@ LEFT, RIGHT = "left", "right"
 
 @dataclass(frozen=True, slots=True)
 class FirewallSpec:
-    """A firewall VNF between the edge and the hosts, and what it filters with; `number` tells several apart."""
+    """A firewall VNF between the edge and the hosts, with its kind of filter.
+
+    `number` tells several apart.
+    """
 
     name: str
     plane: Plane = Plane.NFTABLES
@@ -108,7 +116,10 @@ class FirewallSpec:
 
 @dataclass(frozen=True, slots=True)
 class PopSpec:
-    """A point of presence. Raises BadInput or BadPolicy, with the place, for one that could not be built."""
+    """A point of presence.
+
+    Raises BadInput or BadPolicy, with the place, for one that could not be built.
+    """
 
     domain: str
     clients: tuple[ClientSpec, ...]

@@ -1,4 +1,4 @@
-"""The description of a point of presence as a file: YAML text that is read once, and written again the same.
+"""Read and write the description of a point of presence as YAML.
 
     domain: pop1
     clients:   [{name, addresses, silent?}]                   somebody on the Internet's side
@@ -41,7 +41,10 @@ DEFAULT_FILE = Path(__file__).with_name("pop.yaml")
 
 
 def load(path: Path = DEFAULT_FILE) -> PopSpec:
-    """Read a description. Raises Missing for no such file, BadInput or BadPolicy for a wrong one."""
+    """Read a description.
+
+    Raises Missing for no such file, BadInput or BadPolicy for a wrong one.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

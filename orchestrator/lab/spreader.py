@@ -1,4 +1,4 @@
-"""A lab's spreading switch: a bridge between the edge and the hosts, to which firewall VNFs are attached.
+"""A lab's spread switch: a bridge between edge and hosts, with firewall VNFs attached.
 
     edge bridge ─ spread-out ═ sp-out ─┐            ┌─ fl-fw-0 ══ left ─ firewall ─ right ══ fr-fw-0
                                        spread bridge├─ fl-fw-1 ══ ...

@@ -1,4 +1,4 @@
-"""Agents kept at hand: processes that have loaded all of `aclflow agent` and wait to be told where they are wanted.
+"""Spare agents: processes that have loaded `aclflow agent` and wait for their VNF.
 
 A VNF of a lab is a namespace, which is there at once; its agent is a Python program, which takes the better part of a
 second of processor time to load, and that when the machine is busy, for else no VNF would be wanted. So some are

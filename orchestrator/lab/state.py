@@ -1,4 +1,4 @@
-"""What a lab remembers on disk, so that another process can find, use and remove it.
+"""A lab's state on disk, so that other processes can find, use and remove it.
 
 One JSON file in the run directory, replaced as a whole by renaming. Clean-up does not depend on it (names and marks
 suffice); it is there for `status`, `exec` and fault tests.
@@ -23,7 +23,7 @@ from orchestrator.lab.specfile import dump, parse
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`spec` is what stands now (endpoints may have moved); `api` is the service's URL once there is one."""
+    """A lab's present description, with moved endpoints, and the service's URL once it runs."""
 
     spec: PopSpec
     management: Management
@@ -57,13 +57,19 @@ def create(layout: Layout, state: State) -> None:
 
 
 def update(layout: Layout, state: State) -> None:
-    """Replace the state file; a reader sees the old one or the new one. Raises NotFound where the lab was removed."""
+    """Replace the state file at once.
+
+    Raises NotFound where the lab was removed.
+    """
     read(layout)
     create(layout, state)
 
 
 def read(layout: Layout) -> State:
-    """Raises NotFound where there is no lab (or one that was killed before it could write)."""
+    """Read the state file.
+
+    Raises NotFound where there is no lab, or one killed before it could write.
+    """
     try:
         document = json.loads(layout.state_file.read_text())
     except FileNotFoundError:

@@ -22,7 +22,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A client (`host` and `tenant` are empty) or an endpoint, and the namespace it lives in."""
+    """A client (`host` and `tenant` are empty) or an endpoint, and its namespace."""
 
     name: str
     namespace: str
@@ -33,7 +33,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class BridgeStatus:
-    """A host's bridge: how many flows it holds (None: it does not answer), and whether a controller is connected.
+    """A host's bridge: its flow count (None: no answer), and whether a controller is connected.
 
     The latter is what Open vSwitch writes into its database, up to five seconds late.
     """

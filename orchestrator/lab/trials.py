@@ -1,4 +1,4 @@
-"""What a demo tries, and how it went: trials as values, carried out by real network stacks or by crafted frames."""
+"""The trials of a demo and their results, by real network stacks or crafted frames."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class Trial:
 
 
 def talk(lab: Lab, policy: Policy, conversations: Sequence[Conversation]) -> tuple[Trial, ...]:
-    """Real conversations: expected to be answered where the policy permits the first packet and its answer."""
+    """Hold real conversations.
+
+    An answer is expected where the policy permits the first packet and its answer.
+    """
     guarded = {client.name for client in lab.spec.clients} if lab.spec.servers else set()
     outcomes = converse(lab, conversations)
     trials = []
@@ -89,13 +92,13 @@ def _way(lab: Lab, aim: Aim) -> tuple[str, str]:
 
 
 def growth(trials: Sequence[Trial]) -> Mapping[Line, int]:
-    """By how much each line's counter must have grown, at the least: one for every trial that it decided on a host."""
+    """Return each line's least growth: one for every trial decided on a host."""
     return Counter(trial.line for trial in trials if trial.met_host)
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The rules that became heavy hitters, how everything went with them, what strays came through, and the counts."""
+    """The heavy hitters, the trials with them, the strays that passed, and the counts."""
 
     chosen: tuple[str, ...]
     again: tuple[Trial, ...]

@@ -1,4 +1,4 @@
-"""A firewall VNF in the lab's path: a namespace that routes between the outside and the tenants, an agent inside it.
+"""A firewall VNF in the lab's path: a routing namespace with an agent inside.
 
     edge bridge ══ left ─ firewall ─ right ══ edge bridge        what clients send to tenants enters on the left,
                           │                                      what hosts send enters on the right
@@ -39,14 +39,20 @@ _QUIET = {
 
 
 def create(layout: Layout, spec: PopSpec, service: Management) -> None:
-    """Every firewall's namespace, links and routes; `service` is the link whose root end the service listens on."""
+    """Create every firewall's namespace, links and routes.
+
+    The service listens on the root end of `service`.
+    """
     for firewall in spec.filters:
         name = layout.namespace(firewall.name)
         create_one(layout, spec, service, name, firewall.ports, layout.firewall_link(firewall.number))
 
 
 def create_one(layout: Layout, spec: PopSpec, service: Management, name: str, ports: Ports, link: str) -> Management:
-    """One firewall's namespace of a name, its links to the switches, routes; `link` is the root end of its agent's."""
+    """Create one firewall's namespace, links to the switches, and routes.
+
+    Returns the link of its agent; `link` is its root end.
+    """
     namespaces.create(name)
     namespaces.inside(name, lambda: namespaces.set_kernel(_QUIET))
     namespaces.inside(layout.ovs_namespace, partial(_create_ports, name, ports))
@@ -91,7 +97,10 @@ def _configure(spec: PopSpec, mine: Management, service: Management) -> None:
 
 
 def route_what_enters(inner: IPRoute, name: str) -> None:
-    """Have what enters by an interface routed by the firewall's own tables. Called inside its namespace."""
+    """Route packets that enter by an interface by the firewall's own tables.
+
+    Called inside its namespace.
+    """
     for family, _ in _FAMILIES.values():
         inner.rule("add", iifname=name, table=_DATA_TABLE, priority=_DATA_TABLE, family=family)
 

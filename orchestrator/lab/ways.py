@@ -1,4 +1,4 @@
-"""Where packets went in a lab's PoP: what a demo ends with.
+"""The paths of packets in a lab's PoP, shown at the end of a demo.
 
 What was tried until now tells which rules are popular, and these become heavy hitters. Then everything is tried again,
 and a few packets come that are for nobody, or say that they are from a tenant.
@@ -44,7 +44,7 @@ def gather(lab: Lab, plane: ControlPlane, policy: Policy, act: Callable[[Lab, Po
 
 
 def strays(lab: Lab, policy: Policy) -> list[Shot]:
-    """Packets from a client to addresses that are nobody's, and to a tenant's from that tenant's own address."""
+    """Return packets to unallocated addresses, and packets with a tenant's own source from outside."""
     client = lab.spec.clients[0]
     source = next(prefix.network for prefix in client.addresses if prefix.family is Family.IPV4)
     inside = next(prefix for tenant in policy.tenants for prefix in tenant.prefixes if prefix.family is Family.IPV4)

@@ -46,7 +46,10 @@ _LONGEST_WAY = 3
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One frame to send: `craft` puts the marker it is given into the frame it returns."""
+    """One frame to send.
+
+    `craft` puts the marker it is given into the frame it returns.
+    """
 
     sender: str
     craft: Callable[[bytes], bytes]
@@ -54,20 +57,23 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where a shot was seen, by node name, and the frame as it arrived at the first of them."""
+    """The nodes that a shot reached, and the frame as it arrived at the first."""
 
     nodes: tuple[str, ...] = ()
     frame: bytes = b""
 
 
 def shot(lab: Lab, sender: str, packet: Packet) -> Shot:
-    """A policy's packet as a frame from a node to its gateway, the marker as its payload."""
+    """Turn a packet into a frame to the sender's gateway, with the marker as payload."""
     mac = lab.spec.node(sender).mac
     return Shot(sender, lambda marker: frames.frame(packet, src_mac=mac, dst_mac=GATEWAY_MAC, payload=marker))
 
 
 class Wire:
-    """Raw sockets into some or all nodes of a lab; close it when done, or use it in a `with` statement."""
+    """Raw sockets in some or all nodes of a lab.
+
+    Close it when done, or use it in a `with` statement.
+    """
 
     def __init__(self, lab: Lab, nodes: Iterable[str] | None = None) -> None:
         names = tuple(nodes) if nodes is not None else tuple(node.name for node in lab.spec.nodes)
@@ -108,7 +114,7 @@ class Wire:
         return tuple(Landing(tuple(seen), next(iter(seen.values()), b"")) for seen in volley.seen)
 
     def _fence(self, volley: _Volley, senders: Iterable[_Port]) -> None:
-        """Wait until the first bridge of every sender has taken all that was sent so far."""
+        """Wait until every sender's first bridge has taken all frames so far."""
         for port in senders:
             port.ask()
         until = time.monotonic() + _FENCE_PATIENCE_S
@@ -158,7 +164,7 @@ class _Port:
         self.socket.send(frames.ethernet(self._mac, _BROADCAST, frames.ARP, request))
 
     def _is_answer(self, frame: bytes) -> bool:
-        """Whether this is the answer to the last question: an ARP reply in which nobody speaks."""
+        """Return whether a frame answers the last question: an ARP reply without a sender."""
         asked = (_NOBODY + self._asked).to_bytes(4, "big")
         return frame[12:14] == b"\x08\x06" and frame[20:22] == b"\x00\x02" and frame[28:32] == asked
 
@@ -206,7 +212,7 @@ class _Volley:
 
 
 def _quotes(frame: bytes, at: int) -> bool:
-    """Whether this is a network stack's ICMP error about the frame that carried the marker now found at `at`."""
+    """Return whether a frame is an ICMP error that quotes the marked frame."""
     if frame[12:14] == b"\x08\x00":
         return frame[23] == ICMP and frame[34] in _ICMP_ERRORS and at >= 34 + 8 + 20
     return frame[12:14] == b"\x86\xdd" and frame[20] == ICMPV6 and frame[54] < 128 and at >= 54 + 8 + 40

@@ -11,7 +11,7 @@ from orchestrator.policy.tcpflags import TcpFlag
 
 
 def of_packet(packet: Packet) -> str:
-    """What a packet is: ``tcp 80 syn``, ``icmp 8/0``, ``gre``, ``udp, later fragment``."""
+    """Describe a packet in short: ``tcp 80 syn``, ``icmp 8/0``, ``gre``, ``udp, later fragment``."""
     name = format_protocol(packet.protocol)
     if packet.later_fragment:
         return f"{name}, later fragment"
@@ -24,7 +24,7 @@ def of_packet(packet: Packet) -> str:
 
 
 def of_line(policy: Policy, line: Line) -> str:
-    """What a line says: its tenant, then the rule in short."""
+    """Describe a line: its tenant, then the rule in short."""
     tenant = next(tenant for tenant in policy.tenants if tenant.id == line.tenant)
     if line.rule is None:
         return f"{line.tenant}: {line.direction.value} default, {tenant.acl.default(line.direction).value}"

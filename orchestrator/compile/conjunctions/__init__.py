@@ -1,1 +1,1 @@
-"""Rules over address groups without a cross product: conjunctive match, and what members of groups change."""
+"""Compile rules over address groups as conjunctive matches, without a cross product."""

@@ -1,4 +1,4 @@
-"""Conjunctive rules as entries, and what becomes of the entries when rules or members of groups come and go.
+"""Flow entries of conjunctive rules, and their changes when rules or group members change.
 
     clause k of conjunction c       an entry for each prefix (or port mask), which names c, k and how many clauses
     conjunction c                   an entry that asks for conj_id = c, and decides
@@ -57,7 +57,9 @@ class Placed:
 
 
 def conjunctive_flows(placed: Iterable[Placed], sides: Sides, stage: RuleStage, tenant: int) -> FlowTable:
-    """The entries of the conjunctive rules of one list, which must include all that share a priority.
+    """Return the entries of one list's conjunctive rules.
+
+    They must include all rules that share a priority.
 
     First those that decide, then the clauses, ordered by priority and match.
     """
@@ -107,8 +109,10 @@ def _unit(placed: Placed, sides: Sides, family: Family) -> _Unit:
 
 
 def _clauses(rule: Rule, sides: Sides, family: Family) -> tuple[Rule, ...]:
-    """A rule taken apart into rules that it is the intersection of. A side of one prefix stays with the rest, and
-    source ports do where they are few."""
+    """Split a rule into clauses, the rules that it is the intersection of.
+
+    A side of one prefix stays with the rest; so do source ports if they are few.
+    """
     plain = Rule(rule.id, rule.action, direction=rule.direction)
     rest, parts = rule, []
     if sides.count(rule.source, family) > 1:
@@ -169,7 +173,10 @@ def _plain_flows(named: _Named, stage: RuleStage) -> FlowTable:
 
 
 def _merged(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
-    """Entries with an index into `actions` for a cookie; those of the same key become one, with all their actions."""
+    """Merge entries of one key, with all their actions.
+
+    A cookie is an index into `actions`.
+    """
     first, row = _distinct_keys(flows)
     by_key = np.lexsort((flows.cookie, row))
     wanted = flows.cookie[by_key].tolist()
@@ -186,7 +193,7 @@ def _merged(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
 
 
 def _distinct_keys(flows: FlowTable) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The first row of every (priority, match), in their order, and for each row which of them it has."""
+    """Return the first row of every (priority, match), and each row's index there."""
     priority = flows.priority.astype(">u2").view(np.uint8).reshape(-1, 2)
     whole = np.ascontiguousarray(np.concatenate((priority, flows.match_length[:, None], flows.match), axis=1))
     rows = whole.view(np.dtype((np.void, whole.shape[1]))).ravel()
@@ -211,7 +218,7 @@ def _keys(flows: FlowTable) -> list[bytes]:
 def conjunctive_change(
     old: Sequence[Placed], new: Sequence[Placed], groups: Regrouping, stage: RuleStage, tenant: int
 ) -> tuple[FlowTable, FlowTable]:
-    """The entries that go and those that come where the conjunctive rules of a list, and groups, change."""
+    """Return the entries to remove and add when conjunctive rules or groups change."""
     touched = _Touched()
     before, after = {each.number: each for each in old}, {each.number: each for each in new}
     for placed, others, sides in ((old, after, groups.before), (new, before, groups.after)):
@@ -233,8 +240,10 @@ _FEW = 64
 
 
 class _Touched:
-    """Entries that may have changed: clauses or parts of them, the conjunctions that may have, and by priority the
-    prefixes that such entries name on each side."""
+    """Entries that may have changed.
+
+    Clauses or parts of them, their conjunctions, and by priority the prefixes that such entries name on each side.
+    """
 
     def __init__(self) -> None:
         self.parts: list[_Part] = []
@@ -254,7 +263,10 @@ class _Touched:
                 self._add(part._replace(rule=with_sides(part.rule, whole)))
 
     def add_members(self, placed: Placed, groups: Regrouping, family: Family) -> None:
-        """The entries of a rule for what its sides lost and found in one IP version."""
+        """Add the entries of a rule for the prefixes that its sides lost and gained.
+
+        In one IP version.
+        """
         states = [
             _unit(placed, sides, family) if family in sides.families(placed.rule) else None
             for sides in (groups.before, groups.after)
@@ -294,7 +306,7 @@ class _Touched:
         return FlowTable.joined([FlowTable.of(deciding), merged.take(mine)])
 
     def _near(self, part: _Part, sides: Sides) -> _Part | None:
-        """The part of a clause whose entries may be among the touched ones; None where there are none."""
+        """Return the part of a clause whose entries may be touched, or None."""
         own = {}
         for name in SIDES:
             side = getattr(part.rule, name)
@@ -307,7 +319,10 @@ class _Touched:
 
 
 def _has_own(unit: _Unit, sides: Iterable[str]) -> bool:
-    """Whether each of some sides is a clause of its own: then all other clauses stay when these change."""
+    """Return whether each of some sides is a clause of its own.
+
+    Then all other clauses stay when these change.
+    """
     return all(getattr(unit.clauses[-1], name).is_any for name in sides)
 
 

@@ -42,7 +42,10 @@ MOST_NUMBERS = 1 << 31
 
 
 class Parts(NamedTuple):
-    """How many entries the clauses of a rule take in one IP version; `source_ports` 0: they stay with the rest."""
+    """The number of entries of each clause of a rule in one IP version.
+
+    `source_ports` 0: they stay with the rest.
+    """
 
     sources: int
     destinations: int
@@ -80,13 +83,16 @@ def is_conjunctive(rule: Rule, sides: Sides, number: int = 1) -> bool:
 
 
 class Hull(Rule):
-    """The smallest rule of a single box an IP version around another: it takes that one's place, and has no entries."""
+    """The smallest rule of one box per IP version around another rule.
+
+    It takes that rule's place in the order, and has no entries.
+    """
 
     __slots__ = ()
 
 
 def hull(rule: Rule, sides: Sides) -> Hull:
-    """What a conjunctive rule's place among the others is found with."""
+    """Return the hull of a conjunctive rule, which finds its place among the others."""
 
     def around(side: Addresses) -> Addresses:
         if side.is_any:
@@ -110,19 +116,25 @@ def hull(rule: Rule, sides: Sides) -> Hull:
 
 
 def names_one_each(rule: Rule) -> bool:
-    """Whether a rule has at most one prefix on each side, and no groups: nearly all do."""
+    """Return whether a rule has at most one prefix on each side, and no groups.
+
+    Nearly all rules do.
+    """
     source, destination = rule.source, rule.destination
     few = len(source.prefixes) < 2 and len(destination.prefixes) < 2
     return few and not source.groups and not destination.groups
 
 
 def may_be_conjunctive(rule: Rule) -> bool:
-    """Whether a rule has several prefixes on a side, groups, or ports that are worth a clause; a no is certain."""
+    """Return whether a rule may be conjunctive; False is certain.
+
+    It has several prefixes on a side, groups, or ports that are worth a clause.
+    """
     return not names_one_each(rule) or splits_ports(rule)
 
 
 def splits_ports(rule: Rule) -> bool:
-    """Whether the source ports of a rule, were it a conjunction, are a clause of their own."""
+    """Return whether a rule's source ports would be a clause of their own."""
     return rule.source_ports is not EVERY_PORT and _are_worth_it(*_port_parts(rule))
 
 
@@ -139,7 +151,7 @@ def _masks_of(low: int, high: int) -> int:
 
 
 def _port_parts(rule: Rule) -> tuple[int, int]:
-    """How many entries a rule's source ports take, and all else that it matches besides addresses."""
+    """Count the entries of a rule's source ports, and of its other matches besides addresses."""
     rest = count_masks(rule.destination_ports) * max(len(rule.flag_matches), 1)
     return count_masks(rule.source_ports), rest
 

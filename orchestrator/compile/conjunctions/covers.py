@@ -1,4 +1,4 @@
-"""A set of prefixes and the shortest list of prefixes that covers it, followed as members come and go.
+"""The shortest list of prefixes that covers a set, updated as members come and go.
 
 One member more or less changes the cover only around it:
 
@@ -33,7 +33,7 @@ class PrefixChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cover:
-    """A set of prefixes, at times with repetitions, and the shortest list of prefixes that covers it; both sorted."""
+    """A multiset of prefixes and the shortest list of prefixes that covers it; both sorted."""
 
     members: Sequence[Prefix]
     prefixes: Sequence[Prefix]
@@ -62,7 +62,10 @@ class Cover:
 
 
 def _let_go(prefixes: list[Prefix], gone: Prefix, members: list[Prefix]) -> set[Prefix]:
-    """Put what is left of the prefix that covered a lost member in its place. The prefixes that went or came."""
+    """Replace the prefix that covered a lost member by the rest.
+
+    Returns the prefixes that were removed or added.
+    """
     place = _holder(prefixes, gone)
     if place is None:  # another lost member was under the same prefix
         return set()
@@ -106,7 +109,10 @@ def _holder(prefixes: Sequence[Prefix], wanted: Prefix) -> int | None:
 
 
 def _within(prefixes: Sequence[Prefix], whole: Prefix) -> slice:
-    """Where the prefixes inside another are. A wider one that begins with it is left out."""
+    """Return the slice of prefixes inside another.
+
+    A wider one with the same start is left out.
+    """
     start = bisect_left(prefixes, _PLACE(whole), key=_PLACE)
     return slice(start, bisect_right(prefixes, _end(whole), key=_PLACE))
 

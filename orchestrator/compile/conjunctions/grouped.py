@@ -1,4 +1,4 @@
-"""A tenant's list with its conjunctive rules: the plain ones as `lists` compiles them, the others as conjunctions.
+"""A tenant's list: plain rules compiled by `lists`, the others as conjunctions.
 
 list    ── plain rules, and hulls for the others ──> CompiledList ──> rows of plain rules, priorities of hulls
         ── conjunctive rules, their priorities ────> clauses and deciding entries (`clauses.py`)
@@ -31,7 +31,7 @@ _Places = npt.NDArray[np.int64]
 
 
 class _StoodFor(NamedTuple):
-    """A conjunctive rule: its position in the list, and the hull that stands there for it."""
+    """A conjunctive rule: its position in the list, and the hull in its place."""
 
     position: int
     rule: Rule
@@ -55,7 +55,7 @@ class TenantList:
 
     @property
     def sides(self) -> Sides:
-        """What the sides of the rules stand for."""
+        """The prefixes of the rules' sides."""
         return self.plain.sides
 
     @property
@@ -81,7 +81,10 @@ class TenantList:
         return cls(tenant, plain, naming, stood_for, _placed(plain, stood_for, tenant), _logging(rules))
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
-        """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does."""
+        """Return the result of `of`, computed from the difference to this list.
+
+        Raises as `of` does.
+        """
         difference = Difference.between(self.tenant.acl, tenant.acl, self.sides)
         if difference.groups.is_large or difference.come > self.plain.most_come:
             return TenantList.of(tenant, returns, difference.groups.after)
@@ -106,8 +109,10 @@ class TenantList:
     def _following(
         self, tenant: Tenant, sides: Sides, edit: Sequence[Hunk], places: Sequence[int]
     ) -> tuple[_StoodFor, ...]:
-        """The conjunctive rules after an edit; the rules at some places are looked at again. Hulls that stay the same
-        are the same objects."""
+        """Return the conjunctive rules after an edit; rules at `places` are examined again.
+
+        Unchanged hulls stay the same objects.
+        """
         again = set(places)
         there, now = _stay(_positions(self.stood_for), edit)
         old = [
@@ -149,7 +154,10 @@ def _of_stage(placed: Sequence[Placed], direction: Direction) -> list[Placed]:
 def _conjunctive(
     tenant: Tenant, sides: Sides, rules: Iterable[tuple[int, Rule]], known: Mapping[RuleId, Hull]
 ) -> list[_StoodFor]:
-    """The conjunctive ones of some rules with their positions; hulls that are `known` already are used again."""
+    """Return the conjunctive ones of some rules with their positions.
+
+    Hulls in `known` are reused.
+    """
     found = []
     for position, rule in rules:
         if is_conjunctive(rule, sides, tenant.rule_numbers.get(rule.id, 0)):
@@ -159,7 +167,7 @@ def _conjunctive(
 
 
 def _concerned(naming: _Places, rules: Sequence[Rule], difference: Difference) -> list[int]:
-    """Which of the rules that name groups name one that changed; from then on their sides are known."""
+    """Return the rules that name a changed group, and make their sides known."""
     groups = difference.groups
     found = [place for place in naming.tolist() if groups.concerns(rules[place])]
     for place in found:
@@ -169,7 +177,10 @@ def _concerned(naming: _Places, rules: Sequence[Rule], difference: Difference) -
 
 
 def _stay(positions: _Places, edit: Sequence[Hunk]) -> tuple[npt.NDArray[np.bool_], list[int]]:
-    """Which of some positions stay after an edit, and where each is then (of those that do not stay: anywhere)."""
+    """Return which positions stay after an edit, and their new values.
+
+    Values of positions that do not stay are arbitrary.
+    """
     if not len(positions):
         return np.empty(0, np.bool_), []
     first = np.array([hunk.first for hunk in edit], np.int64)
@@ -187,7 +198,7 @@ def _moved(positions: _Places, edit: Sequence[Hunk]) -> _Places:
 
 
 def _with_other_hulls(edit: Sequence[Hunk], old: Sequence[_StoodFor], new: Sequence[_StoodFor]) -> tuple[Hunk, ...]:
-    """The edit with rules that stayed, but for which another stands now: a hull, another hull, or they themselves."""
+    """Add to an edit the rules that stayed but whose hull changed."""
     back = [Hunk(hunk.place, hunk.come, hunk.first, hunk.gone) for hunk in edit]
     pairs: dict[tuple[int, int], list[Hull]] = {}
     for each, stays, now in zip(old, *_stay(_positions(old), edit), strict=True):

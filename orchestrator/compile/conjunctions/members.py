@@ -1,4 +1,4 @@
-"""The rules of a list that name address groups, and which atoms of theirs go and come when members do.
+"""The rules that name address groups, and their changed atoms when members change.
 
 A rule loses the atoms of the prefixes that its side lost, and gets those of the prefixes that it found (`sides.py`);
 the rest of its atoms stay.
@@ -16,7 +16,7 @@ from orchestrator.policy.model import Rule, with_sides
 
 
 class RuleChange(NamedTuple):
-    """A rule whose cover changed: rules that stand for the atoms that it lost and for those that it found, if any.
+    """A rule whose cover changed, as rules for its lost and gained atoms.
 
     Where both of its sides changed, all its atoms are to be made anew.
     """
@@ -70,5 +70,8 @@ def _rule_change(label: int, rule: Rule, groups: Regrouping) -> RuleChange | Non
 
 
 def _narrowed(rule: Rule, side: str, prefixes: tuple[Prefix, ...]) -> Rule | None:
-    """The rule with some prefixes for a side; None without any, for that would mean every address."""
+    """Return a rule with some prefixes for a side.
+
+    None without any, for that would mean every address.
+    """
     return with_sides(rule, {side: Addresses(prefixes)}) if prefixes else None

@@ -1,4 +1,4 @@
-"""What the sides of a list's rules stand for, and what becomes of that when address groups change.
+"""The prefixes of rules' sides, and their changes when address groups change.
 
 A side stands for the shortest list of prefixes that covers its own and its groups' (`covers.py`). Each distinct side is
 worked out once, when first asked about, and followed from then on: a member more or less of a group of ten thousand
@@ -31,7 +31,10 @@ _FAMILY = attrgetter("family")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sides:
-    """What sides stand for, with some groups: disjoint prefixes. Only what it remembers changes."""
+    """The prefixes of sides under some groups, disjoint.
+
+    Only its cache changes.
+    """
 
     groups: Groups
     _known: dict[Addresses, Cover] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class Sides:
         )
 
     def followed(self, groups: Groups) -> Regrouping:
-        """What sides stand for with other groups, and what is different."""
+        """Return the prefixes of sides under other groups, and the differences."""
         if groups is self.groups:
             return Regrouping(self, self, {})
         changes = {
@@ -87,7 +90,7 @@ class Sides:
 
 
 class Regrouping:
-    """From the groups of `before` to those of `after`: what became of every side that is asked about."""
+    """The change from the groups of `before` to those of `after`, by side."""
 
     def __init__(self, before: Sides, after: Sides, groups: Mapping[str, PrefixChange]) -> None:
         self.before = before
@@ -111,7 +114,7 @@ class Regrouping:
         return not (groups.keys().isdisjoint(rule.source.groups) and groups.keys().isdisjoint(rule.destination.groups))
 
     def change(self, side: Addresses) -> PrefixChange:
-        """The prefixes of a side that went and came; from then on `after` knows the side."""
+        """Return the prefixes that a side lost and gained; `after` then knows the side."""
         mine = [self._groups[name] for name in side.groups if name in self._groups]
         if not mine:
             return PrefixChange()

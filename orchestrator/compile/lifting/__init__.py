@@ -1,1 +1,1 @@
-"""Rules decided ahead of their lists: whether there is a form, its rows, and what it would save."""
+"""Rules decided ahead of their lists: the form, its rows, and its savings."""

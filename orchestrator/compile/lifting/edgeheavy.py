@@ -1,4 +1,4 @@
-"""Heavy hitters: popular rules whose packets go from the edge straight to the WAN, past the firewall servers.
+"""Heavy hitters: popular rules whose packets bypass the firewall servers at the edge.
 
 A rule is moved ahead of its list by the same hoist as on hosts (`lifts.py`), so that its packets at the edge are those
 that it decides in its list, and no others: where a rule of another verdict overlaps it, either the rule is narrowed or
@@ -36,21 +36,27 @@ EDGES = Target(Tier.EDGE, {(Direction.INGRESS, is_operators): _STAGE for is_oper
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heavy:
-    """Heavy hitters: what became of each rule that was to be one, and the rows of all together."""
+    """The result for each rule named as heavy hitter, and the rows of all."""
 
     lifts: tuple[Lift, ...]
     rows: FlowTable
 
 
 class HeavyTable:
-    """Makes rows of rules, and remembers what it found out about each tenant's lists. For one thread at a time."""
+    """Makes heavy hitters' rows, caching each tenant's analysis.
+
+    For one thread at a time.
+    """
 
     def __init__(self) -> None:
         self._known: dict[LiftedRule, tuple[_Source, Lift, Unit | None]] = {}
         self._last = Heavy((), FlowTable.of(()))
 
     def of(self, names: Sequence[LiftedRule], policy: Policy) -> Heavy:
-        """The heavy hitters of a policy, of the rules that are named: the same value where nothing changed."""
+        """Return the heavy hitters of a policy among the named rules.
+
+        Unchanged inputs return the same value.
+        """
         tenants = {tenant.id: tenant for tenant in policy.tenants}
         lists: dict[str, Lists] = {}
         found: dict[LiftedRule, tuple[_Source, Lift, Unit | None]] = {}
@@ -69,13 +75,16 @@ class HeavyTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """What a lift is found out from."""
+    """The inputs of a lift."""
 
     tenant: Tenant | None
     policy: Policy
 
     def is_same(self, other: _Source) -> bool:
-        """Whether the lift would be the same: by identity, for comparing lists costs as much as their rules."""
+        """Return whether the lift would be the same.
+
+        Compared by identity, for comparing lists costs as much as their rules.
+        """
         if self.tenant is None or other.tenant is None:
             return self.tenant is other.tenant
         mine, theirs = self.policy, other.policy
@@ -110,7 +119,10 @@ def _lifted(name: LiftedRule, source: _Source, lists: dict[str, Lists]) -> tuple
 
 
 def entries_in(policy: Policy) -> Callable[[LiftedRule], int | None]:
-    """How many entries a rule of a policy takes as a heavy hitter; None for one that cannot be moved."""
+    """Return a function that counts a rule's entries as a heavy hitter.
+
+    None for a rule that cannot be moved.
+    """
     tenants = {tenant.id: tenant for tenant in policy.tenants}
     lists: dict[str, Lists] = {}
 
@@ -124,7 +136,7 @@ def entries_in(policy: Policy) -> Callable[[LiftedRule], int | None]:
 
 
 def why_not(rule: Rule) -> str:
-    """Why a rule cannot be a heavy hitter by its own words; empty where it can."""
+    """Return why a rule's match excludes it as a heavy hitter, or an empty text."""
     if rule.action is not Action.PERMIT:
         return "it denies, and the edge leaves that to the firewall server"
     return "" if rule.direction is Direction.INGRESS else "it is an egress rule, and the edge sees what comes in"

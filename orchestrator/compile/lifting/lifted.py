@@ -1,4 +1,4 @@
-"""The lifted rules of a policy: which have a form, and the rows of table `lifted`; brought up to date as lists change.
+"""The lifted rules of a policy, with their rows, updated as lists change.
 
 names, policy ──▶ by tenant: its two composed lists, the bounds of its rules ──▶ a lift for each rule (`lifts.py`)
                                                                      └─▶ their parts as rows (`lifting/rows.py`)
@@ -31,7 +31,9 @@ _FEW = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifted:
-    """The lifted rules of a policy: what became of each, and the rows. It never changes.
+    """The lifted rules of a policy: the result for each, and the rows.
+
+    It never changes.
 
     `known` are the bounds of every list that a rule was lifted from, now or before: a rule that comes down often goes
     up again.
@@ -45,13 +47,16 @@ class Lifted:
 
     @property
     def lifts(self) -> tuple[Lift, ...]:
-        """What became of every rule, in the order in which they were named."""
+        """The result for every rule, in the order of their names."""
         found = {lift.rule: lift for each in self.tenants.values() for lift in each.lifts}
         return tuple(found[name] for name in self.names)
 
     @classmethod
     def of(cls, names: Sequence[LiftedRule], policy: Policy, before: Lifted | None = None) -> Lifted:
-        """Lift rules. With the lifts of the policy `before`, only what changed is looked at again."""
+        """Lift rules.
+
+        With the lifts of the policy `before`, only changed rules are examined again.
+        """
         asked = dict.fromkeys(names)
         tenants = {str(tenant.id): tenant for tenant in policy.tenants}
         known = {} if before is None else _still(before.known, tenants)
@@ -76,7 +81,10 @@ class Lifted:
 
 
 class Known(NamedTuple):
-    """A list's rules, their bounds, and where each rule is; no places before they were asked for."""
+    """A list's rules, their bounds, and their places.
+
+    Places are computed at first use.
+    """
 
     rules: tuple[Rule, ...]
     bounds: Bounds
@@ -184,7 +192,7 @@ def _lift(name: LiftedRule, places: Mapping[str, int], lists: Lists) -> Lift:
 
 
 def lift_of(name: LiftedRule, place: int, lists: Lists) -> Lift:
-    """What it takes to lift the rule at a place of a list, held to what a lift may take."""
+    """Return the lift of the rule at a place of a list, within limits."""
     lift = lists.lift(name, place)
     if sum(rows_taken(part.box) for part in lift.parts) > MOST_ROWS:
         return Lift(name, None, f"it would take over {MOST_ROWS} flow entries", asked=lift.asked)

@@ -1,4 +1,4 @@
-"""What lifting a rule takes: the parts of the composed list that go above it, and whether there is such a form at all.
+"""Find the parts of the composed list that a lifted rule takes along.
 
     rule ──▶ its box, from the uplink or from an endpoint ──▶ hoist above the composed list ──▶ parts
          └─▶ the replies to its packets, the other way     ──▶ whoever decides them, if they permit them all ──▶ parts
@@ -38,7 +38,7 @@ OTHER_WAY = {Direction.INGRESS: Direction.EGRESS, Direction.EGRESS: Direction.IN
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Packets to or from a tenant's endpoints that the line at a position of the composed list decides."""
+    """Packets to or from a tenant's endpoints that one line of the composed list decides."""
 
     direction: Direction
     position: int
@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """What became of a rule that was to be lifted.
+    """The result for a rule that was named for lifting.
 
     `form` is None for a rule that stays, and `because` then says why. `replies` says whether the replies to its packets
     are lifted with it, and `no_replies` why not. `asked` are the packets that this was found out about.
@@ -62,7 +62,10 @@ class Lift:
     asked: tuple[tuple[Direction, Box], ...] = ()
 
     def after(self, hunks: Sequence[Hunk], offset: int) -> Lift:
-        """The same lift when its list was edited elsewhere; `offset` is the position of the list's first rule."""
+        """Return the same lift after its list was edited elsewhere.
+
+        `offset` is the position of the list's first rule.
+        """
         return replace(
             self, parts=tuple(replace(part, position=_moved(part.position, hunks, offset)) for part in self.parts)
         )
@@ -90,7 +93,7 @@ class Lists:
         return Lists(_both(tenant, policy), self.bounds.after(tenant.acl.rules, edit) if edit else self.bounds)
 
     def lift(self, name: LiftedRule, place: int) -> Lift:
-        """What it takes to lift the rule at a place of the list, with its replies."""
+        """Find the lift of the rule at a place of the list, with its replies."""
         rule = self.both[Direction.INGRESS].tenant.acl.rules[place]
         boxes = list(self._boxes(rule))
         if not boxes:
@@ -134,7 +137,7 @@ class Lists:
         return found.form, [Part(direction, rows.rows[each.row].position, each.box) for each in found.entries]
 
     def _replies(self, rule: Rule, boxes: Sequence[Box]) -> Iterator[Box]:
-        """The replies to the packets that a rule permits: of TCP established segments, of UDP and SCTP all."""
+        """Yield the replies to a rule's packets: established TCP segments, all of UDP and SCTP."""
         if rule.action is Action.DENY or rule.fragments or rule.protocol not in (None, TCP, UDP, SCTP):
             return
         protocol = TCP if rule.protocol is None else rule.protocol
@@ -154,7 +157,7 @@ class Lists:
                 yield inside
 
     def _answered(self, direction: Direction, boxes: Sequence[Box]) -> _Answered:
-        """Those who decide some packets, each for its part of them, where some are permitted at all."""
+        """Return the lines that decide some packets, each with its part, if any are permitted."""
         composed = self.both[direction]
         found: list[Part] = []
         permits = False
@@ -183,8 +186,11 @@ def _less(answered: _Answered) -> tuple[bool, int]:
 
 
 def _to_clients(replies: Sequence[Box], way: Direction) -> list[Box]:
-    """Replies to the ports that clients have. Of the others, which servers have, lists say many things that would have
-    to come along; such replies are rare, and may as well meet the list."""
+    """Keep replies to ports that clients use.
+
+    Lists say many things about the other ports, those of servers, that would have to come along; such replies are rare,
+    and may meet the list.
+    """
     if way is Direction.INGRESS:  # these come from servers
         return list(replies)
     narrower = ((box, spans.intersect(box.destination_ports, CLIENT_PORTS)) for box in replies)
@@ -197,7 +203,7 @@ def _both(tenant: Tenant, policy: Policy) -> Mapping[Direction, Composed]:
 
 
 def concerns(lift: Lift, rules: Sequence[Rule], lists: Lists) -> bool:
-    """Whether one of some rules, that came or went, meets what a lift was found out about."""
+    """Return whether an added or removed rule overlaps the packets that a lift depends on."""
     groups = lists.both[Direction.INGRESS].tenant.acl.groups
     return any(
         rule.direction is direction and box.overlaps(asked)

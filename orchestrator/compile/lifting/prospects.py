@@ -1,4 +1,4 @@
-"""What a switch looks at to find a rule in its list, and what it would look at if the rule were lifted.
+"""Estimate the tables that a switch searches for a rule, in its list and lifted.
 
 Open vSwitch searches a table shape by shape (a shape: which bits of which fields are matched), those with the highest
 priority first, and ends when no shape that is left can hold a better entry. Prefixes are kept in tries, so of an
@@ -45,7 +45,7 @@ class Prospector:
         self._known: dict[str, _Known] = {}
 
     def of(self, name: LiftedRule) -> Prospect | str:
-        """What lifting a rule would do; or why it cannot be lifted."""
+        """Return the effect of lifting a rule, or why it cannot be lifted."""
         tenant = self._tenants.get(name.tenant)
         if tenant is None:
             return "there is no such tenant"
@@ -97,7 +97,7 @@ class _Known:
 
 
 def _look_lifted(direction: Direction, lift: Lift) -> Look:
-    """What is looked at in the table of lifted rules, for the parts of one lift."""
+    """Return the search of the table of lifted rules for the parts of one lift."""
     boxes = [part.box for part in lift.parts if part.direction is direction]
     table = box_atoms(boxes, MOST_ROWS)
     if table is None or not len(table):
@@ -112,7 +112,7 @@ def _widest(looks: Iterable[Look]) -> Look:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shapes:
-    """A table's atoms, the shape that each is of, and the lowest level of every shape."""
+    """A table's atoms, the shape of each, and the lowest level of every shape."""
 
     table: RuleTable
     level: Levels
@@ -135,7 +135,7 @@ class _Shapes:
         return int(self.level[mine[0]]) if len(mine) else _LAST_LEVEL
 
     def look(self, box: Box, level: int) -> Look:
-        """What is looked at to find an entry of some level for packets of a box."""
+        """Return the search that finds an entry of a level for packets of a box."""
         table, own, other = self.table, *_sides(self.table, self.direction)
         mine = (box.destination, box.source) if self.direction is Direction.INGRESS else (box.source, box.destination)
         shift = 128 - box.family.bits
@@ -198,7 +198,7 @@ _ONES = (1 << 64) - 1
 
 
 def _ends(upper: Column, length: Column, bits: int) -> float:
-    """How many ends a binary trie of prefixes has: one more than the places where it branches or goes on."""
+    """Count the ends of a binary trie of prefixes: its branches, and one more."""
     values, lengths = np.unique(np.stack((upper, length.astype(np.uint64))), axis=1)
     ends = 1
     for depth in range(min(bits, int(lengths.max(initial=0)))):
@@ -208,7 +208,10 @@ def _ends(upper: Column, length: Column, bits: int) -> float:
 
 
 def _shape_codes(table: RuleTable) -> npt.NDArray[np.uint64]:
-    """A number for each atom that is equal for atoms of one shape; ranges of ports count as one shape each length."""
+    """Return a code per atom, equal for equal shapes.
+
+    Ranges of ports count as one shape for each length.
+    """
     digits: Sequence[tuple[Column, int]] = (
         (table.family == 6, 2), (table.src_len, 129), (table.dst_len, 129), (table.frag, 3), (table.protocol >= 0, 2),
         (_port_kind(table.sp_lo, table.sp_hi), 18), (_port_kind(table.dp_lo, table.dp_hi), 18),

@@ -1,4 +1,4 @@
-"""The rows of table `lifted`: parts of lists, decided ahead of the tables that hold the lists.
+"""The rows of table `lifted`: parts of lists, decided ahead of the lists' tables.
 
     packets         the row asks for          the line permits                          the line denies
     ingress         reg2 = 1 (uplink)         operator_permit := 1, on to local         drop
@@ -57,8 +57,11 @@ _STAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where parts of lists are to be decided ahead of everything else: a tier, and by direction and by whether the
-    operator says the line, what its rows ask and do. Whether lines that log are reported there."""
+    """The tier where parts of lists are decided early.
+
+    By direction and by whether the operator wrote the line: the match and the instructions of its rows, and whether
+    lines that log are reported there.
+    """
 
     tier: Tier
     stages: Mapping[tuple[Direction, bool], RuleStage]
@@ -78,14 +81,17 @@ _WAYS = {Direction.INGRESS: INGRESS, Direction.EGRESS: EGRESS}
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Parts of one list that are lifted for one rule; whatever of the list comes before one of them is there too."""
+    """Parts of one list that are lifted for one rule.
+
+    Everything of the list ahead of them is included.
+    """
 
     composed: Composed
     parts: tuple[Part, ...]
 
     @property
     def is_of_own_side(self) -> bool:
-        """Whether they look at nothing of whom the tenant speaks with, or only whether it has a client's port."""
+        """Return whether they match nothing of the far side, or only a client's port."""
         return all(map(_is_of_own_side, self.parts))
 
 
@@ -105,7 +111,7 @@ def rows_of(units: Sequence[Unit], operator_numbers: Mapping[str, int], target: 
 
 
 class _Band(enum.IntEnum):
-    """Where parts stand; of parts in different bands it is the band that says which is asked first."""
+    """The order of parts: a part of an earlier band is searched first."""
 
     OWN_SIDE = 0
     OTHERS = 1
@@ -118,7 +124,7 @@ class _Band(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A part, the list that its line is of, and the band that it is in."""
+    """A part, the list of its line, and its band."""
 
     composed: Composed
     part: Part
@@ -161,7 +167,10 @@ class _Placed:
 
 
 def _apart(placed: Iterable[_Placed]) -> tuple[_Placed, ...]:
-    """Parts in the order of their lines; those of one line, which several rules may have asked for, made disjoint."""
+    """Order parts by their lines.
+
+    Parts of one line, which several rules may have asked for, are made disjoint.
+    """
     found: dict[tuple[int, int, int, int], list[_Placed]] = {}
     for each in sorted(placed, key=attrgetter("size"), reverse=True):
         mine = found.setdefault(each.order, [])
@@ -182,7 +191,7 @@ class _Arranged:
 
     @classmethod
     def of(cls, units: Sequence[Unit], bands: Sequence[_Band]) -> _Arranged:
-        """Units, each in its band; in each, and of each list, they have levels of their own."""
+        """Arrange units by band; each list has levels of its own in each band."""
         placed = _apart(
             _Placed(unit.composed, part, band) for unit, band in zip(units, bands, strict=True) for part in unit.parts
         )
