@@ -1,4 +1,6 @@
-"""10,000 general rules (prefixes, ranges, denies) in the kernel's classifier: packets a second against plain routing.
+"""Packets a second of 10,000 general rules in the kernel's classifier, against plain routing.
+
+The rules have prefixes, ranges and denies.
 
 Four lines take turns: a kernel that routes, the classifier asked anew for every packet, the same with its flow cache,
 and the rules as iptables lines. The rules for the traffic are the last of the list, so a linear
@@ -35,7 +37,7 @@ _GENERAL, _REMEMBERED = Target(0.6, at_most=False), Target(0.9, at_most=False)
 
 
 def figures(rules: int) -> dict[str, tuple[str, Target | None]]:
-    """The figures of a list of so many rules: the way that each compares with routing, and its target."""
+    """Return the figures of a list of `rules` rules, with their texts and targets."""
     many = f"{rules // 1_000}k" if rules % 1_000 == 0 else str(rules)
     return {
         f"bpf_{many}_general_vs_routing": (_ANEW, _GENERAL),
@@ -90,7 +92,7 @@ def record(results: Results, rates: Rates) -> None:
 
 
 def classifier_rows(policy: Policy) -> tuple[CacheRow, ...]:
-    """What the classifier of a server holds that serves every tenant of a policy."""
+    """Return the classifier rows of a server that serves every tenant of a policy."""
     operator = operator_list(policy)
     lists = (tenant_lists(tenant, ReturnTraffic.EXPLICIT)[1] for tenant in policy.tenants)
     return tuple(row for ingress in lists for row in general_rows(operator, ingress))
@@ -98,7 +100,7 @@ def classifier_rows(policy: Policy) -> tuple[CacheRow, ...]:
 
 @contextmanager
 def _classifying(line: Line, policy: Policy, *, remembers: bool) -> Iterator[Callable[[], int]]:
-    """A classifier in the middle for as long as the block runs; how many packets it has decided."""
+    """Run a classifier in the middle; yield a function that counts its decisions."""
     rows = classifier_rows(policy)
     if not rows:
         raise Refused("the list has no room in a classifier")

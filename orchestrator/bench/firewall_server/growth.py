@@ -1,4 +1,4 @@
-"""What a set costs as it grows: memory, the time to load it, and the time to add one element more, or a batch."""
+"""The cost of a growing set: memory, loading, adding one element or a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.lab.router import ROUTER, Router
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Of a set with `count` elements: memory, seconds of loading, and times a further element takes.
+    """Costs of a set with `count` elements: memory, seconds of loading, times to add.
 
     `one_us` is the median of elements added one at a time by our messages, `batch_us` an element of a batch, `typed_ms`
     the median by the command line tool. None where it was not measured.
@@ -57,7 +57,10 @@ def interval_set(router: Router, count: int, sizes: Sizes) -> Growth:
 
 
 def _singles_us(held: HashSet, count: int, singles: int) -> float:
-    """Microseconds to add one pair: the median of so many, one after the other, which are taken away again."""
+    """Return the median microseconds to add one pair.
+
+    So many are added one after the other, and removed again.
+    """
     new = pairs(singles, count)
     taken = [_seconds(partial(held.add_one, key.tobytes())) for key in new]
     held.remove(new)

@@ -1,4 +1,4 @@
-"""What the kernel holds for itself, of the whole machine."""
+"""The kernel's own memory, of the whole machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STILL_OCTETS = 1 << 20
 
 
 def grown_by(load: Callable[[], object]) -> tuple[int, float]:
-    """The octets that it holds more when something is loaded, and the seconds that loading takes."""
+    """Return the bytes of kernel memory that loading something takes, and its seconds."""
     before, began = _octets_at_rest(), time.perf_counter()
     load()
     took_s = time.perf_counter() - began
@@ -24,7 +24,7 @@ def grown_by(load: Callable[[], object]) -> tuple[int, float]:
 
 
 def _octets_at_rest() -> int:
-    """What it cannot give back, slabs and large arrays, once that has come to rest, or after a minute.
+    """Return the unreclaimable memory, slabs and large arrays, once stable or after a minute.
 
     The memory of millions of pairs is given back some seconds after their namespace went, and then bit by bit.
     """

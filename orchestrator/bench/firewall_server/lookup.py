@@ -1,4 +1,4 @@
-"""What it costs a packet to be looked up: CPU time from one end of a router to the other, sets taking turns.
+"""The CPU time of a look-up, from end to end of a router.
 
 The same packets go through every router, in three patterns: between *few* pairs, as the paper's one stream was; between
 a *thousand* in turn; and *spread* over a set, so that hardly any element is in the processor's caches. The list of a
@@ -33,7 +33,10 @@ class Pattern(enum.Enum):
 
 @dataclass(slots=True)
 class Lookups:
-    """CPU nanoseconds a packet, by number of pairs and pattern, in the order of the rounds; of interval sets apart."""
+    """CPU nanoseconds a packet, by number of pairs and pattern, in order of rounds.
+
+    Interval sets are apart.
+    """
 
     hashed: dict[tuple[int, Pattern], list[float]] = field(default_factory=dict)
     ranged: dict[int, list[float]] = field(default_factory=dict)
@@ -53,7 +56,10 @@ def check(router: Router, count: int) -> None:
 def measured(
     routers: Mapping[int, Router], ranged: Mapping[int, Router], rounds: int, spread: int, step: Callable[[str], None]
 ) -> Lookups:
-    """So many rounds, after one that warms everything up; `routers` by number of pairs, `ranged` of interval sets."""
+    """Measure some rounds after a warm-up.
+
+    `routers` by number of pairs; `ranged` those of interval sets.
+    """
     found = Lookups()
     largest = max(routers)
     sent = {Pattern.FEW: _filled(packets(pairs(_FEW))), Pattern.THOUSAND: _filled(packets(pairs(_THOUSAND)))}

@@ -1,4 +1,4 @@
-"""Firewall servers with their manager: a service, and agents each in a network namespace of its own.
+"""A service and firewall servers, each agent in a network namespace of its own.
 
     root    `aclflow serve` on a fresh database ══ management link ══ server     `aclflow agent`, nftables of its own
 
@@ -40,7 +40,10 @@ _NOWHERE = "rehome-end"
 
 @dataclass(slots=True)
 class Managed:
-    """A running service with its servers. Its processes end with the site that it was made in."""
+    """A running service with its servers.
+
+    Its processes end with the site that it was made in.
+    """
 
     place: Layout
     url: str
@@ -83,12 +86,12 @@ class Managed:
         processes.kill(self.running.pop(name))
 
     def reports(self) -> int:
-        """How many reports servers have sent since the service was started: one for each program that they hold."""
+        """Count the servers' reports since the service started: one for each program they hold."""
         with urllib.request.urlopen(f"{self.url}/metrics") as answer:  # noqa: S310 -- of this machine
             return int(sum(map(float, _REPORTS.findall(answer.read().decode()))))
 
     def inside(self, server: str, call: Callable[[], T]) -> T:
-        """What `call` returns when run in a server's namespace."""
+        """Call a function in a server's namespace and return its result."""
         return namespaces.inside(self.place.namespace(server), call)
 
     def log(self, name: str) -> Path:
@@ -114,7 +117,7 @@ class Managed:
 def managed(
     place: Layout, servers: int, tenants: Mapping[str, Sequence[Prefix]], settings: Mapping[str, str] | None = None
 ) -> Iterator[Managed]:
-    """A service with so many servers, which hold the tenants' empty lists, for as long as the block runs.
+    """Run a service with servers that hold the tenants' empty lists, during the block.
 
     `settings` are the service's. Raises Unreachable, Missing.
     """
@@ -157,7 +160,7 @@ def _onboard(made: Managed, client: Client, tenants: Mapping[str, Sequence[Prefi
 
 
 def _namespace(place: Layout, server: str, number: int) -> Management:
-    """A server's namespace with the interface where servers would meet, and the link to the service."""
+    """Create a server's namespace and interface; return its link to the service."""
     name = place.namespace(server)
     namespaces.create(name)
     namespaces.inside(name, _meeting)

@@ -92,7 +92,7 @@ def conclude_streams(results: Results, found: Streams, counts: Sequence[int]) ->
 
 
 def _panels(found: Streams) -> Mapping[str, Mapping[str, Sequence[float]]]:
-    """What each plot shows, by way."""
+    """Return the values of each plot, by way."""
     return {
         "figure 11 processors busy during a stream (%)": {
             way: [100 * each.busy_share for each in runs] for way, runs in found.bandwidth.items()
@@ -108,7 +108,7 @@ def _panels(found: Streams) -> Mapping[str, Mapping[str, Sequence[float]]]:
 
 
 def _beyond(values: Sequence[float], bare: Sequence[float]) -> list[float]:
-    """What is spent beyond a router without a set, round by round."""
+    """Return the excess over a router without a set, round by round."""
     return [mine - none for mine, none in zip(values, bare, strict=True)]
 
 

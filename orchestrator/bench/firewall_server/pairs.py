@@ -1,4 +1,4 @@
-"""Permitted pairs of addresses by the million, and the two kinds of sets that hold them in a kernel.
+"""Millions of permitted address pairs, and two kinds of kernel sets that hold them.
 
 A *hash set* is our servers': source and destination, written by the agent's own messages (`PairTable`). An *interval
 set* holds source addresses as ranges, as `nft` makes of prefixes; it is a tree that is written anew as a whole.
@@ -77,7 +77,7 @@ class HashSet:
         self.table = PairTable()
 
     def create(self) -> None:
-        """An empty set; `MARKED_ONLY` is the filter behind it, which lets pass what the set marks."""
+        """Create an empty set and `MARKED_ONLY`, the filter behind it that passes marked packets."""
         self.table.remove()
         self.table.create()
 
@@ -101,7 +101,7 @@ class HashSet:
 
 
 def intervals(count: int) -> str:
-    """A script that makes an interval set of `count` ranges, none beside another, before a filter."""
+    """Return a script for an interval set of `count` separate ranges before a filter."""
     elements = ", ".join(format_address(Family.IPV4, _SOURCES + 2 * index) for index in range(count))
     return _AFRESH + _INTERVALS.format(elements=elements)
 

@@ -1,4 +1,4 @@
-"""Bandwidth and latency of TCP by qperf, as the paper measured them, and what the processors spent meanwhile.
+"""TCP bandwidth and latency by qperf, as in the paper, with CPU time.
 
 Two accounts are kept. The *share* is mpstat's: of all processors' time, what was not idle. It counts whatever else runs
 on the machine. *Seconds* are those of the processes that take part, and of the kernel's threads for packets; the kernel
@@ -29,7 +29,7 @@ _IDLE, _IOWAIT, _STEAL = 3, 4, 7
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Of one run: octets a second, CPU nanoseconds an octet by who took part, and mpstat's share of the machine."""
+    """One run's result: bytes a second, CPU nanoseconds a byte by participant, mpstat's share."""
 
     octets_s: float
     cpu_ns_an_octet: float
@@ -42,7 +42,10 @@ def start(line: Line) -> None:
 
 
 def bandwidth(line: Line, address: str, seconds: int, beside: Iterable[Process] = ()) -> Bandwidth:
-    """One stream to the server for so long; `beside` are processes that carry it. Raises Missing, Refused."""
+    """Send one stream to the server for some seconds; `beside` are processes that carry it.
+
+    Raises Missing, Refused.
+    """
     taking_part = [process.pid for process in (*beside, *_servers(line))] + _kernel_threads()
     before, machine = _seconds(taking_part) + _childrens(), _machine()
     rate = _run(line, address, seconds, "tcp_bw")
@@ -57,7 +60,10 @@ def latency_us(line: Line, address: str, seconds: int) -> float:
 
 
 def read(text: str, test: str) -> float:
-    """The number of a test in qperf's output with unified units. Raises Refused where there is none."""
+    """Return the number of a test in qperf's output with unified units.
+
+    Raises Refused where there is none.
+    """
     match = re.search(_PATTERNS[test], text, re.MULTILINE)
     if match is None:
         raise Refused(f"qperf reported something else: {text.strip()[:200]!r}")
@@ -72,7 +78,10 @@ def _run(line: Line, address: str, seconds: int, test: str) -> float:
 
 
 def _servers(line: Line) -> list[Process]:
-    """qperf's servers of this site, each in a session of its own; only that of this line carries traffic now."""
+    """Return this site's qperf servers.
+
+    Each has a session of its own; only this line's carries traffic now.
+    """
     found = [process for process in marked(line.layout.run_dir) if process.name == "qperf"]
     return [process for process in found if _session(process.pid) == process.pid]
 
@@ -85,7 +94,7 @@ def _session(pid: int) -> int:
 
 
 def _until_childless(servers: Iterable[Process]) -> None:
-    """Wait until the process that qperf's server made for the run is no more: then its time is its parent's."""
+    """Wait until the child of qperf's server ended: then its CPU time is its parent's."""
     until = time.monotonic() + _PATIENCE_S
     while any(Path(f"/proc/{each.pid}/task/{each.pid}/children").read_text() for each in servers):
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Pairs of IPv6 addresses in a hash set, a few and many: memory, loading, adding one, and what a look-up costs.
+"""IPv6 pairs in a hash set, few and many: memory, loading, adding, look-up cost.
 
 A key has 32 octets instead of 8, so an element takes more memory and a look-up hashes and compares more; that it costs
 the same at any size is asked as for IPv4, with the same packets through both sets in turn.
@@ -37,7 +37,7 @@ _PORTS = (40_000, 9)
 
 @dataclass(slots=True)
 class Sixes:
-    """By number of pairs: octets, seconds of loading, microseconds of adding one, nanoseconds of CPU a packet."""
+    """Results by number of pairs: bytes, loading seconds, microseconds to add, nanoseconds a packet."""
 
     octets: dict[int, float] = field(default_factory=dict)
     load_s: dict[int, float] = field(default_factory=dict)

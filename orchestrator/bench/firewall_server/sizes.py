@@ -11,7 +11,7 @@ PAPERS_MOST = 8_700_000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of pairs in a hash set and of addresses in an interval set; rounds of everything, seconds each takes.
+    """The set sizes, rounds, and seconds of each measurement.
 
     `singles` and `batch` are pairs added one by one and at once; `typed` is how often the command line tool adds one;
     `spread` is to how many pairs packets go where they are to miss the processor's caches; `general` are rules that are

@@ -1,4 +1,6 @@
-"""One TCP stream through the middle of a line, as the paper's figures 11 to 13: bandwidth, latency and processors.
+"""One TCP stream through a line, as in the paper's figures 11 to 13.
+
+Bandwidth, latency and processors.
 
 Ways take turns: a kernel that only routes, hash sets of every size, an interval set, and the tunnel.
 """
@@ -32,7 +34,10 @@ def hash_set(count: int) -> str:
 
 @dataclass(slots=True)
 class Streams:
-    """Values by way, in the order of the rounds. `absent` says why there is no tunnel, if there is none."""
+    """Values by way, in the order of the rounds.
+
+    `absent` says why there is no tunnel, if there is none.
+    """
 
     bandwidth: dict[str, list[Bandwidth]] = field(default_factory=dict)
     latency_us: dict[str, list[float]] = field(default_factory=dict)
@@ -87,7 +92,10 @@ def _line(place: Layout, name: str) -> Iterator[Line]:
 
 
 def _permit(line: Line, count: int) -> None:
-    """Load a set that holds the traffic's pair among so many, and see that it decides. Raises Drifted."""
+    """Load a set with the traffic's pair among others; check that it decides.
+
+    Raises Drifted.
+    """
     held = HashSet()
     line.run(MIDDLE, "nft", "-f", "-", text=MARKED_ONLY)
     line.inside(MIDDLE, held.create)

@@ -24,7 +24,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a set does not decide as it should."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a set decides wrongly.
+    """
     settings = {"counts": list(sizes.counts), "rounds": sizes.rounds, "lookups": sizes.lookups, "loads": sizes.loads}
     results = Results("firewall-server", settings)
     steps = Steps(progress, _steps(sizes))
@@ -54,7 +57,7 @@ def _general(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> Non
 
 
 def _sets(results: Results, sizes: Sizes, steps: Steps, place: Layout) -> None:
-    """What sets cost to grow and to be asked, each in the middle of a router of its own."""
+    """Measure sets as they grow and are searched, each in a router of its own."""
     hashed: dict[int, list[Growth]] = {count: [] for count in sizes.counts}
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""The status quo that the paper compares with: an IPsec tunnel between the ends of a line, by strongSwan in user space.
+"""The paper's baseline: an IPsec tunnel across a line, by strongSwan in user space.
 
     client ipsec0 ══ UDP 4500 over the line ══ ipsec0 server        AES-128-GCM, a shared secret
 
@@ -98,7 +98,10 @@ def _folder(line: Line, role: str) -> Path:
 
 
 def _charon(line: Line, role: str, folder: Path) -> Process:
-    """A gateway whose /run is a folder of ours: where its socket and its process id are is compiled in."""
+    """Start a gateway whose /run is a folder of ours.
+
+    Its socket's path is compiled in.
+    """
     script = f"mount --bind '{folder}' /run && exec {CHARON}"
     name = f"{line.name}-{role}-charon"
     return processes.spawn(

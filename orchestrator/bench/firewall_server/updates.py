@@ -1,4 +1,4 @@
-"""From a REST call to servers that were read back to hold it: one pair at a time, and a burst of many tenants' updates.
+"""Time from a REST call to servers read back: single pairs, and bursts.
 
 The clock of a call starts with it and stops with its answer, which comes when every server holds the change. In the
 burst each tenant has a client of its own, which asks for the next update when the last was answered.
@@ -35,8 +35,11 @@ _ONE = Target(10.0)
 
 @dataclass(slots=True)
 class Updates:
-    """Milliseconds of single updates and of their stages; seconds of a burst, its updates' milliseconds, in how many
-    generations, and in how many programs of all servers it was enforced."""
+    """Results of updates.
+
+    Milliseconds of single updates and of their stages; seconds of a burst, its updates' milliseconds, in how many
+    generations, and in how many programs of all servers it was enforced.
+    """
 
     one_ms: list[float] = field(default_factory=list)
     stages: dict[str, list[float]] = field(default_factory=dict)
@@ -47,8 +50,10 @@ class Updates:
 
 
 def measured(place: Layout, sizes: Sizes, step: Callable[[str], None]) -> Updates:
-    """Single updates, then the burst. Raises Missing, Unreachable, and Drifted where a set does not hold in the end
-    what was acknowledged."""
+    """Measure single updates, then the burst.
+
+    Raises Missing, Unreachable, and Drifted where a set does not hold in the end what was acknowledged.
+    """
     found = Updates()
     with managed(place, _SERVERS, owned(sizes.tenants)) as servers:
         step(f"one of {sizes.held:,} pairs more, from REST")
@@ -67,7 +72,7 @@ def owned(tenants: int) -> Mapping[str, Sequence[Prefix]]:
 
 
 def name(tenant: int) -> str:
-    """What a tenant is called."""
+    """Return a tenant's name."""
     return f"t{tenant}"
 
 
@@ -82,7 +87,10 @@ def pair(tenant: int, number: int) -> Rule:
 
 
 def burst(servers: Managed, tenants: int, updates: int, found: Updates) -> None:
-    """So many updates of each tenant, all tenants at once. Raises Unreachable for one that is not enforced, Drifted."""
+    """Update all tenants at once, each `updates` times.
+
+    Raises Unreachable for one that is not enforced, Drifted.
+    """
     before, failed = servers.reports(), []
 
     def of_tenant(tenant: int) -> None:
@@ -145,7 +153,7 @@ def record(results: Results, found: Updates, sizes: Sizes) -> None:
 
 
 def _singles(servers: Managed, sizes: Sizes, found: Updates) -> None:
-    """Pairs added one by one to a list that has many, which is empty again afterwards."""
+    """Add pairs one by one to a long list, and empty it afterwards."""
     held = tuple(pair(0, sizes.changes + number) for number in range(sizes.held))
     with servers.client() as client:
         waiting = client.waiting(_PATIENCE_S)

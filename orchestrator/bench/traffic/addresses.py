@@ -1,4 +1,4 @@
-"""Who is who on a line: addresses, ports, and the tenants of the policy that the firewall in its middle enforces.
+"""The addresses, ports and tenants of a line with an enforcing firewall in its middle.
 
     10.0.0.170       one client
     10.1.0.0/24      a network that is shut out
@@ -43,7 +43,7 @@ _OTHER_LENGTH = 16
 
 
 class Clients(enum.Enum):
-    """Whose connections meet the firewall: each takes its source address from here, in turn."""
+    """The clients whose connections meet the firewall: source addresses are used in turn."""
 
     ONE = Prefix.parse("10.0.0.170")
     OUTSIDE = Prefix.parse("10.128.0.0/9")
@@ -61,7 +61,7 @@ class Clients(enum.Enum):
 
 
 def in_turn(block: Prefix, how_many: int) -> tuple[str, ...]:
-    """The addresses that connections take from a block, one after the other, as `_native/sources.c` counts them."""
+    """Return the addresses of a block in the order that `_native/sources.c` uses them."""
     hosts = (1 << (32 - block.length)) - 1
     return tuple(format_address(Family.IPV4, block.network | (2 * _STEP * turn & hosts)) for turn in range(how_many))
 
@@ -88,7 +88,7 @@ def policy(acl: Acl, *, server_port: str) -> Policy:
 
 
 def _others(clients: Clients, ports: Sequence[str], first: int) -> Iterator[tuple[Tenant, Endpoint]]:
-    """Tenants that own every other /16 of a block of clients, each with an endpoint of one address there.
+    """Yield tenants for every other /16 of a clients' block, each with an endpoint there.
 
     They are numbered from the `first` after the server's tenant.
     """

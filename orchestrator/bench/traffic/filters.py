@@ -1,4 +1,4 @@
-"""Packet filters in the middle of a line: iptables over either backend, nftables, or none. Each is loaded afresh.
+"""Packet filters of a line: iptables over either backend, nftables, or none, loaded afresh.
 
 Both iptables backends get the same text, one line a rule, as the paper has it; our comments are left out, for they are
 read by nobody here. The nftables script is loaded as it is shipped, with its counters.
@@ -19,7 +19,7 @@ _COMMENT = re.compile(r' -m comment --comment (?:"[^"]*"|\S+)')
 
 
 class Filter(enum.Enum):
-    """A way to enforce a list in a kernel that routes; the value is what reads its text."""
+    """A packet filter in a kernel that routes; the value reads its text."""
 
     IPTABLES_LEGACY = "iptables-legacy"
     IPTABLES_NFT = "iptables-nft"
@@ -27,14 +27,17 @@ class Filter(enum.Enum):
 
 
 def text_of(kind: Filter, policy: Policy) -> str:
-    """What a filter is to be told."""
+    """Return the text of a filter for a policy."""
     if kind is Filter.NFTABLES:
         return nftables_script(policy)
     return uncommented(iptables_texts(policy)[Family.IPV4])
 
 
 def load(line: Line, kind: Filter, text: str) -> None:
-    """Put a text into the middle's kernel in place of what that filter held. Raises Missing, Refused."""
+    """Replace a filter's text in the middle's kernel.
+
+    Raises Missing, Refused.
+    """
     clear(line, kind)
     if kind is Filter.NFTABLES:
         line.run(MIDDLE, "nft", "-f", "-", text=text)

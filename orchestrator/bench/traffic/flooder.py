@@ -29,7 +29,7 @@ _BEGUN = "sending\n"
 
 @dataclass(slots=True)
 class Sent:
-    """What a flood came to: datagrams, in how many seconds; nothing until it has ended."""
+    """The result of a flood: datagrams and seconds; empty until it has ended."""
 
     datagrams: int = 0
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class Sent:
 
 @contextmanager
 def flooding(line: Line, sources: Sequence[str], port: int, *, seconds: float, per_s: int) -> Iterator[Sent]:
-    """A flood from the line's client to a port of its server, begun when the block begins; its end is waited for.
+    """Flood a port of the server from the line's client during the block.
 
     Raises Refused where it fails.
     """
@@ -62,7 +62,10 @@ def flooding(line: Line, sources: Sequence[str], port: int, *, seconds: float, p
 
 
 def send(sockets: Sequence[socket.socket], to: tuple[str, int], seconds: float, per_s: int) -> Sent:
-    """Send from some sockets in turn until the time is over; what the kernel does not take is not counted."""
+    """Send from some sockets in turn until the time is over.
+
+    Packets that the kernel refuses are not counted.
+    """
     sent, tried, began = 0, 0, time.monotonic()
     turns = cycle(sockets)
     while (now := time.monotonic() - began) < seconds:

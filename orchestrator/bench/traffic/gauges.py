@@ -1,4 +1,4 @@
-"""What is read off a line that carries traffic: each tool's number, and what the switch says of its own work."""
+"""Measurements on a line under traffic: each tool's number, and the switch's own counters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.bench.traffic.planes import Plane, SwitchPlane
 
 
 class Metric(enum.Enum):
-    """What is measured; the value names it on a plot's axis, with its unit."""
+    """A measured quantity; the value names it on a plot's axis, with its unit."""
 
     REQUESTS = "HTTP requests a second (1/s)"
     CONNECTION = "time of a connection under load (ms)"
@@ -60,7 +60,10 @@ class Gauges:
     preload: Path
 
     def requests(self, plane: Plane, clients: Clients) -> Sample:
-        """httperf's rate and times; of a switch, with an empty cache to begin with, also what they cost it."""
+        """Measure httperf's rate and times.
+
+        For a switch, which starts with an empty cache, also their cost.
+        """
         if not isinstance(plane, SwitchPlane):
             return self._http(plane, clients)
         plane.vnf.forget()
@@ -74,7 +77,7 @@ class Gauges:
         return {**found, **cost}
 
     def later_upcalls(self, plane: SwitchPlane, clients: Clients) -> Sample:
-        """Upcalls of as many further clients as `requests` had, with the cache as that left it."""
+        """Count upcalls of as many further clients, with the cache as `requests` left it."""
         before = plane.vnf.work().upcalls
         self._http(plane, clients, passed=self._connections)
         return {Metric.LATER_UPCALLS: (plane.vnf.work().upcalls - before) / self._connections}
@@ -89,12 +92,15 @@ class Gauges:
         return {Metric.PACKETS: found.per_s, Metric.PACKET_CPU: cost}
 
     def steady_packets(self, plane: Plane) -> Sample:
-        """The same at its best, some time after the list came: what else the machine does only takes away."""
+        """Measure packets at their best, some time after the list.
+
+        Other load on the machine only lowers them.
+        """
         self.packets(plane)
         return max((self.packets(plane) for _ in range(_AT_BEST_OF)), key=lambda sample: sample[Metric.PACKETS])
 
     def round_trips(self, plane: Plane, clients: Clients) -> Sample:
-        """netcat's median round trips: in a flow that the firewall knows, and in new flows of other clients."""
+        """Measure netcat's median round trips: in a known flow, and in new clients' flows."""
         known = netcat.round_trips(plane.line, Clients.ONE.address, self.load.trips)
         if isinstance(plane, SwitchPlane):
             plane.vnf.forget()

@@ -1,4 +1,4 @@
-"""HTTP requests by httperf: one request a connection, so many connections at once, as fast as they are answered.
+"""HTTP requests by httperf: one a connection, many connections at once, closed loop.
 
 httperf is asked for sessions that issue one request after another in HTTP/1.0, whose server closes each connection; so
 there are as many connections under way as sessions, and the rate is the highest that the line carries (a closed loop,
@@ -35,7 +35,10 @@ _STARTED_A_SECOND = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What httperf saw: requests answered and a second, and mean times from a SYN to its answer and to the end."""
+    """httperf's result: answered requests, their rate, mean times to the answer and the end.
+
+    Times count from a SYN.
+    """
 
     replies: int
     per_s: float
@@ -44,7 +47,10 @@ class Requests:
 
 
 def read(text: str) -> Requests:
-    """Read httperf's report. Raises Refused for one that is none, Unreachable where a request was not answered."""
+    """Read httperf's report.
+
+    Raises Refused for other texts, Unreachable where a request was not answered.
+    """
     found: dict[str, float] = {}
     for name, pattern in _FIELDS.items():
         match = re.search(pattern, text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""UDP datagrams by iperf3, as many as the client can send; what reaches the server is counted at its interface.
+"""UDP datagrams by iperf3 at the client's maximum, counted at the server's interface.
 
 iperf3's server is not asked how many arrived: at high rates it is what loses them, behind the interface, and the
 firewall would be blamed.
@@ -21,7 +21,7 @@ DATAGRAM_OCTETS = 1472
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """What came of a flood: datagrams sent, frames that reached the server's interface, and how long it took."""
+    """A flood's result: datagrams sent, frames at the server's interface, and seconds."""
 
     sent: int
     arrived: int
@@ -46,7 +46,7 @@ def read(text: str) -> tuple[int, float]:
 
 
 def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s: int = 0) -> Datagrams:
-    """Send for so long, from one client in one flow, datagrams of so many octets, as fast as it can or at a rate.
+    """Send datagrams of one size in one flow, at the maximum or at a rate.
 
     Raises Missing, Refused; Unreachable if nothing arrives.
     """
@@ -64,7 +64,10 @@ def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s
 
 
 def received(text: str, interface: str) -> int:
-    """How many frames an interface has received, of the text of /proc/net/dev. Raises Refused without the interface."""
+    """Return an interface's received frames from /proc/net/dev.
+
+    Raises Refused without the interface.
+    """
     for line in text.splitlines():
         name, colon, numbers = line.partition(":")
         if colon and name.strip() == interface:

@@ -1,4 +1,4 @@
-"""What was measured, written down as it comes, so that a run of hours that was cut off goes on where it was.
+"""A journal of measurements, so that an interrupted run continues where it stopped.
 
 A file of JSON lines: the first says what is measured, each other one is a measurement by its name. Without a file
 nothing is written, and everything is measured.
@@ -29,7 +29,7 @@ class Journal:
             self._append(head)
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
-        """What was written down of a measurement, or what it gives now."""
+        """Return a recorded measurement, or measure and record it now."""
         if name not in self._known:
             self._known[name] = measure()
             self._append([name, {metric.name: value for metric, value in self._known[name].items()}])
@@ -42,7 +42,7 @@ class Journal:
 
 
 def _read(path: Path, head: object) -> dict[str, Sample]:
-    """The measurements of a file. The last line may be cut off: it is taken away."""
+    """Read a file's measurements; remove a last line that was cut off."""
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     try:

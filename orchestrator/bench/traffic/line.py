@@ -48,7 +48,7 @@ _MANY_CONNECTIONS = {"net/ipv4/ip_local_port_range": "1024 65535", "net/ipv4/tcp
 
 
 class Line:
-    """The three namespaces, up for as long as the `with` block runs, with whatever was started in them.
+    """The three namespaces during the `with` block, with everything started in them.
 
     `name` tells the lines of one site from each other.
     """
@@ -79,7 +79,7 @@ class Line:
         return self._names[role]
 
     def inside(self, role: str, call: Callable[[], Result]) -> Result:
-        """What `call` returns when run inside one of the namespaces."""
+        """Call a function inside one of the namespaces and return its result."""
         return namespaces.inside(self._names[role], call)
 
     def route(self, on: bool) -> None:
@@ -94,7 +94,10 @@ class Line:
         self._running.append(processes.spawn(name, command, mark=mark, log=log, namespace=namespace))
 
     def run(self, role: str, *command: str, text: str = "", settings: Mapping[str, str] | None = None) -> str:
-        """What a program prints; `text` is its input. Raises Missing, or Refused with its complaint."""
+        """Run a program, with input `text`; return its output.
+
+        Raises Missing, or Refused with its error output.
+        """
         environment = self.environment(settings)
 
         def there() -> subprocess.CompletedProcess[str]:
@@ -113,7 +116,7 @@ class Line:
         return done.stdout
 
     def environment(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What programs of the line are given: with the mark by which they are found again."""
+        """Return the programs' environment, with the mark that identifies them."""
         return {**os.environ, **(settings or {}), MARK: str(self.layout.run_dir)}
 
     def _remove(self) -> None:

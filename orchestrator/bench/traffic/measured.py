@@ -11,7 +11,7 @@ from orchestrator.bench.traffic.gauges import Metric, Sample
 
 @dataclass(slots=True)
 class Measured:
-    """Every value, by way, number of rules (0: none, everything passes) and metric, in the order of the rounds."""
+    """All values by way, number of rules (0: none) and metric, in order of rounds."""
 
     values: dict[tuple[str, int, Metric], list[float]] = field(default_factory=dict)
 
@@ -28,7 +28,7 @@ class Measured:
         return self.values.get((way, rules, metric), ())
 
     def series(self) -> list[Series]:
-        """A line for each metric and each way that was measured at every number of rules: medians and intervals."""
+        """Return a series for each metric and each way measured at every number of rules."""
         counts = sorted({rules for _, rules, _ in self.values if rules})
         ways = dict.fromkeys(way for way, _, _ in self.values)
         pairs = [(metric, way) for metric in Metric for way in ways]

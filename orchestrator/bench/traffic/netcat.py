@@ -1,4 +1,4 @@
-"""Round trips by netcat: a line goes in at one end and comes back from the server's UDP echo.
+"""Round trips by netcat: a line of text comes back from the server's UDP echo.
 
 netcat is started before the clock is, and for UDP its start sends nothing. So its first round trip is that of a flow
 whose packets the firewall has not met before, in either direction; the later ones are those of a flow that it knows.
@@ -26,7 +26,7 @@ _MESSAGE = b"?\n"
 
 
 def round_trips(line: Line, source: str, count: int) -> list[float]:
-    """Milliseconds of each of `count` round trips in one flow that the firewall has met before.
+    """Return the milliseconds of `count` round trips in one flow that the firewall knows.
 
     Raises Missing, and Unreachable where no answer comes.
     """

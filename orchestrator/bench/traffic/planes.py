@@ -1,4 +1,4 @@
-"""The two kinds of firewall that stand in the middle of a line, behind one face: load a list, and check its verdicts.
+"""Both kinds of firewall of a line behind one interface: load, check verdicts.
 
 What a list is compiled to is kept, so that loading it again costs only the loading.
 """
@@ -45,7 +45,10 @@ class Plane(abc.ABC):
 
 
 class KernelPlane(Plane):
-    """A kernel that routes, with a packet filter for one tenant: other tenants' would only be more lines to pass."""
+    """A kernel that routes, with a packet filter for one tenant.
+
+    Other tenants' lists would only be more lines to pass.
+    """
 
     def __init__(self, line: Line, kind: Filter) -> None:
         super().__init__(line)

@@ -1,4 +1,4 @@
-"""What answers at a line's server: lighttpd for httperf, iperf3's own server, and a UDP echo for netcat.
+"""The servers of a line: lighttpd for httperf, iperf3's own, a UDP echo for netcat.
 
 lighttpd serves a page of one octet from one event loop in C, so that what stands in the middle is what limits; Python's
 own HTTP server would be what is measured.
@@ -20,7 +20,10 @@ _PATIENCE_S = 10.0
 
 
 def start(line: Line) -> None:
-    """Start all three and wait until they answer from within their own namespace. Raises Missing, Unreachable."""
+    """Start all three and wait until they answer in their namespace.
+
+    Raises Missing, Unreachable.
+    """
     line.start(SERVER, "lighttpd", "-D", "-f", _web_settings(line))
     line.start(SERVER, "iperf3", "--server", "--bind", SERVER_ADDRESS, "--port", str(THROUGHPUT))
     ports = (str(ECHO), str(UNSERVED))

@@ -1,4 +1,4 @@
-"""Where lines are built: a run directory and a prefix of their own, and nothing left of either afterwards."""
+"""A place to build lines: a run directory and a prefix, removed completely afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.lab.namespaces import need_root
 
 @contextmanager
 def site(layout: Layout | None = None) -> Iterator[Layout]:
-    """Names and folders for as long as the block runs; at its end, or at Ctrl-C, all that bears them is removed.
+    """Provide names and folders during the block; remove everything at its end, or at Ctrl-C.
 
     To be used in the main thread. Raises Missing for anybody but root.
     """
@@ -35,7 +35,10 @@ def site(layout: Layout | None = None) -> Iterator[Layout]:
 
 @contextmanager
 def served(layout: Layout, name: str) -> Iterator[Line]:
-    """A line whose server answers all tools, for as long as the block runs. Raises Missing, Unreachable."""
+    """Provide a line whose server answers all tools, during the block.
+
+    Raises Missing, Unreachable.
+    """
     with Line(layout, name) as line:
         servers.start(line)
         yield line

@@ -1,4 +1,4 @@
-"""A VNF-ACL in the middle of a line: Open vSwitch between both interfaces, with a compiled program.
+"""A VNF-ACL in the middle of a line: Open vSwitch with a compiled program.
 
 It is driven as the controller drives it, over OpenFlow by our driver, and what it holds is read back. The switch's own
 numbers say what the traffic cost it: upcalls, entries of its cache, CPU time of its process.
@@ -37,7 +37,7 @@ _POLLING_CORES = "0x2"
 
 
 class Ports(enum.Enum):
-    """How the switch takes packets from its interfaces: over packet sockets, or from AF_XDP rings by a polling core."""
+    """The switch's access to its interfaces: packet sockets, or AF_XDP rings with a polling core."""
 
     SYSTEM = "system"
     AF_XDP = "afxdp"
@@ -45,14 +45,17 @@ class Ports(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the switch has done so far: packets that its cache could not decide, CPU time in nanoseconds."""
+    """The switch's work so far: packets that missed its cache, CPU nanoseconds."""
 
     upcalls: int
     cpu_ns: int
 
 
 class VnfAcl:
-    """A running switch. Made by `vnf_acl`. One that `polls` uses a core whether there is traffic or not."""
+    """A running switch, made by `vnf_acl`.
+
+    One that `polls` uses a core whether there is traffic or not.
+    """
 
     def __init__(self, switch: OpenVSwitch, device: Switch, pid: int, *, polls: bool) -> None:
         self.polls = polls
@@ -62,7 +65,10 @@ class VnfAcl:
         self._generation = 0
 
     def load(self, program: Program) -> None:
-        """Have nothing but this program, all of it written anew, with no cache entry from before. Raises Drifted."""
+        """Write this program anew, with an empty cache.
+
+        Raises Drifted.
+        """
         self._switch.ofctl("del-flows", _BRIDGE)
         time.sleep(_SETTLE_S)
         observed = self._device.observe()
@@ -75,7 +81,7 @@ class VnfAcl:
         self.forget()
 
     def change(self, delta: Delta, program: Program) -> None:
-        """Apply a change in one bundle, as the loop does: of a few rows with what they are read back as.
+        """Apply a change in one bundle, as the loop does.
 
         Returns at the last barrier. Raises Drifted where rows of a few are not what they should be.
         """
@@ -95,7 +101,7 @@ class VnfAcl:
         return megaflows(self._switch.appctl("dpctl/show"))
 
     def work(self) -> Work:
-        """What was done until now."""
+        """Return the work so far."""
         upcalls = missed(self._switch.appctl("dpif-netdev/pmd-stats-show"))
         return Work(upcalls, time.clock_gettime_ns(self._clock))
 
@@ -104,7 +110,9 @@ class VnfAcl:
 def vnf_acl(
     line: Line, ports: Ports, *, neighbours: Sequence[str] = (), allocator: Allocator = Allocator.JEMALLOC
 ) -> Iterator[VnfAcl]:
-    """A switch in the middle of a line, connected to us. One at a time. Raises Missing, Refused, Unreachable.
+    """Run a switch in the middle of a line, connected to us.
+
+    One at a time. Raises Missing, Refused, Unreachable.
 
     `neighbours` are further ports that it has, with nobody behind: each is one more that the switch looks after.
     """
@@ -135,7 +143,10 @@ def megaflows(text: str) -> int:
 
 
 def handled(text: str) -> int:
-    """Of `dpctl/show`: packets that were dealt with; one that missed the cache, once its entry was made."""
+    """Return the handled packets of `dpctl/show`.
+
+    A packet that missed the cache counts once its entry was made.
+    """
     found = re.search(r"^\s*lookups: hit:(\d+) missed:(\d+) lost:(\d+)", text, re.MULTILINE)
     if found is None:
         raise _said_else(text)

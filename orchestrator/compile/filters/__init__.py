@@ -1,1 +1,1 @@
-"""A policy for packet filters: iptables, the rows of a firewall's program, the flow cache in front of it."""
+"""Compile a policy for packet filters: iptables, a firewall's rows, its flow cache."""

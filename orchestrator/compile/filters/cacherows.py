@@ -1,4 +1,4 @@
-"""Rows of a flow cache: packets by ranges on each axis, what becomes of them, and whom they count for.
+"""Rows of a flow cache: ranges on each axis, a verdict, and cookies.
 
 A flow cache (`enforce/drivers/bpf`) asks its rows in order, and the first that holds a packet decides. It sees whole,
 unfragmented packets only. A row is one interval on each axis, so a box takes one row for each combination of its spans;
@@ -55,7 +55,10 @@ _FAMILIES = {form.size: family for family, form in _FORMS.items()}
 
 
 class Verdict(enum.IntEnum):
-    """What becomes of a row's packets. Deferred ones are left to the packet filter, and rows below do not see them."""
+    """The verdict of a row.
+
+    Deferred packets are left to the packet filter, and rows below do not see them.
+    """
 
     DEFER = 0
     PERMIT = 1
@@ -64,7 +67,10 @@ class Verdict(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """One row. `flags` are (value, mask); `counts` are the cookies of all that count such a packet."""
+    """One row.
+
+    `flags` are (value, mask); `counts` are the cookies of all that count such a packet.
+    """
 
     family: Family
     source: Span
@@ -81,7 +87,7 @@ class CacheRow:
             raise BadInput(f"a packet counts for {MOST_COUNTED} lists at most", place="counts")
 
     def holds(self, packet: Packet) -> bool:
-        """Whether the row is about a packet: a whole one, which a cache has to see for itself."""
+        """Return whether the row matches a packet. Only whole packets match."""
         first, second = slot_values(packet)
         value, mask = self.flags
         return (
@@ -123,7 +129,7 @@ class CacheRow:
 
 
 def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[CacheRow]:
-    """The rows that hold a box's whole packets and no others; they are disjoint, and there may be none."""
+    """Yield disjoint rows for exactly a box's whole packets; there may be none."""
     if not box.fragments & WHOLE:
         return
     own_icmp = box.protocols == 1 << OWN_ICMP[box.family]
@@ -138,7 +144,7 @@ def rows_of(box: Box, verdict: Verdict, counts: tuple[int, ...]) -> Iterator[Cac
 
 
 def cache_table(rows: Sequence[CacheRow], table: int = FLOWCACHE) -> FlowTable:
-    """The rows of a program that stand for rows of a cache, in the order in which they are asked."""
+    """Return a program's rows for a cache's rows, in their order."""
     return FlowTable.of(
         Flow(table, FIRST_PRIORITY - place, row.match, _instructions(row), row.counts[-1] if row.counts else _NOBODYS)
         for place, row in enumerate(rows)
@@ -146,7 +152,10 @@ def cache_table(rows: Sequence[CacheRow], table: int = FLOWCACHE) -> FlowTable:
 
 
 def read_table(flows: FlowTable) -> tuple[CacheRow, ...]:
-    """The rows of a cache that rows of a program stand for, in order. Raises BadInput."""
+    """Return the cache's rows from a program's rows, in order.
+
+    Raises BadInput.
+    """
     ordered = sorted(flows.rows(), key=lambda flow: -flow.priority)
     return tuple(CacheRow.of(flow.match, *_read_instructions(flow.instructions)) for flow in ordered)
 

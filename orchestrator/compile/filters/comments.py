@@ -1,4 +1,4 @@
-"""Whom a line or element of a packet filter counts for: the comment that it carries.
+"""The comment of a filter's line or element, which names its counter.
 
 A flow entry says it in its cookie (`cookies.py`); iptables and nftables keep a comment beside every counter instead, in
 words that a reader of a dump understands: ``rule 17``, ``ingress-default 3``. The same rule may stand in several

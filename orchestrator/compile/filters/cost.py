@@ -1,4 +1,4 @@
-"""What an access list will cost a firewall VNF, told before it is committed."""
+"""Estimate an access list's cost to a firewall VNF before it is committed."""
 
 from __future__ import annotations
 

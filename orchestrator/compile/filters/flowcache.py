@@ -1,4 +1,4 @@
-"""What a flow cache in front of a firewall may decide: popular rules, composed of all lists that packets meet, proven.
+"""Popular rules for the flow cache before a firewall, composed of all lists, and proven.
 
 A firewall VNF asks the operator's rules, then the egress list of the tenant that owns the source, then the ingress list
 of the tenant that owns the destination. A cache decides in one step, so an entry of it is some packets that all of them
@@ -46,7 +46,10 @@ _FEW_SPANS = 8
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """Packets with one fate: `counts` are the cookies of the rules, defaults and return traffic that decide it."""
+    """Packets of one verdict.
+
+    `counts` are the cookies of the rules, defaults and return traffic that decide it.
+    """
 
     box: Box
     verdict: Verdict
@@ -55,7 +58,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class FlowCache:
-    """Entries in order, the first that holds a packet decides; and the rules that found no place, and why."""
+    """Entries in order, first match; and the rules without a place, with reasons."""
 
     entries: tuple[CacheEntry, ...]
     stays: tuple[tuple[LiftedRule, str], ...]
@@ -73,7 +76,7 @@ def entry_rows(entry: CacheEntry) -> Iterator[CacheRow]:
 
 
 def flow_cache(policy: Policy, chosen: Sequence[LiftedRule]) -> FlowCache:
-    """The cache for some rules, given in order of worth, each with the replies to what it permits.
+    """Return the cache of some rules, in order of worth, with replies to their permits.
 
     A rule that has no form above its list, or for which there is no room, is left out with the reason. Raises
     NotTheSame if an entry were not what the policy decides.
@@ -99,12 +102,15 @@ def flow_cache(policy: Policy, chosen: Sequence[LiftedRule]) -> FlowCache:
 
 
 def prove(policy: Policy, entries: Sequence[CacheEntry]) -> None:
-    """Show that every packet that an entry decides is decided and counted so by the policy. Raises NotTheSame."""
+    """Prove that the policy decides and counts every entry's packets the same.
+
+    Raises NotTheSame.
+    """
     _prove(_Lists(policy), entries)
 
 
 class _Lists:
-    """The lists of a policy as rows of packet space, made when they are asked for."""
+    """The lists of a policy as rows of packet space, made at first use."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -123,7 +129,7 @@ class _Lists:
         return self._known[key][family]
 
     def owners(self, family: Family, addresses: spans.Spans) -> tuple[Tenant | None, ...]:
-        """Whose some addresses are, nobody (None) last."""
+        """Return the owners of some addresses, nobody (None) last."""
         shared = {name: spans.intersect(addresses, own) for name, own in self._owned[family].items()}
         met = [self._tenants[name] for name, common in shared.items() if common]
         covered = spans.union(span for common in shared.values() for span in common)
@@ -133,7 +139,7 @@ class _Lists:
         return addresses if tenant is None else spans.intersect(addresses, self._owned[family][tenant.id])
 
     def block(self, name: LiftedRule) -> tuple[list[CacheEntry], str]:
-        """The entries of a rule and of the replies to its packets, none behind another that hides it; none, and why."""
+        """Return the visible entries of a rule and its replies; or the reason for none."""
         tenant = self._tenants.get(name.tenant)
         rule = next((each for each in tenant.acl.rules if each.id == name.rule), None) if tenant else None
         if tenant is None or rule is None:
@@ -168,7 +174,7 @@ class _Lists:
         return CacheEntry(entry.box, Verdict.DEFER) if self.is_reported(entry) else entry
 
     def composed(self, box: Box) -> Iterator[CacheEntry]:
-        """Whatever the lists decide for the whole packets of a box, in the order in which it must be asked."""
+        """Yield the lists' decisions for a box's whole packets, in order of evaluation."""
         whole = box.intersect(everything(box.family)._replace(fragments=WHOLE))
         if whole is None:
             return
@@ -185,7 +191,10 @@ class _Lists:
                 yield from self._of_tenants(share.box)
 
     def _of_tenants(self, box: Box) -> Iterator[CacheEntry]:
-        """What tenants' lists decide. Who owns an address is asked before nobody, so nobody's part needs no cutting."""
+        """Yield the decisions of tenants' lists.
+
+        Owners come before nobody, so that nobody's part needs no cutting.
+        """
         senders = self.owners(box.family, box.source)
         receivers = self.owners(box.family, box.destination)
         if len(senders) > MOST_PARTS:
@@ -223,7 +232,7 @@ class _Lists:
         return found if shares is not None and len(found) <= MOST_PARTS else deferred
 
     def _received(self, receiver: Tenant, box: Box, counts: tuple[int, ...]) -> list[CacheEntry]:
-        """The receiver's rows, each for its part of what was sent; none if they are too many."""
+        """Return the receiver's rows, cut to the sent packets; none if there are too many."""
         rows = self.of(receiver, Direction.INGRESS, box.family)
         shares = parts(rows, box, most_entries=MOST_PARTS) or ()
         return [
@@ -251,8 +260,10 @@ class _Lists:
 
 
 def _hoisted(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
-    """The packets of a rule as it may stand above its list: with `together` all of its box, for what must stay above
-    it comes along when the box is composed."""
+    """Return the packets of a rule that may stand above its list.
+
+    With `together` all of its box, for what must stay above it comes along when the box is composed.
+    """
     place = next((number for number, row in enumerate(rows.rows) if row.id == name.rule), None)
     if place is None:
         return []
@@ -265,7 +276,7 @@ def _hoisted(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
 
 
 def _turned(box: Box) -> Iterator[Box]:
-    """The replies to the packets of a box: of TCP established segments, of UDP and SCTP whatever comes back."""
+    """Yield the replies to a box's packets: established TCP segments, all of UDP and SCTP."""
     for protocol in (TCP, UDP, SCTP):
         if box.protocols >> protocol & 1 and box.fragments & WHOLE:
             yield box._replace(
@@ -293,7 +304,10 @@ def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
 
 
 def _decided(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | None:
-    """The one fate of a box' packets; None where they have several, or one that nobody decides."""
+    """Return the one verdict of a box's packets.
+
+    None where they have several, or one that nobody decides.
+    """
     operator = _only_row(lists.operator[box.family], box)
     if operator is None:
         return None
@@ -321,7 +335,7 @@ def _only_row(rows: RuleList, box: Box) -> Row | None:
 
 
 def _operator_list(policy: Policy, family: Family) -> RuleList:
-    """The operator's rules; the last row stands for those packets of which they do not speak."""
+    """Return the operator's rules; the last row holds packets that no rule matches."""
     boxes = [
         (box, rule, position)
         for position, rule in enumerate(policy.operator)

@@ -50,14 +50,19 @@ def iptables_texts(policy: Policy) -> Mapping[Family, str]:
 
 
 def iptables_chains(policy: Policy) -> Mapping[Family, Mapping[str, tuple[str, ...]]]:
-    """The same, chain by chain: the rules of FORWARD and of each chain of ours, by name. Raises as `iptables_texts`."""
+    """Return the rules by family and chain: FORWARD and each chain of ours.
+
+    Raises as `iptables_texts`.
+    """
     lists = filter_lists(policy)
     return {family: _chains(lists, family, policy.log_limit) for family in Family}
 
 
 def iptables_lines(lists: Sequence[FilterList]) -> int:
-    """How many lines some lists take, both IP versions together: a line a match, one more where it logs, and one for
-    each default."""
+    """Count the lines of lists for both IP versions.
+
+    A line a match, one more where it logs, and one for each default.
+    """
     found = 0
     for each in lists:
         for world in WORLDS:
@@ -107,7 +112,7 @@ def _chain(each: FilterList, world: World) -> str:
 
 
 def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator[str]:
-    """A packet's way: the operator's rules, the lists that its addresses lead to, and out to whoever is not ours."""
+    """Yield a packet's path: operator rules, the lists of its addresses, then accept."""
     owned = {stage: list(_owned(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not world.later:
         yield from _HEADERS[world.family]
@@ -183,7 +188,10 @@ def _icmp(line: Line, family: Family) -> Iterator[str]:
 
 
 def _u32(test: str) -> str:
-    """A test of the words behind the IPv4 header (whose length is in its first byte)."""
+    """Return a test of the words behind the IPv4 header.
+
+    Its length is in its first byte.
+    """
     return f'-m u32 --u32 "0>>22&0x3c@{test}"'
 
 

@@ -1,4 +1,4 @@
-"""A policy as ordered filter lists: what the iptables and the nftables compiler both write down.
+"""A policy as ordered filter lists, for the iptables and nftables compilers.
 
 A firewall VNF forwards packets between networks and asks, as the oracle does:
 
@@ -44,7 +44,7 @@ from orchestrator.program.rules import (
 
 
 class World(NamedTuple):
-    """The packets that a filter can treat alike: of one IP version, whole ones (and first fragments) or later ones."""
+    """Packets that a filter treats alike: one IP version, whole or later fragments. First fragments are whole."""
 
     family: Family
     later: bool
@@ -54,7 +54,7 @@ WORLDS = tuple(World(family, later) for family in Family for later in (False, Tr
 
 
 class Line(NamedTuple):
-    """One row as a value: what it matches, what becomes of the packet, the comment it counts under, whether it logs.
+    """One row: its match, its verdict, its counter's comment, and whether it logs.
 
     Numbers below zero match everything, as does a flag mask of zero; port ranges are (lowest, highest).
     """
@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
     @property
     def slots(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Lowest and highest of both words of the upper-layer header: ports, or an ICMP type and code (`SLOTS`)."""
+        """The bounds of both upper-layer words: ports, or an ICMP type and code (`SLOTS`)."""
         kind, code = self.icmp_type, self.icmp_code
         return (
             self.source_ports if kind < 0 else (kind, kind),
@@ -92,7 +92,9 @@ class Stage(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterList:
-    """One list. `tenant` is the tenant's number (0 for the operator's list, which has no `prefixes` and no `default`).
+    """One list.
+
+    `tenant` is the tenant's number (0 for the operator's list, which has no `prefixes` and no `default`).
 
     `kind` says for each row of `rules` what its number counts.
     """
@@ -130,12 +132,15 @@ class FilterList:
         return map(Line._make, zip(*columns, strict=True))
 
     def silent_permits(self) -> FilterList:
-        """The same list, in which only denies are reported: where a host behind reports what is permitted."""
+        """Return the list with logging of denies only.
+
+        A host behind it reports the permitted packets.
+        """
         log = np.where(self.rules.action == PERMIT, 0, self.rules.log).astype(np.uint8)
         return replace(self, rules=replace(self.rules, log=log))
 
     def rows(self, world: World) -> FilterList:
-        """The rows that can match in one world, rid of what every packet there has in common.
+        """Return the rows that match in one world, without conditions that always hold there.
 
         No IPv6 packet's upper layer is an extension header; all of its later fragments have protocol 44, and no whole
         packet has it.

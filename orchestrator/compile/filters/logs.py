@@ -1,4 +1,4 @@
-"""How a packet filter reports what a rule with `log` decides: a copy of its beginning to group `GROUP` of NFLOG.
+"""Packet filters' reports of rules with `log`: packet starts to NFLOG group `GROUP`.
 
     nftables   verdict ──▶ chain of the rule: limit of the tenant, log with the rule's comment; then the verdict
     iptables   a line of the same matches in front: hashlimit of the tenant, -j NFLOG with the rule's comment
@@ -27,7 +27,10 @@ def measure(tenant: int) -> str:
 
 
 def measured(limit: LogLimit) -> str:
-    """What a measure of nftables lets through, as nft lists it: a burst of 5 packets it does not mention."""
+    """Return an nftables limit as nft lists it.
+
+    It leaves out a burst of 5 packets.
+    """
     burst = "" if limit.burst == _UNSAID_BURST else f" burst {limit.burst} packets"
     return f"rate {limit.rate}/second{burst}"
 
@@ -38,8 +41,10 @@ def nftables_rule(tenant: int, comment: str) -> str:
 
 
 def iptables_words(tenant: int, limit: LogLimit, comment: str) -> str:
-    """What follows the matches in the line that reports. iptables keeps whole microseconds between two packets, so
-    rates above 1,000 become the next that it can say."""
+    """Return the words after the matches of a reporting line.
+
+    iptables keeps whole microseconds between two packets, so rates above 1,000 become the next that it can say.
+    """
     rate = _MICROSECONDS // (_MICROSECONDS // limit.rate)
     name = f"{measure(tenant)}_{rate}_{limit.burst}"
     upto = f"--hashlimit-upto {rate}/sec --hashlimit-burst {limit.burst} --hashlimit-name {name}"

@@ -1,4 +1,4 @@
-"""The program of a domain's firewall VNFs: the objects of a packet filter as rows, each a key and its text.
+"""The program of a domain's firewall VNFs: filter objects as rows, key and text.
 
     key     table        which filter                      `Filter`
             match        the object's name, as the device calls it: ``chain ingress_7``, ``map senders``, ``FORWARD``
@@ -30,7 +30,7 @@ from orchestrator.program.program import Program, Tier
 
 
 class Plane(enum.Enum):
-    """What a firewall VNF filters with."""
+    """The packet filter of a firewall VNF."""
 
     NFTABLES = "nftables"
     IPTABLES = "iptables"
@@ -61,7 +61,7 @@ _OF_A_TENANT = re.compile(r"(?:(?:chain|map) )?(?:egress|ingress)_(\d+)(?:_|\Z)"
 def filter_program(
     policy: Policy, planes: Iterable[Plane], *, domain: str, generation: int, lifted: Sequence[LiftedRule] = ()
 ) -> Program:
-    """The program of the firewall tier: the whole policy for each of some planes, and lifted rules for flow caches.
+    """Compile the firewall tier: the policy for each plane, and lifted rules for flow caches.
 
     Raises what the compilers raise (TooLarge, BadPolicy, NotExpressible), with the place of the rule.
     """

@@ -1,1 +1,1 @@
-"""Access lists as ordered rows: atoms, levels, pieces, and the way from one version of a list to the next."""
+"""Access lists as ordered rows: atoms, levels, pieces, and edits between versions."""

@@ -65,7 +65,10 @@ def atoms(
 def atoms_one_by_one(
     rules: Sequence[Rule], groups: Mapping[str, AddressGroup], *, tenant: int, numbers: Mapping[str, int]
 ) -> list[Atom] | None:
-    """The same as values, where these are few; None where they are not. Raises BadPolicy as `atoms` does."""
+    """Return a few rules' atoms as values; None for many.
+
+    Raises BadPolicy as `atoms` does.
+    """
     return few_atoms(rules, groups, tenant, _numbers(rules, numbers)) if len(rules) <= FEW else None
 
 
@@ -106,7 +109,7 @@ def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[i
 
 
 def _both(rules: Sequence[Rule], one: str, other: str) -> tuple[list[Any], Indices, Indices]:
-    """The distinct values of two attributes together, and which of them each rule has for each."""
+    """Return the distinct values of two attributes, and each rule's index for both."""
     first, which = distinct(rules, one)
     second, which_too = distinct(rules, other)
     return first + second, which, which_too + len(first)
@@ -126,7 +129,7 @@ class _Listed(NamedTuple):
 
 
 class _Pool(NamedTuple):
-    """Lists of rows, one after the other: list i is the `size[i]` rows from `start[i]` on."""
+    """Lists of rows in one array: list i is the `size[i]` rows from `start[i]`."""
 
     start: Indices
     size: Indices
@@ -141,7 +144,7 @@ class _Pool(NamedTuple):
 
 
 class _Pools(NamedTuple):
-    """What the rules of a list are put together from."""
+    """The columns that rules are assembled from."""
 
     sides: _Pool
     ports: _Pool
@@ -152,7 +155,10 @@ _FAMILIES = np.array(list(Family), np.uint64)
 
 
 def _side_pool(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> _Pool:
-    """Sides as lists of prefixes (upper half, lower half, length): of side i, list 2i is of IPv4, 2i + 1 of IPv6."""
+    """Return sides as lists of prefixes (upper half, lower half, length).
+
+    Of side i, list 2i is of IPv4, 2i + 1 of IPv6.
+    """
     lists, list_of = distinct(sides, "prefixes")
     named, named_of = distinct(sides, "groups")
     single = (np.fromiter(map(len, lists), np.intp, len(lists)) == 1)[list_of]
@@ -169,7 +175,10 @@ def _side_pool(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> _P
 
 
 def _resolved(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> list[tuple[Prefix, ...]]:
-    """What sides stand for in both families; groups may be large, so equal sides that name some are resolved once."""
+    """Return the prefixes of sides in both families.
+
+    Groups may be large, so equal sides that name some are resolved once.
+    """
     known: dict[Addresses, tuple[Prefix, ...]] = {}
     found = []
     for side in sides:
@@ -193,7 +202,9 @@ _KIND = ("protocol", "icmp_type", "icmp_code", "established", "tcp_flags", "frag
 
 
 class _Kinds(NamedTuple):
-    """What rules match besides addresses and ports, a row a distinct kind; `flags` are lists of (value, mask).
+    """The distinct matches of rules besides addresses and ports.
+
+    `flags` are lists of (value, mask).
 
     `family` is the only one the kind can match in (0: both), `frag` what it asks of fragments, ports not counted in.
     """
@@ -287,7 +298,10 @@ def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> Ru
 
 
 def _units(listed: _Listed, pools: _Pools) -> tuple[Indices, Indices]:
-    """The rules and families in which they can match, ordered by rule: two columns, families as places in `Family`."""
+    """Return the rules and families in which they can match, ordered by rule.
+
+    Families are places in `Family`.
+    """
     only, size = pools.kinds.family[listed.kind], pools.sides.size.reshape(-1, len(_FAMILIES))
     can = (size[listed.source] > 0) & (size[listed.destination] > 0)
     can &= (only[:, None] == 0) | (only[:, None] == _FAMILIES)

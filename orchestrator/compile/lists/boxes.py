@@ -38,7 +38,9 @@ _Row = tuple[int, ...]
 
 
 def box_atoms(boxes: Sequence[Box], most: int) -> RuleTable | None:
-    """The atoms of some boxes; `order` is the box that each is of. None if there are more than `most`.
+    """Return the atoms of boxes, or None beyond `most`.
+
+    `order` is each atom's box.
 
     Numbers, tenants, directions, actions and logs are left at zero.
     """
@@ -83,7 +85,10 @@ def _at_least(box: Box) -> int:
 
 
 def _one_kind(box: Box) -> Iterator[Box]:
-    """An IPv6 box of several protocols and of later fragments, whose protocol is their header's, in two."""
+    """Split an IPv6 box of several protocols and later fragments.
+
+    A later fragment's protocol is its header's.
+    """
     both = box.family is Family.IPV6 and box.fragments == WHOLE | LATER and box.protocols != ALL_BYTES
     if not both:
         yield box
@@ -107,7 +112,7 @@ def _rows(box: Box) -> Iterator[_Row]:
 
 
 def _side(prefix: Prefix) -> tuple[int, int, int]:
-    """The upper and the lower half of a network, left-aligned in 128 bits, and its length."""
+    """Return the halves of a network, left-aligned in 128 bits, and its length."""
     network = prefix.network << (96 if prefix.family is Family.IPV4 else 0)
     return network >> 64, network & _HALF, prefix.length
 
@@ -124,7 +129,10 @@ def _protocols(box: Box) -> list[int]:
 
 
 def _fragments(box: Box, protocol: int) -> int:
-    """What an atom asks of fragments. In IPv6 a protocol says already that a packet is whole."""
+    """Return an atom's match on fragments.
+
+    In IPv6 a protocol implies a whole packet.
+    """
     if box.fragments == LATER:
         return FRAG_LATER
     looks_at = (box.source_ports, box.destination_ports, box.tcp_flags, box.icmp_types, box.icmp_codes)

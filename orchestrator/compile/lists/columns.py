@@ -17,7 +17,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def distinct(objects: Sequence[Any], *names: str) -> tuple[list[Any], Indices]:
-    """The distinct values of an attribute, or tuples of values of several, and which of them each object has.
+    """Return the distinct values of attributes, and each object's index into them.
 
     Values count as distinct when they are different objects.
     """
@@ -26,7 +26,7 @@ def distinct(objects: Sequence[Any], *names: str) -> tuple[list[Any], Indices]:
 
 
 def prefix_words(prefixes: Sequence[Prefix]) -> Words:
-    """(n, 4): family, upper and lower half of the network, left-aligned in 128 bits, and length."""
+    """Return (n, 4) words: family, both halves of the network in 128 bits, length."""
     return np.frombuffer(_columns.prefixes(prefixes), np.uint64).reshape(-1, 4)
 
 

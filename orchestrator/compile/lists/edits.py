@@ -1,4 +1,4 @@
-"""What changed from one list to another: the shortest edit, found at the cost of what changed.
+"""The shortest edit between two lists, at the cost of the change.
 
 Myers' greedy algorithm (1986): with d elements gone or come it looks at d^2 places, and runs along what both lists
 share in C. Elements that stayed are mostly the same objects, which is all that has to be compared then.
@@ -19,7 +19,7 @@ _MOST_STEPS = 128
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """From element `first` of the old list, `gone` gave way to `come` from element `place` of the new one."""
+    """One change: from `first` of the old list, `gone` became `come` at `place`."""
 
     first: int
     gone: int
@@ -28,7 +28,7 @@ class Hunk:
 
 
 def hunks(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Hunk, ...]:
-    """What turns `old` into `new`, in ascending order; hunks do not touch."""
+    """Return the hunks that turn `old` into `new`, ascending and apart."""
     most = min(len(old), len(new))
     start = alike(old, 0, new, 0, 1, most)
     end = alike(old, len(old) - 1, new, len(new) - 1, -1, most - start)
@@ -51,7 +51,7 @@ def hunks_of(old: Listed[Any], new: Listed[Any]) -> tuple[Hunk, ...]:
 
 
 def _furthest(old: tuple[Any, ...], new: tuple[Any, ...], whole: Hunk) -> list[dict[int, int]] | None:
-    """How far along the old list each diagonal came with 0, 1, 2, ... steps; None if there are too many."""
+    """Return each diagonal's furthest place after 0, 1, 2, ... steps; None beyond the limit."""
     reached: dict[int, int] = {1: 0}
     trace = []
     for steps in range(_MOST_STEPS + 1):
@@ -97,7 +97,7 @@ def _joined(steps: Iterator[Hunk]) -> list[Hunk]:
 
 
 def widened(edit: Sequence[Hunk], which: int, by: int, length: int) -> list[Hunk]:
-    """The same edit of a list of `length`, in which up to `by` elements on each side of a hunk go and come back."""
+    """Widen each hunk of an edit by up to `by` elements on each side."""
     hunk = edit[which]
     first, end = max(0, hunk.first - by), min(length, hunk.first + hunk.gone + by)
     met = [each for each in edit if each.first <= end and each.first + each.gone >= first]

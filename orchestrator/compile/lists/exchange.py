@@ -28,7 +28,7 @@ _TOUCHED = np.dtype([("label", np.uint64), ("was", np.int32), ("unused", np.int3
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What turns the rows of one compiled list into those of another: no row is in both, none that stays in either."""
+    """The rows to remove and to add between two compiled lists, disjoint."""
 
     removed: FlowTable
     added: FlowTable
@@ -46,7 +46,9 @@ class Exchanged:
 def exchanged(
     pieces: Pieces, index: _index.Index, gone: Run, come: Piece, highest: int, lowest: int
 ) -> Exchanged | None:
-    """The list without the atoms `gone` and with `come`, both in list order; levels from priority `highest` downwards.
+    """Replace the atoms `gone` by `come`, both in list order.
+
+    Levels go from priority `highest` downwards.
 
     None where starting from scratch is the faster way, or tells better what is wrong.
     """
@@ -80,7 +82,7 @@ def _touched(pieces: Pieces, label: LabelColumn) -> Any:
 
 
 def _row_change(written: Mapping[int, _Written]) -> RowChange:
-    """Rows that went in one place and came in another stay; so the two are compared."""
+    """Return the difference of rows, without those that only moved."""
     in_order = [written[place] for place in sorted(written)]
     gone, come = together(each.gone for each in in_order), together(each.come for each in in_order)
     if not len(gone) or not len(come):
@@ -98,7 +100,7 @@ def together(tables: Iterable[FlowTable]) -> FlowTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Moves:
-    """The rules that were looked at, by ascending label, and their levels now; to those of `moved` theirs is new."""
+    """The examined rules by ascending label, with levels; `moved` ones have new levels."""
 
     label: LabelColumn
     level: Levels
@@ -120,7 +122,7 @@ class _Moves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draft:
-    """A piece as it will be: `come` are new atoms, `order` the rows of the old and the new ones that it will have."""
+    """A new piece: its new atoms `come`, and its rows' `order` among old and new."""
 
     old: Piece
     come: Piece
@@ -158,7 +160,7 @@ def _moved(old: Piece, moves: _Moves, highest: int) -> _Written:
 
 
 class _Written(NamedTuple):
-    """What a piece became, the rows that it alone has, and those that it alone had."""
+    """A written piece, with the rows that it alone has now and had before."""
 
     pieces: list[Piece]
     gone: FlowTable
@@ -166,7 +168,7 @@ class _Written(NamedTuple):
 
 
 def _rows(count: Places, order: Places) -> Places:
-    """The rows of atoms in the order `order`; all rows lie one after the other, `count[i]` of atom i."""
+    """Return the rows of atoms in the order `order`; atom i has `count[i]` rows."""
     if (count == 1).all():
         return order
     start, repeats = np.cumsum(count) - count, count[order]
@@ -188,7 +190,7 @@ def _drafts(pieces: Pieces, gone: Run, come: Piece) -> dict[int, _Draft]:
 
 
 class _Now(NamedTuple):
-    """The list after the exchange, as the index reads it: a column of each piece, and what label each begins with."""
+    """The list after the exchange for the index: each piece's column and first label."""
 
     first: LabelColumn
     label: tuple[LabelColumn, ...]

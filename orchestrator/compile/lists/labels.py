@@ -1,4 +1,4 @@
-"""Labels: numbers that say the order of a list's rules, so that none is renumbered when one comes between others.
+"""Labels that order a list's rules; inserting a rule renumbers none.
 
 Labels ascend along the list with wide gaps. A new rule gets one from the gap where it is put; the others keep theirs.
 The labels of a list are kept in chunks, and a change copies only the chunks it is in (and the tuple of them).
@@ -36,7 +36,7 @@ class _NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """The labels of a list's rules, ascending, in chunks; `ends[i]` is how many are in the chunks up to i."""
+    """The labels of a list's rules, ascending, in chunks; `ends[i]` counts up to i."""
 
     chunks: tuple[LabelColumn, ...]
     ends: npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class Labels:
 
 
 class Relabelled(NamedTuple):
-    """Labels after an edit; the edit's hunks, perhaps wider than asked for; and for each hunk its rules' new labels."""
+    """Labels after an edit, its hunks, perhaps widened, and each hunk's new labels."""
 
     labels: Labels
     edit: tuple[Hunk, ...]
@@ -108,7 +108,10 @@ _NONE = np.empty(0, np.uint64)
 
 
 def _spread(below: int | None, above: int | None, count: int) -> LabelColumn:
-    """`count` labels between two others, as far from each other as they can be. Raises _NoRoomError."""
+    """Return `count` labels between two others, spread evenly.
+
+    Raises _NoRoomError.
+    """
     if below is None and above is None:
         return Labels.of(count).between(0, count)
     low = below if below is not None else max(-1, (above or 0) - (count + 1) * _STEP)

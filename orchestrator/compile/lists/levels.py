@@ -141,7 +141,9 @@ def _octets(atom: Atom) -> bytes:
 
 
 def turns(boxes: Boxes, flags: npt.NDArray[np.uint8], order: Integers, kinds: Integers, classes: int) -> Levels:
-    """Levels where classes of boxes take turns: class i has the levels i, i + `classes`, i + 2 `classes`, ...
+    """Compute levels where classes of boxes alternate.
+
+    Class i has the levels i, i + `classes`, i + 2 `classes`, ...
 
     A box gets the lowest of its class that is not below that of any earlier box it overlaps.
 
@@ -164,7 +166,7 @@ def rule_ordinals(table: RuleTable) -> npt.NDArray[np.uint32]:
 
 
 def table_boxes(table: RuleTable) -> Boxes:
-    """What every atom matches: (n, 2, 8) lowest and highest values on the eight axes."""
+    """Return the bounds of every atom, (n, 2, 8): lowest and highest values by axis."""
     boxes = np.empty((len(table), 2, 8), np.int32)
     axes = (
         _ranks(table.family, table.src_hi, table.src_lo, table.src_len),
@@ -202,7 +204,9 @@ def _ranks(
     lower: npt.NDArray[np.uint64],
     length: npt.NDArray[np.uint8],
 ) -> tuple[Integers, Integers]:
-    """Prefixes as intervals of ranks: the lowest and the highest rank of a prefix start that lies inside.
+    """Turn prefixes into intervals of ranks among the starts of prefixes.
+
+    The lowest and the highest rank inside each.
 
     Two prefixes meet exactly if one's first address lies in the other, so the starts are all the points that count.
     """
@@ -234,7 +238,7 @@ def _ones_below(length: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 
 def _by_place(boxes: Boxes, table: RuleTable) -> npt.NDArray[np.intp]:
-    """The order of the tree: boxes of like place together, those that are open to every address apart.
+    """Order boxes for the tree: near ones together, those open to all addresses apart.
 
     The tenant's own side comes first, for there the prefixes are narrow. Boxes of the same addresses follow a Z-curve
     through their ports.

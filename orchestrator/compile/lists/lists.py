@@ -1,4 +1,4 @@
-"""From access lists to the rows of the rule tables: atoms, levels, priorities, cookies, flow entries.
+"""Compile access lists to rows of rule tables: atoms, levels, priorities, cookies, entries.
 
 A `CompiledList` keeps what was found on the way, so that when a few rules of a tenant's list change, the rest is taken
 over: `updated` gives the same as starting from scratch, at the cost of the rules that changed and of those whose level
@@ -69,7 +69,10 @@ class _Range:
     lowest: int
 
     def priorities(self, level: Levels, position: npt.NDArray[np.uint32], rules: Sequence[Rule]) -> U16:
-        """The priority of every level; `position` says whose it is. Raises TooLarge for the first that is too low."""
+        """Return the priority of every level.
+
+        `position` is its rule's. Raises TooLarge for the first that is too low.
+        """
         beyond = np.flatnonzero(level > self.highest - self.lowest)
         if len(beyond):
             first = int(position[beyond[0]])
@@ -82,7 +85,10 @@ class _Range:
 
 
 def priorities(level: Levels, table: RuleTable, rules: Sequence[Rule], *, highest: int, lowest: int) -> U16:
-    """The priority of every atom of a list: level 0 has the highest. Raises TooLarge with the rule's place."""
+    """Return the priority of every atom of a list; level 0 is highest.
+
+    Raises TooLarge with the rule's place.
+    """
     return _Range(highest, lowest).priorities(level, table.order, rules)
 
 
@@ -118,7 +124,7 @@ class CompiledList:
 
     @property
     def rows(self) -> tuple[FlowTable, ...]:
-        """The flow entries: those of the pieces in list order, and return traffic's if the domain has that."""
+        """Return the flow entries: the pieces' in list order, and return traffic's."""
         return (*[piece.flows for piece in self.pieces.items], *self.return_rows)
 
     @classmethod
@@ -143,7 +149,9 @@ class CompiledList:
         return cls(tenant, returns, sides or Sides(acl.groups), labels, Pieces.of(whole), index, return_rows)
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic, difference: Difference | None = None) -> CompiledList:
-        """What `of` gives, by way of what this list has in common with the new one. Raises as `of` does.
+        """Return the result of `of`, computed from the difference to this list.
+
+        Raises as `of` does.
 
         `difference` is that to the new list, if it is known. This list stays as it is, whatever becomes of the new one.
         """
@@ -160,14 +168,17 @@ class CompiledList:
         return max(_FEW, self.pieces.how_many_atoms // _SHARE)
 
     def priorities_of(self, positions: Sequence[int]) -> list[int | None]:
-        """The priorities of the rules at some positions of the list; None for a rule that never matches."""
+        """Return the priorities of rules at some positions; None for one that never matches."""
         if not positions:
             return []
         level = self.pieces.levels_of(np.array([self.labels.at(each) for each in positions], np.uint64)).tolist()
         return [None if each == NO_LEVEL else _RANGES[self.returns].highest - each for each in level]
 
     def _followed(self, tenant: Tenant, difference: Difference) -> CompiledList | None:
-        """The list brought up to date; None where starting from scratch is faster, or tells better what is wrong."""
+        """Update the list.
+
+        None where starting from scratch is faster, or gives a better error.
+        """
         step = Step.between(self.tenant, tenant, self.labels, self.members, difference)
         if step is None or len(step.come) > self.most_come:
             return None
@@ -214,7 +225,10 @@ def _labels(rules: Sequence[Labelled]) -> LabelColumn:
 
 
 def _piece(table: RuleTable, label: LabelColumn, level: Levels, rules: Sequence[Rule]) -> Piece:
-    """Atoms with their rows, in the order of the atoms; priorities left out. The atoms of hulls have no rows."""
+    """Build a piece of atoms with rows, priorities left out.
+
+    The atoms of hulls have no rows.
+    """
     has_rows = np.array([type(rule) is not Hull for rule in rules], np.bool_)[table.order]
     count = flow_counts(table) * has_rows
     mine = [(stage, np.flatnonzero((table.direction == direction) & has_rows)) for direction, stage, _ in _STAGES]
@@ -262,7 +276,10 @@ _NO_PIECE = _piece(RuleTable.empty(), _labels(()), np.empty(0, np.int32), ())
 
 
 def operator_rows(policy: Policy) -> FlowTable:
-    """The operator's rules. Their directions do not count: each is asked once, whichever way the packet goes."""
+    """Compile the operator's rules.
+
+    Their directions do not count: each is looked up once, whichever way the packet goes.
+    """
     rules = policy.operator
     table = atoms(rules, {}, numbers=policy.operator_numbers).in_one_list()
     priority = priorities(levels(table), table, rules, highest=STATIC_PRIORITY, lowest=LOWEST_RULE_PRIORITY)

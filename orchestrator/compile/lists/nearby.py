@@ -1,4 +1,4 @@
-"""Which rules of a list are near some packets: columns of bounds, kept and followed from one list to the next.
+"""Find a list's rules near some packets, by columns of bounds kept between versions.
 
 Bounds are the upper 64 bits of addresses, the first and the last that a side speaks of, both IP versions apart; the
 protocol; the first and the last destination port. What
@@ -31,13 +31,19 @@ first and the last address of both sides, its protocol, its first and its last d
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """The bounds of a list's rules, a row a rule; columns are contiguous, for they are looked at one by one."""
+    """The bounds of a list's rules, a row a rule.
+
+    Columns are contiguous, for each is scanned alone.
+    """
 
     rows: U64
 
     @classmethod
     def of(cls, rules: Sequence[Rule]) -> Bounds:
-        """From the rules themselves. A side that names groups, or several prefixes, counts as every address."""
+        """Build bounds from rules.
+
+        A side with groups, or several prefixes, counts as every address.
+        """
         rows = np.zeros((len(rules), _WORDS), np.uint64)
         directions, which = distinct(rules, "direction")
         numbers = np.array([each is Direction.EGRESS for each in directions], np.uint64)
@@ -82,7 +88,10 @@ class Bounds:
 
 
 def _meets(rows: U64, columns: slice, between: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Which rows have something in an interval; `columns` are those of a first and a last member."""
+    """Return the rows that overlap an interval.
+
+    `columns` are those of a first and a last member.
+    """
     first, last = map(np.uint64, between)
     found: npt.NDArray[np.bool_] = (rows[:, columns.start] <= last) & (rows[:, columns.stop - 1] >= first)
     return found

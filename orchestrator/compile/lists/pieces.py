@@ -1,4 +1,4 @@
-"""A compiled list in pieces of bounded size, so that a change copies only the pieces that it is in.
+"""A compiled list in pieces of bounded size, so that a change copies few.
 
     list      rule  rule  rule  rule  rule  rule ...            rules have labels that ascend (`labels.py`)
     atoms     a a   a     a a a a a   a     a                   in the order of the list, then as `atoms` lays them down
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Atoms in list order with their rules' labels and levels, `count` rows each, and those rows."""
+    """Atoms in list order with labels, levels, `count` rows each, and those rows."""
 
     label: LabelColumn
     atoms: Atoms
@@ -98,7 +98,7 @@ class Piece:
         )
 
     def cut(self) -> list[Piece]:
-        """The same in pieces of bounded size and about equal ones, no wider than they must be; none without atoms."""
+        """Split into pieces of about equal, bounded size; none without atoms."""
         rows, width = len(self.flows), self.flows.match.shape[1]
         if 0 < rows <= MOST_ROWS and self.flows.match_length.max() == width:
             return [self]
@@ -114,7 +114,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """Pieces in list order, none of them empty; a column of each; and what they begin with as columns."""
+    """Non-empty pieces in list order, with columns of their first labels and levels."""
 
     items: tuple[Piece, ...]
     label: tuple[LabelColumn, ...]
@@ -182,7 +182,10 @@ _NO_PIECES = Pieces((), (), (), Run.joined(()), 0, 0)
 
 
 def merged(whole: Run, gone: Run, come: Run) -> Places:
-    """A run without some of its atoms and with others: the row of each. What comes is counted behind the run's own."""
+    """Return a run without some atoms and with others, as rows.
+
+    Rows of new atoms are counted behind the run's own.
+    """
     order = np.empty(len(whole) - len(gone) + len(come), np.int64)
     _index.merged(whole.label, whole.atoms, gone.label, gone.atoms, come.label, come.atoms, order)
     return order

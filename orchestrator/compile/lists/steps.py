@@ -1,4 +1,4 @@
-"""From one version of a tenant's list to the next: which rules go and come, and which gain or lose atoms.
+"""The change between two versions of a list: rules and atoms removed and added.
 
 What differs is worked out once, by whoever has both lists (`Difference`), and handed down.
 """
@@ -18,7 +18,7 @@ from orchestrator.policy.numbers import RuleNumbers
 
 
 class Labelled(NamedTuple):
-    """A rule, or one that stands for some atoms of a rule, and the rule's label."""
+    """A rule, or one for some atoms of a rule, and the rule's label."""
 
     label: int
     rule: Rule
@@ -26,7 +26,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a change comes to, by ascending label.
+    """The effect of a change, by ascending label.
 
     `gone` are ranges of labels (from, up to and with) whose rules go with all their atoms; the atoms of `lost` go too;
     those of `come` are new. A rule may be in several of them.
@@ -42,7 +42,9 @@ class Step:
     def between(
         cls, old: Tenant, new: Tenant, labels: Labels, members: Members | None, difference: Difference
     ) -> Step | None:
-        """From the list of `old`, whose rules have `labels`; None where starting from scratch is called for.
+        """Compute the step from `old`, whose rules have `labels`.
+
+        None where starting from scratch is better.
 
         `members` is what the step before left, if there was one.
         """
@@ -70,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Between two lists: which rules went and came, and what became of the sides of those that stay."""
+    """The difference of two lists: rules removed and added, and changed sides of others."""
 
     rules: tuple[Hunk, ...]
     groups: Regrouping
@@ -87,7 +89,7 @@ class Difference:
 
 
 def _found(changes: Sequence[RuleChange]) -> list[Labelled]:
-    """What stands for the atoms that rules gain."""
+    """Return rules for the atoms that rules gain."""
     some = ((change.label, change.rule if change.anew else change.found) for change in changes)
     return [Labelled(label, rule) for label, rule in some if rule is not None]
 

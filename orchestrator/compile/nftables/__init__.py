@@ -1,4 +1,4 @@
-"""The nftables compiler: a policy as one `nft -f` script, in which a packet finds its rule by few look-ups.
+"""Compile a policy to one `nft -f` script that finds a packet's rule by few look-ups.
 
 space.py    a list's rows as boxes of ranks
 waves.py    in what order classes of rows can be asked

@@ -1,4 +1,4 @@
-"""What every table of ours in nftables has: chains of lists, the operator's among them, and checks of headers."""
+"""The common part of our nftables tables: chains of lists, and header checks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class ListTable:
         self.declared = Declarations()
 
     def headers(self) -> None:
-        """A chain for each protocol with a header of known size: it returns if the header's last octet is there."""
+        """Declare a chain per protocol that returns if the whole header is present.
+
+        Its last byte is read.
+        """
         octets = {**_HEADER_OCTETS, ICMP_NAME[self.family]: _ICMP_OCTETS}
         for name, size in octets.items():
             self.declared.chain(f"{name}_header", [f"@th,{8 * size - 8},8 >= 0 return", "drop"])
@@ -59,7 +62,7 @@ class ListTable:
         self.declared.chain(name, rules)
 
     def operators(self, world: World, suffix: str = "") -> list[str]:
-        """The jump to the operator's rules, where there are any; with a suffix they do not count."""
+        """Return the jump to the operator's rules, if any; with a suffix they do not count."""
         jumps = []
         for each in self.operator:
             if len(each.rows(world).rules):

@@ -1,4 +1,4 @@
-"""How a packet finds its rule among thousands: the plan of a list, before it is written as chains and maps.
+"""Plan how a packet finds its rule among thousands, before chains and maps are written.
 
 The problem
     nftables has no tuple-space search of its own: a list is asked rule by rule (about 10 ns each), or the compiler says
@@ -59,7 +59,7 @@ _REPLICATION = 2.0
 
 
 class Shape(NamedTuple):
-    """The bits that a table looks at: prefix lengths, whether ports (or ICMP type and code) count, TCP flags."""
+    """The bits that a table matches: prefix lengths, ports or ICMP, TCP flags."""
 
     source: int
     destination: int
@@ -70,7 +70,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """Rows one after the other; `cut` are the axes that need no looking at any more."""
+    """Rows in order; axes in `cut` need no further matching."""
 
     rows: tuple[int, ...]
     cut: frozenset[Axis]
@@ -112,7 +112,9 @@ Plan: TypeAlias = Rules | Table | Cut | Sequence
 
 
 def plan(space: Space) -> Plan:
-    """The plan of a list. Equal parts of it are the same object, to be written once.
+    """Return the plan of a list.
+
+    Equal parts of it are the same object, to be written once.
 
     The last rows of a list that look at nothing but protocol and flags (return traffic, most of all) are asked last by
     everybody, rather than copied into every part.
@@ -130,7 +132,9 @@ def row_by_row(space: Space) -> Plan:
 
 
 class _Division(NamedTuple):
-    """An axis divided at the ends of some rows: the first rank of every part; the parts of each row, end not included.
+    """An axis divided at rows' ends: each part's first rank, and each row's parts.
+
+    The end is not included.
 
     `sizes` says how many rows each part has.
     """
@@ -198,7 +202,7 @@ class _Planner:
         return rows[: first + 1] if len(here) and here[first] else rows
 
     def _tables(self, rows: Rows) -> Plan | None:
-        """Maps for the shapes that many rows have, and the others in between and behind as their order asks."""
+        """Plan maps for shapes of many rows, with other rows in between in order."""
         shapes = [shape_of(self._space, int(row)) for row in rows]
         counts: dict[Shape, int] = {}
         for shape in shapes:
@@ -233,7 +237,10 @@ class _Planner:
         return Table(shape, tuple(first.values()))
 
     def _divided(self, rows: Rows, cut: frozenset[Axis]) -> Plan | None:
-        """A cut on the best axis, or the rows split so that one pays; None where asking row by row is better."""
+        """Plan a cut on the best axis, or a split that permits one.
+
+        None where matching row by row is better.
+        """
         if len(rows) <= FEW_ROWS:
             return None
         axes = [axis for axis in AXES if axis not in cut and not self._space.unbounded[axis, rows].all()]
@@ -258,7 +265,10 @@ class _Planner:
         return _Division(axis, ranks, begin, end, np.cumsum(change)[:-1])
 
     def _split(self, divisions: list[_Division], rows: Rows, cut: frozenset[Axis]) -> Plan | None:
-        """The rows narrow on an axis and those wide there, taking turns, where that beats asking row by row."""
+        """Split rows into narrow and wide ones on an axis.
+
+        None where that is no better than matching row by row.
+        """
         best: list[Wave] = []
         least = len(rows)
         for division in divisions:
@@ -287,7 +297,10 @@ class _Planner:
 
 
 def shape_of(space: Space, row: int) -> Shape | None:
-    """The shape of a row, protocol aside; None if it looks at nothing, or at a range of ports, which no mask says."""
+    """Return a row's shape without the protocol.
+
+    None if it matches nothing else, or a range of ports, which no mask expresses.
+    """
     line = space.lines[row]
     ports = []
     for axis in (Axis.SOURCE_PORTS, Axis.DESTINATION_PORTS):

@@ -1,4 +1,4 @@
-"""All lists of a policy as one script for `nft -f`: atomic, and about our own two tables only.
+"""Write all lists of a policy as one atomic script for our two tables.
 
 A table each for IPv4 and IPv6, each with two base chains at the same hook; a packet must be accepted by both:
 
@@ -42,13 +42,16 @@ def nftables_script(policy: Policy, planned: Planned = plan) -> str:
 
 
 def nftables_objects(policy: Policy, planned: Planned = plan) -> Mapping[Family, Objects]:
-    """What the two tables declare. Raises TooLarge and BadPolicy as `filter_lists` does."""
+    """Return the declarations of both tables.
+
+    Raises TooLarge and BadPolicy as `filter_lists` does.
+    """
     lists = filter_lists(policy)
     return {family: _Table(family, lists, planned, policy.log_limit).written() for family in Family}
 
 
 def whole_table(family: Family, objects: Objects, name: str = TABLE) -> list[str]:
-    """A script's lines that put one IP version's table in the place of what was there under its name."""
+    """Return script lines that replace one IP version's table."""
     table = f"table {IP[family]} {name}"
     inside = [line for head, body in objects.items() for line in (*block(head, body), "")]
     return [table, f"delete {table}", f"{table} {{", *inside[:-1], "}"]
@@ -58,7 +61,7 @@ class _Table(ListTable):
     """One IP version's table, in which every list is enforced."""
 
     def written(self) -> Objects:
-        """What is inside the table."""
+        """Return the declarations inside the table."""
         self.headers()
         senders = [each for each in self.tenants if each.stage is Stage.EGRESS]
         ours = [prefix for each in senders for prefix in self.prefixes(each)]

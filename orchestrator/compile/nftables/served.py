@@ -1,4 +1,4 @@
-"""The pre-filter of a firewall server as tables of nftables: dispatch by destination, one chain a tenant.
+"""The pre-filter of a firewall server in nftables: one chain a tenant, by destination.
 
     prerouting, -150     misdirects   of another server's tenant, and not from a server ──▶ marked with its number
     forward, filter      receivers    header there? ── destination's prefix ──▶ ingress_9 ── misdirected
@@ -53,7 +53,10 @@ def frame_objects(
     misdirect: Misdirect,
     limit: LogLimit = USUAL,
 ) -> Mapping[Family, Objects]:
-    """What the two tables declare besides tenants' chains. `lists` are ingress lists of those who are served."""
+    """Return the tables' declarations besides tenants' chains.
+
+    `lists` are ingress lists of the tenants served.
+    """
     asked = _silent(operator, *lists)
     return {family: _Frame(family, asked, plan, limit).written(directory, misdirect) for family in Family}
 
@@ -61,7 +64,7 @@ def frame_objects(
 def tenant_objects(
     operator: FilterList, ingress: FilterList, planned: Planned = plan, limit: LogLimit = USUAL
 ) -> Mapping[Family, Objects]:
-    """What the two tables declare for one tenant, from its ingress list without pairs."""
+    """Return both tables' declarations for one tenant, from its ingress list without pairs."""
     asked = _silent(operator, ingress)
     return {family: _Part(family, asked, planned, limit).written() for family in Family}
 
@@ -74,7 +77,7 @@ class _Frame(ListTable):
     """One IP version's table of a server, without the tenants' chains."""
 
     def written(self, directory: Directory, misdirect: Misdirect) -> Objects:
-        """What is inside the table."""
+        """Return the declarations inside the table."""
         self.headers()
         if misdirect is Misdirect.REHOME:
             self._misdirects(directory)
@@ -119,7 +122,7 @@ class _Part(ListTable):
     """One tenant's chains in one IP version's table."""
 
     def written(self) -> Objects:
-        """What is declared for it."""
+        """Return the tenant's declarations."""
         for later in (True, False):
             world = World(self.family, later)
             for each in self.tenants:
@@ -141,7 +144,7 @@ def _established(tenant: int) -> list[str]:
 
 
 def _misdirected(misdirect: Misdirect) -> list[str]:
-    """What becomes of a packet whose destination nobody here has."""
+    """Return the rules for packets to destinations that this server does not hold."""
     again = f'iifname "{REHOME}" counter drop comment "{AGAIN_WORDS}"'
     words = f'comment "{MISDIRECTED_WORDS}"'
     if misdirect is Misdirect.REHOME:

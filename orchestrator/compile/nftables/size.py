@@ -1,4 +1,4 @@
-"""What a plan costs: what a packet pays at most, and how much is loaded."""
+"""The cost of a plan: the most a packet meets, and the amount loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from orchestrator.compile.nftables.plan import Cut, Plan, Rules, Sequence, Table
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`lookups` and `rules`: what a packet that matches nothing meets at most, on the dearest way through the plan."""
+    """A plan's size.
+
+    `lookups` and `rules`: the most that a packet without a match meets.
+    """
 
     lookups: int
     rules: int

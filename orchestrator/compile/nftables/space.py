@@ -1,4 +1,4 @@
-"""The rows of a filter list as boxes of ranks: what the planner compares and cuts.
+"""A filter list's rows as boxes of ranks, for the planner to compare and cut.
 
 Every axis is cut into the ranges of values that no row tells apart; a *rank* numbers them in ascending order. A row is
 then an interval of ranks on each axis, whatever the axis is made of, plus the TCP flags it asks for:
@@ -28,7 +28,7 @@ Bits = npt.NDArray[np.bool_]
 
 
 class Axis(enum.IntEnum):
-    """What a packet is looked at, in the order of `Space.low` and `Space.high`."""
+    """The matched parts of a packet, in the order of `Space.low` and `Space.high`."""
 
     PROTOCOL = 0
     SOURCE = 1
@@ -44,7 +44,7 @@ AXES = tuple(Axis)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Space:
-    """`low` and `high`: (5, rows) first and last rank; `starts`: the first value of every rank, by axis.
+    """Boxes: `low` and `high` ranks (5, rows); `starts`: each rank's first value by axis.
 
     `unbounded`: (5, rows) whether the row takes every value; `flags`: (rows, 2) value and mask.
     """

@@ -1,4 +1,4 @@
-"""In what order rows may be asked when they are sorted into classes: as few turns of the classes as their order allows.
+"""Order rows that are sorted into classes, in as few turns as their order allows.
 
 Rows of one class can be asked together (by one map, or one tree). Of two rows that share a packet the earlier must be
 asked first, or together with the later: that is all the order there is. Classes take turns, 0 1 .. k-1, 0 1 .. k-1, and
@@ -30,7 +30,7 @@ class Wave(NamedTuple):
 
 
 def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
-    """The turns that some rows of a list take; `kinds` are their classes, from 0 upwards.
+    """Return the turns of some rows of a list; `kinds` are their classes.
 
     The first turn is the first class's or the last one's, whichever makes fewer turns.
     """
@@ -41,7 +41,7 @@ def waves(space: Space, rows: Rows, kinds: Rows) -> list[Wave]:
 
 
 def row_turns(space: Space, rows: Rows, kinds: Rows, classes: int) -> Rows:
-    """The turn of every row, where class i has the turns i, i + classes, i + 2 classes, ..."""
+    """Return every row's turn; class i has turns i, i + classes, i + 2 classes, ..."""
     boxes = np.zeros((len(rows), 2, 8), np.int32)
     boxes[:, 0, : len(Axis)], boxes[:, 1, : len(Axis)] = space.low[:, rows].T, space.high[:, rows].T
     source, destination = (space.low[axis, rows] for axis in (Axis.SOURCE, Axis.DESTINATION))

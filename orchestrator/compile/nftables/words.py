@@ -38,14 +38,17 @@ def interval(axis: Axis, family: Family, low: int, high: int) -> str:
 
 
 def within(axis: Axis, low: int, high: int, *, icmp: bool) -> tuple[int, int] | None:
-    """The part of an interval that the field can hold: ICMP types are bytes where others have 16-bit ports."""
+    """Return the part of an interval that a field can hold.
+
+    ICMP types are bytes where others have 16-bit ports.
+    """
     if icmp and axis in (Axis.SOURCE_PORTS, Axis.DESTINATION_PORTS):
         return (low, min(high, _HIGHEST_BYTE)) if low <= _HIGHEST_BYTE else None
     return low, high
 
 
 def conditions(line: Line, family: Family) -> list[tuple[Axis | None, str]]:
-    """What a rule has to look at, each with its axis; flags have none."""
+    """Return a rule's conditions, each with its axis; flags have none."""
     found: list[tuple[Axis | None, str]] = []
     for axis, prefix in ((Axis.SOURCE, line.source), (Axis.DESTINATION, line.destination)):
         if prefix.length:

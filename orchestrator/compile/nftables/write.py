@@ -30,7 +30,7 @@ _NAME_BYTES = 8
 
 @dataclass(slots=True)
 class Declarations:
-    """The inside of a table: each set, map and chain under its kind and name, as its lines."""
+    """The inside of a table: sets, maps and chains by kind and name, as lines."""
 
     objects: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class Declarations:
         self._block(f"set {name}", [f"typeof {' . '.join(fields)}", "flags interval", *_elements(elements)])
 
     def measure(self, tenant: int, limit: LogLimit) -> None:
-        """What a tenant's rules that log may report."""
+        """Declare the limit of a tenant's log reports."""
         self._block(f"limit {filterlogs.measure(tenant)}", [filterlogs.measured(limit)])
 
     def chain(self, name: str, rules: Iterable[str]) -> None:
@@ -94,7 +94,7 @@ class PlanWriter:
         self._about_icmp = frozenset(row for row, line in enumerate(self.space.lines) if line.icmp_type >= 0)
 
     def rules(self, plan: Plan) -> list[str]:
-        """The rules of a plan, to stand in a chain; what they lead to is declared on the way."""
+        """Return a plan's rules for a chain, and declare the chains and maps they use."""
         if isinstance(plan, Rules):
             return [self._rule(row, plan.cut) for row in plan.rows]
         if isinstance(plan, Sequence):
@@ -112,7 +112,7 @@ class PlanWriter:
         return " ".join([*start, *counter, self._verdict(line), *comment])
 
     def _looked_at(self, row: int, cut: frozenset[Axis]) -> list[str]:
-        """What a rule has to look at, axes that were cut left out."""
+        """Return a rule's conditions, without the axes that were cut."""
         if row not in self._conditions:
             self._conditions[row] = words.conditions(self.space.lines[row], self._family)
         return [text for axis, text in self._conditions[row] if axis not in cut]
@@ -147,7 +147,10 @@ class PlanWriter:
         return f"{looked_at} vmap @{self._map([looked_at], elements, *flags)}"
 
     def _asks_icmp(self, plan: Plan) -> bool:
-        """Whether a part asks for an ICMP type; parts behind a cut of the protocol are all about one protocol."""
+        """Return whether a part matches an ICMP type.
+
+        Parts behind a cut of the protocol are all about one protocol.
+        """
         if isinstance(plan, Sequence):
             return any(map(self._asks_icmp, plan.parts))
         if isinstance(plan, Cut):
@@ -155,7 +158,7 @@ class PlanWriter:
         return not self._about_icmp.isdisjoint(plan.rows)
 
     def _certain(self, plan: Plan) -> Line | None:
-        """The row that decides every packet that gets here; None if there is something left to look at."""
+        """Return the row that decides every packet here; None if conditions remain."""
         if not isinstance(plan, Rules) or len(plan.rows) != 1:
             return None
         row = plan.rows[0]
@@ -174,7 +177,7 @@ class PlanWriter:
         return name
 
     def _named(self, kind: str, lines: list[str]) -> str:
-        """The name of a part: it follows from what the part holds, and the parts that this leads to."""
+        """Return the name of a part, made of its content and the parts it uses."""
         content = "\n".join(lines).encode()
         return f"{self.name}_{kind}{blake2b(content, digest_size=_NAME_BYTES).hexdigest()}"
 

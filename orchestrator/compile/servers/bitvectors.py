@@ -1,4 +1,4 @@
-"""Bit vectors: how a packet finds the first of thousands of general rows by five searches.
+"""Bit vectors: find the first of thousands of general rows by five searches.
 
 Each axis is cut where some row begins or ends; an interval's *vector* has bit i set where row i reaches over it. The
 lowest bit that the vectors of a packet's five intervals have in common is the first row that holds the packet.
@@ -46,7 +46,10 @@ _CHUNK = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """Where intervals begin, ascending from 0 on, the class of each, and a vector (`WORDS` words) for each class."""
+    """Interval starts, ascending from 0, each one's class, and a vector for each class.
+
+    A vector has `WORDS` words.
+    """
 
     starts: tuple[int, ...]
     classes: npt.NDArray[np.uint32]
@@ -60,7 +63,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The rows of one IP version: source, destination, source port, destination port, protocol with TCP flags."""
+    """The rows of one IP version by axis: addresses, ports, protocol with TCP flags."""
 
     axes: tuple[Axis, ...]
 
@@ -109,7 +112,7 @@ def _axis(spans: Sequence[Span], top: int) -> Axis:
 
 
 def _protocols(rows: Sequence[CacheRow]) -> Axis:
-    """Protocol and TCP flags as one number of 16 bits, the protocol in the upper half."""
+    """Combine protocol and TCP flags in 16 bits, the protocol in the upper half."""
     low = np.array([row.protocols.low for row in rows], np.int64)
     high = np.array([row.protocols.high for row in rows], np.int64)
     value, mask = (np.array([row.flags[place] for row in rows], np.int64) for place in (0, 1))

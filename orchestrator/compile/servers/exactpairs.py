@@ -1,4 +1,4 @@
-"""Exact pairs: permits for one source address and one destination address, which a hash set holds by the million.
+"""Exact pairs: permits between two addresses, which a hash set holds by the million.
 
     hosts      source . destination                                    any protocol, later fragments too
     services   source . destination . protocol . destination port      TCP, UDP and SCTP
@@ -37,7 +37,7 @@ Bits = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PairSet:
-    """One set: its name, the table of a program in which its elements are, and what an element names.
+    """One set: its name, its table in a program, and its elements' fields.
 
     `octets`: the size of an element that is not an address pair; 0: it follows from what it names.
     """
@@ -66,7 +66,7 @@ _MIXER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
-    """A list without its exact pairs, and the pairs, one for each rule that permits it."""
+    """Return a list without its exact pairs, and the pairs, one for each rule."""
     rules = each.rules
     found: dict[PairSet, Keys] = {}
     gone = np.zeros(len(rules), np.bool_)
@@ -82,7 +82,7 @@ def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
 
 
 def pairs_alone(rules: RuleTable, prefixes: Iterable[Prefix]) -> Mapping[PairSet, Keys] | None:
-    """The pairs that some rows of an ingress list are, if they are nothing else and no deny is before them."""
+    """Return the pairs that rows are, if nothing else, with no deny before them."""
     found: dict[PairSet, Keys] = {}
     for kind in PAIR_SETS:
         mine = _of_kind(rules, kind) & _owned(rules, prefixes, kind.family)
@@ -92,7 +92,7 @@ def pairs_alone(rules: RuleTable, prefixes: Iterable[Prefix]) -> Mapping[PairSet
 
 
 def is_met(pairs: RuleTable, denies: RuleTable) -> bool:
-    """Whether a few rows that are pairs have an address pair in common with one of many that deny."""
+    """Return whether a few pairs overlap one of many denies."""
     for place in range(len(pairs)):
         meets = denies.family == pairs.family[place]
         for side in ("src", "dst"):
@@ -106,7 +106,7 @@ def is_met(pairs: RuleTable, denies: RuleTable) -> bool:
 
 
 def _leading(length: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.uint64]:
-    """The bits that prefixes of some lengths look at, of the 64 from bit `first` on."""
+    """Return the bits that prefixes match, of the 64 from bit `first`."""
     bits = np.clip(length.astype(np.int64) - first, 0, 64)
     mask: npt.NDArray[np.uint64] = np.where(bits == 0, 0, ~np.uint64(0) << (64 - np.maximum(bits, 1)).astype(np.uint64))
     return mask
@@ -179,7 +179,7 @@ def _unmet(rules: RuleTable, mine: Bits) -> Bits:
 
 
 def _halves(prefix: Prefix) -> tuple[int, int]:
-    """Its network as the columns of addresses have it: the leading 64 bits, and the others."""
+    """Return the halves of a network as the columns have them: the leading 64 bits first."""
     network = prefix.network << (128 - prefix.family.bits)
     return network >> 64, network & ((1 << 64) - 1)
 

@@ -1,4 +1,4 @@
-"""The rows of a classifier in front of a firewall server: whole lists, in order.
+"""The rows of a classifier before a firewall server: whole lists, in order.
 
     for every prefix of a tenant   the operator's rules, what is established, its ingress list, its default
 
@@ -31,12 +31,15 @@ _EVERY_PORT, _EVERY_PROTOCOL = Span(0, 0xFFFF), Span(0, 0xFF)
 
 
 def general_rows(operator: FilterList, ingress: FilterList) -> tuple[CacheRow, ...]:
-    """A tenant's rows of IPv4, then of IPv6, from the operator's list and its own, pairs and all."""
+    """Return a tenant's rows of IPv4, then IPv6: the operator's list and its own.
+
+    Exact pairs are included.
+    """
     return tuple(row for family in Family for row in _of_family(family, operator, ingress))
 
 
 def fitting(tables: Iterable[FlowTable], most: int = MOST_RULES) -> Iterator[FlowTable]:
-    """Those of some tenants' tables (from `cache_table`) that there is room for in a classifier, in order."""
+    """Yield tenants' tables (from `cache_table`) that fit into a classifier, in order."""
     left = dict.fromkeys((family.value for family in Family), most)
     for table in tables:
         needed = Counter(families(table).tolist())

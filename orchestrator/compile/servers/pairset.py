@@ -1,4 +1,4 @@
-"""A tenant's exact pairs as a multiset of rows: several rules may permit one pair, which goes with the last of them.
+"""A tenant's exact pairs as a multiset: a pair goes with its last rule.
 
 It never changes: with a few pairs more or fewer it shares all blocks of rows that these do not touch.
 """
@@ -22,7 +22,7 @@ RowChange = tuple[FlowTable, FlowTable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """The pairs of the tenant of a number; `more`: how many further rules permit the pair of a row."""
+    """The pairs of a tenant's number; `more` counts further rules for each row."""
 
     tenant: int
     rows: Blocks
@@ -60,7 +60,7 @@ class Pairs:
         return Pairs(self.tenant, self.rows.replaced(*tables), more), tables
 
     def since(self, before: Pairs | None) -> RowChange:
-        """What turns the rows of others into these."""
+        """Return the change from other pairs to these."""
         if before is None:
             return NO_ROWS, self.rows.joined()
         return difference(*before.rows.apart(self.rows))

@@ -1,4 +1,4 @@
-"""The program of one firewall server: what it needs of a domain's policy, and what it costs to change.
+"""The program of one firewall server, and the cost of changing it.
 
     frame      hooks, dispatch by destination, the operator's rules, the directory of other servers' tenants
     a tenant   chains for its list without exact pairs, and its pairs (`exactpairs.py`), a row each
@@ -50,7 +50,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a server's program is made of besides tenants' lists."""
+    """The inputs of a server's program besides tenants' lists."""
 
     share: Share
     peers: tuple[Peer, ...] = ()
@@ -77,8 +77,9 @@ class ServerCompiler:
     def program(
         self, policy: Policy, ask: Ask, generation: int, lists: Lists | None = None
     ) -> tuple[Program, Delta | None]:
-        """The program, and how it came from the one before (None: it is the first). `lists`: what the policy's lists
-        came to, if they are compiled already.
+        """Return the program and its delta from the last one (None: the first).
+
+        `lists`: the policy's compiled lists, if they exist already.
 
         Raises what the compilers raise, with the place of the rule; then the one before is still the last.
         """
@@ -96,8 +97,10 @@ class ServerCompiler:
         return self._settle(served, frame, removed, added, generation)
 
     def is_the_last(self, policy: Policy, ask: Ask, lists: Lists) -> bool:
-        """Whether the program would have the rows of the last one: a look at what it would be made of. False where that
-        does not tell."""
+        """Return whether the program would have the last one's rows.
+
+        It looks at the inputs only; False where they do not tell.
+        """
         served = _served(policy, ask, lists)
         is_same = self._last is not None and served.keys() == self._served.keys()
         if not is_same or any(each is not self._served[name] for name, each in served.items()):
@@ -130,13 +133,16 @@ class ServerCompiler:
 
 
 def _served(policy: Policy, ask: Ask, lists: Lists) -> dict[str, Served]:
-    """What a server has of each of its tenants."""
+    """Return what a server holds of each of its tenants."""
     mine, known = ask.share.served, lists.served
     return {tenant.id: known[tenant.id] for tenant in policy.tenants if tenant.id in mine}
 
 
 def _made_of(policy: Policy, ask: Ask, operator: FilterList, served: Sequence[Served]) -> tuple[object, ...]:
-    """All that a frame follows from. What stayed is the same object, so comparing two of them costs next to nothing."""
+    """Return everything a frame depends on.
+
+    Unchanged parts are the same objects, so comparing two of them costs next to nothing.
+    """
     roster = tuple((each.id, each.number, each.prefixes) for each in policy.tenants)
     classified = tuple(each for each in served if len(each.general))
     return operator, roster, ask, classified, policy.log_limit

@@ -1,4 +1,4 @@
-"""What firewall servers need of each tenant, made of the version of its list before wherever that is the shorter way.
+"""Servers' data of each tenant, made from its previous version where that is shorter.
 
     list, version 7 ── rest: chains ── pairs
          │ only rules came or went that are pairs, or of the other direction; no deny before them is about them
@@ -43,7 +43,7 @@ _FEW = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Denies:
-    """What an ingress list denies, in order, and the place in the list of the rule of each row."""
+    """An ingress list's denies, in order, with the place of each row's rule."""
 
     rules: RuleTable
     place: npt.NDArray[np.int64]
@@ -64,14 +64,14 @@ class _Denies:
         return replace(self, place=place)
 
     def meet(self, pairs: RuleTable, place: int) -> bool:
-        """Whether one of them, before a place in the list, is about the address pair of some rows."""
+        """Return whether a deny before a place overlaps the address pairs of some rows."""
         ahead = self.place < place
         return bool(ahead.any()) and is_met(pairs, self.rules.take(ahead))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """What a server needs of one tenant: its list without pairs, the chains of that, pairs, rows for a classifier.
+    """A server's data of one tenant: list, chains, pairs, classifier rows.
 
     `step` is how the pairs came from those of another, if they did.
     """
@@ -86,7 +86,10 @@ class Served:
 
     @classmethod
     def of(cls, operator: FilterList, tenant: Tenant, *, general: bool = False, limit: LogLimit = USUAL) -> Served:
-        """From scratch. `general`: with rows for a classifier. Raises TooLarge and BadPolicy with the rule's place."""
+        """Build from scratch.
+
+        `general`: with rows for a classifier. Raises TooLarge and BadPolicy with the rule's place.
+        """
         _, ingress = tenant_lists(tenant, ReturnTraffic.EXPLICIT)
         rest, pairs = taken_out(ingress)
         rows = general_rows(operator, ingress) if general else ()
@@ -95,7 +98,7 @@ class Served:
         return cls(tenant, rest, chains, Pairs.of(tenant.number, pairs), table, _Denies.of(ingress))
 
     def followed(self, tenant: Tenant) -> Served | None:
-        """The same for another version of its list; None where starting from scratch is called for."""
+        """Update to another version of the list; None where starting from scratch is better."""
         before, after = self.tenant, tenant
         if (before.number, before.prefixes) != (after.number, after.prefixes):
             return None
@@ -114,7 +117,7 @@ class Served:
         return Served(tenant, self.rest, self.chains, pairs, self.general, denies, step)
 
     def since(self, before: Served | None) -> RowChange:
-        """What turns the rows of another version, or none, into these."""
+        """Return the change from another version, or none, to this one."""
         if before is None:
             removed, added = self.pairs.since(None)
             return removed, FlowTable.joined([self.chains, added])
@@ -129,14 +132,17 @@ class Served:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """What a policy's lists came to: the operator's, and each tenant's by its id."""
+    """A policy's compiled lists: the operator's, and each tenant's by its id."""
 
     operator: FilterList
     served: Mapping[str, Served]
 
 
 class TenantCompiler:
-    """What the lists of the policy before came to, for the next to begin with. Not safe between threads."""
+    """Compiles tenants from the previous policy's results.
+
+    Not safe between threads.
+    """
 
     def __init__(self, *, general: bool = False) -> None:
         self._general = general
@@ -181,12 +187,15 @@ def object_rows(objects: Mapping[Family, Objects]) -> FlowTable:
 
 
 def _beside_rules(acl: Acl) -> tuple[object, ...]:
-    """What a list consists of besides its rules."""
+    """Return the parts of a list besides its rules."""
     return acl.groups, acl.ingress_default
 
 
 def _pairs_of(tenant: Tenant, places: Iterable[tuple[int, int]], denies: _Denies) -> Mapping[PairSet, Keys] | None:
-    """The pairs of some stretches of a tenant's list; None where a rule is something else, or a deny is before it."""
+    """Return the pairs of some stretches of a list.
+
+    None where a rule is something else, or a deny is before it.
+    """
     found: dict[PairSet, list[Keys]] = {}
     for first, count in places:
         rules = [rule for rule in tenant.acl.listed[first : first + count] if rule.direction is Direction.INGRESS]
