@@ -32,7 +32,10 @@ class Family(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Prefix:
-    """A block of addresses: the `length` leading bits of `network`; the bits below it are zero."""
+    """A block of addresses: the `length` leading bits of `network`.
+
+    The bits below are zero.
+    """
 
     family: Family
     network: int
@@ -89,7 +92,10 @@ class Prefix:
         return self.contains(other) or other.contains(self)
 
     def halves(self) -> tuple[Prefix, Prefix]:
-        """The two blocks, one bit longer, that make up this one. Raises ValueError for a single address."""
+        """The two halves of this block, one bit longer.
+
+        Raises ValueError for a single address.
+        """
         if self.length == self.family.bits:
             raise ValueError(f"{self} is a single address")
         step = 1 << (self.family.bits - self.length - 1)
@@ -110,7 +116,10 @@ def everything(family: Family) -> Prefix:
 
 
 def parse_address(text: str, *, whole: str | None = None) -> tuple[Family, int]:
-    """Read one IPv4 (dotted quad) or IPv6 address. Raises BadInput, which quotes `whole` or else the text."""
+    """Read one IPv4 (dotted quad) or IPv6 address.
+
+    Raises BadInput, which quotes `whole` or else the text.
+    """
     family = Family.IPV6 if ":" in text else Family.IPV4
     try:
         packed = socket.inet_pton(family.socket_family, text)
@@ -151,7 +160,10 @@ def aggregate(prefixes: tuple[Prefix, ...]) -> tuple[Prefix, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """One side of a rule: `any`, or a union of prefixes and of named groups. Both tuples empty means any."""
+    """One side of a rule: a union of prefixes and named groups.
+
+    Both tuples empty means any.
+    """
 
     prefixes: tuple[Prefix, ...] = ()
     groups: tuple[str, ...] = ()

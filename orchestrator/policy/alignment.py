@@ -1,4 +1,4 @@
-"""What two sequences have in common, in the order that both keep."""
+"""Align two sequences: a long common subsequence in the order of both."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 
 def common(old: Sequence[object], new: Sequence[object]) -> list[tuple[int, int]]:
-    """Ascending index pairs of a common subsequence: equal heads and tails, and between them the longest one made of
-    items that each list has once (patience: longest increasing subsequence)."""
+    """Return ascending index pairs of a common subsequence.
+
+    It has equal heads and tails, and between them the longest one made of items that each list has once (patience:
+    longest increasing subsequence).
+    """
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -34,7 +37,10 @@ def _once(items: Sequence[object]) -> dict[object, int]:
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of pairs ascending in the first number, a longest choice that ascends in the second as well."""
+    """Return a longest choice of pairs that also ascends in the second number.
+
+    The pairs ascend in the first.
+    """
     tops: list[int] = []
     piles: list[int] = []
     previous: list[int] = []

@@ -1,4 +1,4 @@
-"""How the rules of one direction stand to one another: which are dead, which could go, which contradict.
+"""Relations of one direction's rules: dead rules, redundant rules, conflicts.
 
     rows of each IP version ──▶ cover: covered by earlier rows? ──▶ dead rules (duplicates, shadowed)
                                        │ without the dead
@@ -43,8 +43,11 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A rule that decides nothing, and what it would have matched. `like`: an earlier rule that says the same; else
-    `takers`: every rule that takes some of its packets, or None where these were not found within the limits."""
+    """A rule that decides nothing, and the packets it would match.
+
+    `like`: an equal earlier rule; else `takers`: every rule that takes some of its packets, or None where these were
+    not found within the limits.
+    """
 
     rule: Rule
     witness: Packet
@@ -54,8 +57,11 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A rule that could go without any change, a packet it decides, and later rules (or the default) that suffice for
-    what it decides; None where these were not found within the limits."""
+    """A redundant rule, and a packet it decides.
+
+    With the later rules (or the default) that decide the same without it; None where these were not found within the
+    limits.
+    """
 
     rule: Rule
     witness: Packet
@@ -64,8 +70,10 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Pairs of rules whose order decides, in columns: their positions, a packet's `points`, and whether the earlier
-    permits. The later rules' positions ascend."""
+    """Pairs of rules whose order matters, in columns.
+
+    Their positions, a packet's `points`, and whether the earlier permits. The later rules' positions ascend.
+    """
 
     coordinates: Coordinates
     earlier: Indices
@@ -79,8 +87,10 @@ class Conflicts:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What the limits left undecided of a rule: whether it is dead or redundant, whether any earlier one conflicts (no
-    `earlier`), or whether these do."""
+    """The undecided part of a rule, because of limits.
+
+    Whether it is dead or redundant, whether any earlier one conflicts (no `earlier`), or whether these do.
+    """
 
     rule: RuleId
     earlier: tuple[RuleId, ...]
@@ -89,8 +99,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked about a part of a list: the rules to judge, all of whose neighbours are there; and which of the
-    others are known to be dead."""
+    """A part of a list to judge.
+
+    It has the rules to judge with all their neighbours, and the other rules known to be dead.
+    """
 
     judged: frozenset[str]
     dead: frozenset[str]
@@ -105,7 +117,7 @@ class Place:
 
 
 class Version:
-    """The list of one IP version: its rows, and what became of the questions about them."""
+    """The list of one IP version: its rows, and the results so far."""
 
     def __init__(self, rows: Sequence[Row], limits: Limits) -> None:
         self.rows = rows
@@ -125,7 +137,10 @@ class Version:
         self._dead_answers.add(int(self.permits[row]))
 
     def wakes(self, row: int) -> bool | None:
-        """Whether a dead rule would change a packet's fate if this row, which crosses none, went. None: undecided."""
+        """Return whether a dead rule would decide otherwise without this row, which crosses none.
+
+        None: undecided.
+        """
         if self.state[row] == HELD or not self._dead_answers - {int(self.permits[row])}:
             return False
         before_and_after: Bytes = np.full(len(self.rows), 3, np.uint8)
@@ -139,7 +154,9 @@ class Version:
 
 
 class Anomalies:
-    """The rules of one direction, judged. `told` hears the number of rows that are done; each is done twice.
+    """The rules of one direction, judged.
+
+    `told` is called with the number of rows done; each is done twice.
 
     With a `scope` it speaks of the rules to judge alone, and of conflicts that one of them is in.
     """
@@ -198,7 +215,7 @@ class Anomalies:
         return self._scope is None or rule in self._scope.judged
 
     def boxes(self, rule: RuleId) -> list[Box]:
-        """What a rule matches in each IP version; empty if nothing."""
+        """Return a rule's boxes in each IP version; empty if it matches nothing."""
         return [_row(place).box for place in self.places.get(rule, ())]
 
     def _leave_out(self, names: set[RuleId]) -> None:
@@ -207,7 +224,7 @@ class Anomalies:
                 place.version.leave_out(place.row)
 
     def _cross(self, version: Version) -> None:
-        """Keep the conflicts of one IP version that none before had, and what of them was not decided."""
+        """Keep one IP version's new conflicts and undecided pairs."""
         alone = np.array([len(self.places[row.id]) == 1 for row in version.rows], np.uint8)
         seen = np.concatenate([np.zeros(0, np.int64), *(each.earlier << 32 | each.later for each in self.conflicts)])
         parts = version.cover.crossings(version.permits, version.counts, alone, version.matters, self._progress())
@@ -267,7 +284,7 @@ class Anomalies:
         return found
 
     def unknown(self) -> Iterator[Unknown]:
-        """What was not decided within the limits."""
+        """Yield everything undecided within the limits."""
         for rule in self._alive():
             here = self.places[rule.id]
             if all(place.version.state[place.row] != FREE for place in here):
@@ -321,7 +338,10 @@ def _heirs(place: Place) -> list[int] | None:
 
 
 def _named(here: Sequence[Place], ask: Callable[[Place], list[int] | None]) -> tuple[RuleId, ...] | None:
-    """The ids of the rows that a question gives about all places of a rule, each once, in the order of the list."""
+    """Return the ids of rows for all places of a rule.
+
+    Each once, in the order of the list.
+    """
     found: dict[int, RuleId] = {}
     for place in here:
         rows = ask(place)

@@ -1,4 +1,4 @@
-"""Packets at the corners of rules: what every law and every check against the oracle is aimed with.
+"""Packets at the corners of rules, for all laws and checks against the oracle.
 
 Packets drawn evenly from the whole space miss nearly every rule, and never notice two priorities that are swapped. What
 tells two lists apart are the edges: the first and the last value that a rule still matches, the one just outside, the
@@ -31,7 +31,9 @@ _USUAL_FLAGS = (0x00, 0x02, 0x10, 0x12, 0x04, 0x01)
 def corner_packets(
     rules: Sequence[Rule], groups: Mapping[str, AddressGroup] = NO_GROUPS, *, overlaps: bool = True
 ) -> tuple[Packet, ...]:
-    """Packets at the corners of every rule and of every overlap of two rules, without repeats.
+    """Return packets at the corners of every rule and of every two rules' overlap.
+
+    Without repeats.
 
     For each rule, in each IP version it matches: its lowest and highest corner, and from the lowest corner one field at
     a time moved to its other edges and just outside them. For each overlapping pair: the corners of the overlap alone
@@ -53,7 +55,9 @@ def corner_packets(
 
 
 def policy_packets(policy: Policy) -> tuple[Packet, ...]:
-    """Corner packets of every list of a policy, with a tenant's addresses where its rule says `any` on its own side.
+    """Return corner packets of every list of a policy.
+
+    Where a rule says `any` on its own side, the tenant's addresses are used.
 
     On the far side every packet is also sent from (or to) the first address of each tenant, so that one packet meets
     two lists.
@@ -79,7 +83,7 @@ def corners(box: Box) -> tuple[Packet, ...]:
 
 
 def around(box: Box) -> Iterator[Packet]:
-    """The corners of a box, and the packets one field away from its lowest corner, inside and just outside."""
+    """Yield a box's corners, and packets one field away from its lowest corner."""
     yield from corners(box)
     base = _corner(box, 0)
     for field in (*SPAN_AXES, *reversed(BITS_AXES)):
@@ -141,7 +145,7 @@ def _everywhere() -> tuple[Box, ...]:
 
 
 def _confined(boxes: Iterable[Box], prefixes: tuple[Prefix, ...], direction: Direction) -> Iterator[Box]:
-    """The boxes cut down to the tenant's prefixes on its own side, one box a prefix."""
+    """Yield boxes cut to the tenant's prefixes on its own side, one a prefix."""
     for box in boxes:
         for prefix in prefixes:
             if prefix.family is box.family:

@@ -1,4 +1,4 @@
-"""Which rows of a list hold what of which others: the one hard question behind every finding.
+"""Decide which rows of a list cover others: the hard question behind every finding.
 
 The question
     Given a box and some rows, is there a packet of the box that none of the rows holds? Whether a rule is shadowed,
@@ -87,8 +87,10 @@ Told = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much work may be done, in looks at a row: for one question (some 20 ms) and for all about a list (10 s). And
-    from how many crossings on no more are told (some 100 bytes each)."""
+    """The limits of work in row visits: per question (20 ms) and list (10 s).
+
+    And the crossings after which no more are reported (some 100 bytes each).
+    """
 
     question: int = 4_000_000
     total: int = 2_000_000_000
@@ -113,7 +115,7 @@ class Crossings:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Of two lists the rows that decide a packet, with different answers: `row` is in one of them only."""
+    """Rows of two lists that decide a packet differently; `row` is in one list only."""
 
     row: int
     other: int
@@ -134,7 +136,7 @@ class Cover:
         self.untold = range(0)
 
     def covered(self, told: Told = lambda _: None) -> tuple[Bytes, Points]:
-        """Of each row whether the earlier ones hold all of it; where not, a point that none of them holds."""
+        """Return for each row whether earlier ones cover it, and an uncovered point where not."""
         state, points = np.full(self._count, FREE, np.uint8), np.zeros((self._count, AXES), np.uint32)
         state[self._repeated] = HELD
         for start in range(0, self._count, _STRIDE):
@@ -146,9 +148,10 @@ class Cover:
     def crossings(
         self, permits: Bytes, counts: Bytes, alone: Bytes, matters: Bytes, told: Told = lambda _: None
     ) -> Iterator[Crossings]:
-        """All crossings among the rows that count, some rows' at a time: there may be many. But for exceptions: of a
-        pair one of which lies in the other, and is `alone` (has no row in another list that may lie outside), only
-        `matters` tells.
+        """Yield all crossings among rows that count, some rows' at a time.
+
+        There may be many. Except: of a pair one of which lies in the other, and is `alone` (has no row in another list
+        that may lie outside), only `matters` tells.
 
         `matters`, of zeros, becomes MATTERS for each row that is the earlier of a crossing, or MAY_MATTER if that is
         not known, or both. `untold` are then the rows of which, as the later, no crossing is told: they were too many.
@@ -169,9 +172,11 @@ class Cover:
                 yield Crossings(pairs[:, 0], pairs[:, 1], pairs[:, 2 : 2 + AXES], pairs[:, -1])
 
     def changes(self, permits: Bytes, of: Bytes, row: int) -> list[Switch] | None:
-        """Of rows of two lists in an order that both keep (`of`: 1 before, 2 after, 3 both) those that answer otherwise
-        for packets that `row`, of one list only, decides in its own. A pair of two such rows is told of the one before.
-        None: undecided."""
+        """Return the rows that decide otherwise for packets of a row of one list.
+
+        Rows of two lists are in an order that both keep (`of`: 1 before, 2 after, 3 both). Of a pair of two such rows
+        the one before is reported. None: undecided.
+        """
         found, self._left = self._rows.changes(permits, of, row, self._left, self._question)
         pairs = np.frombuffer(found, np.uint32).reshape(-1, AXES + 3)
         if (pairs[:, -1] & UNKNOWN).any():
@@ -179,7 +184,7 @@ class Cover:
         return [Switch(row, other, self.coordinates.packet(point)) for _, other, *point, _ in pairs.tolist()]
 
     def before(self, of: Bytes, row: int, other: int) -> list[int]:
-        """The rows that take some of what two rows share before either list has come to its one of them, ascending."""
+        """Return rows that take common packets of two rows before both, ascending."""
         found: list[int] = np.frombuffer(self._rows.before(of, row, other), np.uint32).tolist()
         return found
 
@@ -189,6 +194,9 @@ class Cover:
         return None if found is None else np.frombuffer(found, np.uint32).tolist()
 
     def heirs(self, permits: Bytes, counts: Bytes, row: int) -> list[int] | None:
-        """Later rows that suffice to answer for a row that crosses none, if it goes, ascending. None: undecided."""
+        """Return later rows that suffice when a row that crosses none goes, ascending.
+
+        None: undecided.
+        """
         found, self._left = self._rows.heirs(permits, counts, row, self._left, self._question)
         return None if found is None else np.frombuffer(found, np.uint32).tolist()

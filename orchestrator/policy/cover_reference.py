@@ -1,4 +1,4 @@
-"""What `_native/cover.c` computes, said plainly: every row against every other, sets of ranks as spans."""
+"""The reference of `_native/cover.c`: every row against every other, ranks as spans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Point = tuple[int, ...]
 
 
 class ReferenceCover:
-    """As `_cover.Cover`, with the same methods on the same columns. Limits are taken and not used up."""
+    """Like `_cover.Cover`: the same methods on the same columns.
+
+    Limits are accepted and not used.
+    """
 
     def __init__(self, spans: npt.NDArray[np.uint32], starts: npt.NDArray[np.uint32], _plain: object) -> None:
         every = [Span(low, high) for low, high in spans.tolist()]
@@ -105,7 +108,7 @@ class ReferenceCover:
         ]
 
     def _taking(self, row: int, those: Sequence[int], among: Sequence[int]) -> bytes:
-        """Of some rows those that decide part of a row's set by first match among others."""
+        """Return which rows decide part of a row's set by first match among others."""
         found = [each for each in those if self._free(row, each, [other for other in among if other < each])]
         return np.array(found, np.uint32).tobytes()
 
@@ -114,7 +117,7 @@ class ReferenceCover:
         return None if common is None else uncovered(common, [self._rows[row] for row in rows])
 
     def common(self, one: int, other: int) -> Set | None:
-        """What two rows share."""
+        """Return the common set of two rows."""
         return intersect(self._rows[one], self._rows[other])
 
     def contains(self, outer: int, inner: int) -> bool:
@@ -123,7 +126,7 @@ class ReferenceCover:
 
 
 def intersect(one: Set, other: Set) -> Set | None:
-    """What is in both; None if nothing is."""
+    """Return the intersection; None if it is empty."""
     common = tuple(spans.intersect(a, b) for a, b in zip(one, other, strict=True))
     return common if all(common) else None
 
@@ -134,7 +137,7 @@ def contains(outer: Set, inner: Set) -> bool:
 
 
 def uncovered(what: Set, rows: Sequence[Set]) -> Point | None:
-    """A point of a set that none of the rows holds; None if together they cover it."""
+    """Return a point of a set that no row holds; None if they cover it."""
     for place, row in enumerate(rows):
         common = intersect(what, row)
         if common is None:

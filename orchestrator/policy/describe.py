@@ -57,7 +57,7 @@ def _more(field: MatchField, packet: Packet) -> str:
 
 
 def packet_json(packet: Packet) -> dict[str, object]:
-    """A packet as the REST interface writes it: every field, zeros where the packet has none."""
+    """Return a packet in the form of the REST interface: every field, zeros where absent."""
     return {field.name: _value(field, packet) for field in DOCUMENT_ORDER}
 
 
@@ -69,7 +69,10 @@ def _value(field: MatchField, packet: Packet) -> object:
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
-    """A finding as the REST interface writes it; `group` is null where no address group is meant."""
+    """Return a finding in the form of the REST interface.
+
+    `group` is null where no address group is meant.
+    """
     return {
         "kind": finding.kind.value,
         "rules": list(finding.rules),
@@ -80,12 +83,18 @@ def finding_json(finding: Finding) -> dict[str, object]:
 
 
 def change_text(direction: str, packets: str, before: Sequence[str], after: Sequence[str], less: Sequence[str]) -> str:
-    """A box whose fate changes in one line: the box's text, less what the rules `less` take, and who decides it."""
+    """Describe a changed box in one line.
+
+    The box's text, less the rules `less`, and the deciding rules.
+    """
     return f"{direction}: {packets}{_less_words(less)}  ({_deciders(before)} before, {_deciders(after)} after)"
 
 
 def change_json(change: Change) -> dict[str, object]:
-    """A box whose fate changes, without what some rules match, those that decide it, and a packet to try it with."""
+    """Return a changed box with its deciding rules and a packet to try.
+
+    Without what the rules `less` match.
+    """
     return {
         "direction": change.direction.value,
         "before": list(change.before),
@@ -98,12 +107,15 @@ def change_json(change: Change) -> dict[str, object]:
 
 
 def verdict_json(verdict: Verdict[K]) -> dict[str, object]:
-    """What a version of a list says of a packet; `rule` is null for the default."""
+    """Return a list version's verdict for a packet; `rule` is null for the default."""
     return {"version": verdict.version, "action": verdict.action.value, "rule": verdict.rule}
 
 
 def blame_json(found: Blame[K]) -> dict[str, object]:
-    """Which version brought what the newest says; `before` is null where the oldest one says the same."""
+    """Return the version that introduced the newest verdict.
+
+    `before` is null where the oldest version has the same one.
+    """
     before = verdict_json(found.before) if found.before else None
     return {"now": verdict_json(found.now), "after": verdict_json(found.after), "before": before}
 
@@ -119,7 +131,7 @@ def bisected_json(found: Bisected[K]) -> dict[str, object]:
 
 
 def _less_words(rules: Sequence[str]) -> str:
-    """What is to be left out of a box: the rules before those that decide, few by name."""
+    """Name the rules to leave out of a box, which precede the deciding ones."""
     found = tuple(dict.fromkeys(rules))
     if not found:
         return ""
@@ -131,7 +143,10 @@ def _deciders(rules: Iterable[str]) -> str:
 
 
 def box_text(box: Box) -> str:
-    """A box in one line; long lists are cut, so it may say less than the box does."""
+    """Describe a box in one line.
+
+    Long lists are cut, so it may say less than the box does.
+    """
     words = [f"{_protocol_words(box)} {_addresses_words(box, box.source)} > {_addresses_words(box, box.destination)}"]
     for field in _IN_WORDS:
         texts = _texts(field, box)
@@ -151,7 +166,7 @@ def box_json(box: Box) -> dict[str, object]:
 
 
 def _texts(field: MatchField, box: Box) -> list[str] | None:
-    """The values of one axis of a box as texts; None if it holds every value."""
+    """Return one axis of a box as texts; None if it holds every value."""
     members = getattr(box, field.axis)
     if members == full_set(field, box.family):
         return None
@@ -177,7 +192,7 @@ def _addresses_words(box: Box, spans: Spans) -> str:
 
 
 def _block_text(family: Family, span: Span) -> str:
-    """A span of addresses as one address or prefix where it is one, else as two ends."""
+    """Return a span of addresses as a prefix if it is one, else as ends."""
     size = span.high - span.low + 1
     length = family.bits - size.bit_length() + 1
     if size & (size - 1) or span.low & (size - 1):
@@ -211,7 +226,7 @@ def _range_text(span: Span) -> str:
 
 
 def _flag_texts(bits: int) -> Iterator[str]:
-    """A set of flag bytes as words like `syn set, ack clear`, any one of which must hold."""
+    """Yield a set of flag bytes as alternatives like `syn set, ack clear`."""
     for value, mask in _cubes(bits, 7):
         needs = [
             f"{names} {state}"
@@ -222,7 +237,10 @@ def _flag_texts(bits: int) -> Iterator[str]:
 
 
 def _cubes(bits: int, top: int) -> Iterator[tuple[int, int]]:
-    """Disjoint (value, mask) pairs that make up a set of numbers below 2^(top + 1), by halving it bit by bit."""
+    """Yield disjoint (value, mask) pairs for a set of numbers below 2^(top + 1).
+
+    By halving it bit by bit.
+    """
     if not bits:
         return
     if top < 0 or bits == (1 << (2 << top)) - 1:

@@ -1,4 +1,4 @@
-"""What a change of an access list opens and what it closes: exactly, as a short list.
+"""The packets that a change of a list permits or denies, as a short list.
 
     before, after ──▶ one order of all rows ──▶ which pairs of rows decide a packet differently ──▶ boxes ──▶ merge
 
@@ -44,7 +44,9 @@ _BEFORE, _AFTER = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Packets whose fate changes, and the rules that decide them before and after, in list order.
+    """Packets whose verdict changes, with the deciding rules before and after.
+
+    Rules are in list order.
 
     They are those of `box`, without what the rules `less_before` of the list before and `less_after` of the list after
     match; both are empty where the box says all. `witness` is one of them. The ids may be `_return` (the domain's
@@ -62,7 +64,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All packets that the change permits, and all that it denies. Within each tuple no packet is in two changes."""
+    """All packets that a change permits, and all that it denies.
+
+    Within each tuple no packet is in two changes.
+    """
 
     permitted: tuple[Change, ...]
     denied: tuple[Change, ...]
@@ -108,8 +113,10 @@ def _once(rows: Iterable[Row]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """The packets that one pair of rows decides differently: a box less some rows of either list. `pieces`: the same as
-    disjoint boxes; None if there are too many."""
+    """The packets that one pair of rows decides differently.
+
+    A box less some rows of either list. `pieces`: the same as disjoint boxes; None if there are too many.
+    """
 
     before: Row
     after: Row
@@ -125,7 +132,7 @@ class _Region:
 
 
 class _Both:
-    """The rows of two lists in one order that both keep; a row that is kept is there once."""
+    """The rows of two lists in one common order; common rows occur once."""
 
     def __init__(self, old: Sequence[Row], new: Sequence[Row], limits: Limits) -> None:
         self._rows: list[tuple[Row | None, Row | None]] = [*_one_order(old, new)]
@@ -139,7 +146,10 @@ class _Both:
             self._cuts = MOST_CUTS
 
     def regions(self) -> list[_Region]:
-        """What changes, by pairs of rows. Raises TooLarge."""
+        """Return the changed regions, by pairs of rows.
+
+        Raises TooLarge.
+        """
         switches: list[Switch] = []
         for number in self.changed:
             found = self._cover.changes(self._permits, self._of, number)
@@ -170,7 +180,7 @@ class _Both:
         )
 
     def _cut(self, box: Box, less: Sequence[Row]) -> tuple[Box, ...] | None:
-        """What is left of a box without some rows, as disjoint boxes; None if that is too much."""
+        """Return a box without some rows, as disjoint boxes; None if that is too much."""
         pieces: tuple[Box, ...] = (box,)
         for row in less:
             self._cuts -= len(pieces)
@@ -188,7 +198,7 @@ def _either(row: tuple[Row | None, Row | None]) -> Row:
 
 
 def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """All rows of two lists, each list's in its order, those that both keep side by side."""
+    """Yield all rows of two lists in order, common ones side by side."""
     done_old = done_new = 0
     standins = StandIns()
     kept = common(*([(standins.of_box(row.box), row.permit) for row in rows] for rows in (old, new)))
@@ -201,7 +211,10 @@ def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | N
 
 
 def _told(regions: Iterable[_Region], direction: Direction) -> Iterator[Change]:
-    """Regions of one IP version as changes: those that were cut as merged boxes, the others as they are."""
+    """Turn regions of one IP version into changes.
+
+    Those that were cut become merged boxes, the others stay.
+    """
     listed = [*regions]
     cut = [(piece, region) for region in listed for piece in region.pieces or ()]
     boxes = merged(piece for piece, _ in cut)

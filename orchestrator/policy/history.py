@@ -1,4 +1,4 @@
-"""Which version of a list opened or closed a packet: looked for one by one, or by halving.
+"""Find the version of a list that opened or closed a packet.
 
     version      1      2      3      4      5      6
     verdict    deny   deny  permit permit  deny  permit
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Generic[K]):
-    """What one version says of the packet; `rule` is None where the direction's default decides."""
+    """One version's verdict for the packet; `rule` is None for the default."""
 
     version: K
     action: Action
@@ -45,8 +45,11 @@ class Verdict(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Blame(Generic[K]):
-    """`now`: the newest version's verdict. `after`: that of the version that brought this action. `before`: that of the
-    last version that said otherwise; None if the oldest one that was given says the same already."""
+    """The versions around a change of verdict.
+
+    `now`: the newest version's verdict. `after`: that of the version that introduced this action. `before`: that of the
+    last version with the other one; None if the oldest given version has the same.
+    """
 
     now: Verdict[K]
     after: Verdict[K]
@@ -55,7 +58,7 @@ class Blame(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Bisected(Generic[K]):
-    """Two neighbours between which the answer changes, and how many versions of all were looked at to find them.
+    """Two neighbouring versions with different answers, and the number of versions examined.
 
     Where `looked_at` is `of`, there was nothing to assume; else it may have changed more often between others.
     """
@@ -67,13 +70,15 @@ class Bisected(Generic[K]):
 
 
 def verdict(version: K, acl: Acl, asked: Asked) -> Verdict[K]:
-    """What a list says of the packet."""
+    """Return a list's verdict for the packet."""
     step = ask(acl, asked.packet, asked.direction, asked.returns)
     return Verdict(version, step.action, step.rule)
 
 
 def blame(versions: Iterable[tuple[K, Acl]], asked: Asked) -> Blame[K]:
-    """Which version opened or closed a packet, of versions from the newest to the oldest; reads no further than needed.
+    """Find the version that opened or closed a packet, from the newest to the oldest.
+
+    Versions are read no further than needed.
 
     Raises BadInput if there is no version.
     """
@@ -100,7 +105,7 @@ def bisect(
     asked: Asked,
     holds: Callable[[Verdict[K]], bool] = permits,
 ) -> Bisected[K] | None:
-    """Between which two neighbours the answer to a question changes, of versions from the oldest to the newest.
+    """Find two neighbouring versions between which an answer changes, oldest first.
 
     None if the oldest and the newest give the same answer: then only these two were looked at, and it may have changed
     and changed back in between. Raises BadInput if there is no version.

@@ -1,4 +1,4 @@
-"""The bounds of rules in columns: which rules may share a packet with some others, asked of thousands at once.
+"""Bounds of rules in columns, to find rules that may share packets, thousands at once.
 
 A rule's hull is the least interval that holds what it names, on five axes and for each IP version: protocol, source,
 destination, source port, destination port; of IPv6 addresses the upper 64 bits. Hulls may meet where the rules do not,
@@ -29,7 +29,10 @@ _ANY_PROTOCOL = 0, 255
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hulls:
-    """Of each rule the lowest and the highest value: uint64[IP versions][axes][rules]; crossed where it has none."""
+    """Each rule's lowest and highest values: uint64[IP versions][axes][rules].
+
+    Crossed where it has none.
+    """
 
     low: _Ends
     high: _Ends
@@ -41,7 +44,10 @@ class Hulls:
         return cls(np.ascontiguousarray(shaped[0]), np.ascontiguousarray(shaped[1]))
 
     def edited(self, kept: Places, into: Places, count: int, fresh: Hulls, places: Places) -> Hulls:
-        """Those of a list of `count` rules: of `kept` here, which stand at `into` there, and of `fresh` at `places`."""
+        """Return the hulls of `count` rules after an edit.
+
+        Of `kept` here, which are at `into` there, and of `fresh` at `places`.
+        """
         shape = len(Family), _AXES, count
         low, high = np.empty(shape, np.uint64), np.empty(shape, np.uint64)
         for made, old, new in ((low, self.low, fresh.low), (high, self.high, fresh.high)):

@@ -1,4 +1,4 @@
-"""A long sequence in pieces: with a few items gone or come, it shares all pieces but those that these touch.
+"""A long sequence in pieces, most of which edited versions share.
 
     ┌─────────┬─────────┬─────────┬─────────┐
     │ 256     │ 255     │ 300     │ 256     │      each piece a tuple of at most 512 items
@@ -27,7 +27,7 @@ _LONGEST: Final = 2 * _PIECE
 
 
 class Stretch(NamedTuple, Generic[T]):
-    """From `start` of one sequence the items `gone` stand where from `place` of another those that `come` stand."""
+    """A difference of two sequences: items `gone` at `start`, items `come` at `place`."""
 
     start: int
     gone: tuple[T, ...]
@@ -95,7 +95,7 @@ class Listed(Sequence[T]):
         return Listed([*self._pieces[:which], *new, *self._pieces[which + 1 :]])
 
     def apart(self, other: Listed[T]) -> list[Stretch[T]]:
-        """Where this and another differ, in ascending order; what is before, between and behind is shared."""
+        """Return the differences to another sequence, ascending; the rest is shared."""
         mine, theirs = self._pieces, other._pieces
         if len(mine) == len(theirs):
             unlike = compress(range(len(mine)), map(is_not, mine, theirs))

@@ -1,4 +1,4 @@
-"""How often packets of rules that log are reported: `log` asks for a look at the traffic, not for all of it."""
+"""Limits of reports for rules that log: `log` asks for samples, not for all packets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_A_SECOND = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LogLimit:
-    """What each switch reports of each tenant: `rate` packets a second, and `burst` packets at once after a silence.
+    """A switch's limit for each tenant: `rate` packets a second, `burst` after a silence.
 
     Every tenant has a measure of its own, so that a flood of one never hides the packets of another. Raises BadInput.
     """

@@ -35,7 +35,10 @@ class Merge:
 
 
 def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
-    """Merge the edits base -> mine and base -> theirs. Conflicts name rules, groups and defaults."""
+    """Merge the edits base -> mine and base -> theirs.
+
+    Conflicts name rules, groups and defaults.
+    """
     if mine in (base, theirs):
         return Merge(theirs)
     if theirs == base:
@@ -78,7 +81,10 @@ class _Side:
         return any(direction is way for boxes in self.boxes.values() for direction, _ in boxes)
 
     def places(self, kept: Collection[RuleId]) -> Mapping[RuleId, RuleId | None]:
-        """The touched rules in order, each with the kept rule that it follows; None: the top of the list."""
+        """Return the touched rules in order, each with the kept rule before it.
+
+        None: the top of the list.
+        """
         found: dict[RuleId, RuleId | None] = {}
         last: RuleId | None = None
         for rule in self.acl.rules:
@@ -140,7 +146,7 @@ def _place_conflicts(ours: _Side, others: _Side, kept: Collection[RuleId]) -> It
 
 
 def _merged(kept: Sequence[RuleId], ours: _Side, others: _Side) -> Acl:
-    """The rules that nobody touched, in their order; after each, what the sides put behind it, theirs first."""
+    """Return the untouched rules in order, each followed by the sides' rules, theirs first."""
     behind: defaultdict[RuleId | None, list[Rule]] = defaultdict(list)
     untouched = frozenset(kept)
     for name, place in others.places(untouched).items():

@@ -17,7 +17,10 @@ MOST_CHANGED = 16
 
 
 def nearby(before: Acl, after: Acl) -> tuple[Acl, Acl]:
-    """Both lists without the rules that no change comes near; as they are where that is not worth finding out."""
+    """Return both lists without rules far from any change.
+
+    They are unchanged where that is not worth finding out.
+    """
     if _besides_rules(before) != _besides_rules(after):
         return before, after
     old, new = before.rules, after.rules
@@ -45,7 +48,7 @@ def _only(acl: Acl, places: list[int]) -> Acl:
 
 
 def _may_meet(rule: Rule, other: Rule) -> bool:
-    """Whether two rules of a list can share a packet, as far as prefixes and protocols tell."""
+    """Return whether two rules of a list may share a packet, by prefixes and protocols."""
     return (
         (rule.protocol is None or other.protocol is None or rule.protocol == other.protocol)
         and _sides_may_meet(rule.destination, other.destination)

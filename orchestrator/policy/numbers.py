@@ -1,4 +1,4 @@
-"""The numbers of a list's rules, as a mapping that one changed rule changes at the cost of what changed.
+"""The numbers of a list's rules, as a mapping with cheap small changes.
 
 A list of 100,000 rules has as many numbers, and a new version of it often only one other. So a mapping shares a large
 base with the one that it was made from and keeps what differs in a small overlay; when that has grown, a new base is
@@ -55,7 +55,7 @@ class RuleNumbers(Mapping[str, int]):
         return plain
 
     def changed(self, gone: Iterable[str], come: Mapping[str, int]) -> RuleNumbers:
-        """The same without some ids, which must be there, and then with others, or with other numbers for them."""
+        """Return the mapping without some ids, which must exist, and then with others."""
         overlay, length = dict(self._overlay), self._length
         for rule_id in gone:
             length -= rule_id in self
@@ -69,7 +69,10 @@ class RuleNumbers(Mapping[str, int]):
         return twin if len(overlay) <= _LARGEST_OVERLAY else RuleNumbers(twin.as_dict())
 
     def differing(self, other: RuleNumbers) -> frozenset[str] | None:
-        """The ids whose number is not the same in both. None if only comparing them all would tell."""
+        """Return the ids with different numbers in both.
+
+        None if only comparing them all would tell.
+        """
         if self._base is not other._base:
             return None
         ids = {rule_id for rule_id, _ in self._overlay.items() ^ other._overlay.items()}

@@ -1,4 +1,4 @@
-"""Whose addresses a tenant's rules may name on the tenant's own side: its own."""
+"""Check that a tenant's rules name only its own addresses on its own side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from orchestrator.policy.model import Acl, Direction
 
 
 def check_ownership(acl: Acl, prefixes: tuple[Prefix, ...]) -> None:
-    """Refuse an explicit prefix on the tenant's own side that it does not own wholly. Raises BadPolicy."""
+    """Refuse a prefix on the tenant's own side that it does not own wholly.
+
+    Raises BadPolicy.
+    """
     for index, rule in enumerate(acl.rules):
         for prefix in _explicit(acl, rule.own_side()):
             for owned in prefixes:

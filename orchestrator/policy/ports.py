@@ -52,7 +52,7 @@ def normalised(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 def masks(ports: PortRange) -> tuple[tuple[int, int], ...]:
-    """The fewest (value, mask) pairs, 16 bits each, whose union is exactly the range, in ascending order.
+    """Return the fewest 16-bit (value, mask) pairs for exactly a range, ascending.
 
     At most 30 for any range of 16-bit ports (2w - 2 for w bits).
     """

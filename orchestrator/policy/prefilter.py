@@ -1,4 +1,4 @@
-"""The meaning of a firewall server, in plain Python: the oracle of the tier between the edge and the hosts.
+"""The meaning of a firewall server in plain Python: the oracle of the middle tier.
 
 A server holds the ingress lists of the tenants that are placed on it, and stands before hosts that enforce everything.
 So it never denies what they permit; it sees one direction only, and lets every TCP segment with ACK or RST through to
@@ -30,7 +30,7 @@ MOST_SERVERS = 0xFFFF
 
 
 class Misdirect(enum.Enum):
-    """What becomes of a packet whose tenant the server does not serve."""
+    """The treatment of a packet whose tenant the server does not hold."""
 
     WAN = "wan"
     REHOME = "rehome"
@@ -38,7 +38,7 @@ class Misdirect(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """What a server does with a packet."""
+    """A server's action on a packet."""
 
     PERMIT = "permit"
     DROP = "drop"
@@ -47,7 +47,7 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A server's part of a policy: whom it serves, and which server (by number) has each of the others."""
+    """A server's part of a policy: its tenants, and the servers (by number) of others."""
 
     served: frozenset[TenantId]
     elsewhere: Mapping[TenantId, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -63,7 +63,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a packet; `server` is the number of the one that it is sent to."""
+    """The verdict for a packet; `server` is the number of the next server."""
 
     fate: Fate
     server: int | None = None
@@ -73,7 +73,7 @@ PASSED, DROPPED = Verdict(Fate.PERMIT), Verdict(Fate.DROP)
 
 
 def verdict(policy: Policy, share: Share, packet: Packet, *, rehomed: bool = False) -> Verdict:
-    """What a server does with a packet; `rehomed`: it came from another server."""
+    """Return a server's verdict for a packet; `rehomed`: it came from another server."""
     tenant = owner(policy, packet.family, packet.destination)
     if tenant is None or tenant.id not in share.served:
         return _misdirected(share, tenant.id if tenant else None, rehomed=rehomed)

@@ -39,7 +39,7 @@ def format_protocol(number: int) -> str:
 
 
 def only_family(protocol: int | None) -> Family | None:
-    """The one family a protocol exists in: ICMP is IPv4's, ICMPv6 is IPv6's, all others belong to both."""
+    """Return a protocol's only family: IPv4 for ICMP, IPv6 for ICMPv6, else None."""
     return _ONLY_FAMILY.get(protocol) if protocol is not None else None
 
 

@@ -52,8 +52,10 @@ _BIT_VALUES = attrgetter(*_BIT_NAMES)
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """What ranks mean. `kinds` are headers without addresses and ports; `cuts` the first value of every rank of the
-    other axes."""
+    """The meaning of ranks.
+
+    `kinds` are headers without addresses and ports; `cuts` the first value of every rank of the other axes.
+    """
 
     family: Family
     kinds: tuple[Packet, ...]
@@ -103,7 +105,7 @@ def ranked(boxes: Sequence[Box]) -> Ranked:
 
 
 class _Axis:
-    """One axis of addresses or ports: its cuts, the set of each box as ranks, and the rank of a value readers know."""
+    """One axis: its cuts, each box's set of ranks, and the ranks of familiar values."""
 
     def __init__(self, sets: Sequence[Spans], plain: int, standins: StandIns) -> None:
         keys = [standins.of(each) for each in sets]
@@ -124,7 +126,7 @@ class _Axis:
 
 
 class _Kinds:
-    """The headers that some boxes tell apart, and what every description of a header is among them."""
+    """The headers that some boxes distinguish, and each description's set of them."""
 
     def __init__(self, family: Family, headers: set[_Header]) -> None:
         self.kinds = tuple(_listed(family, headers))
@@ -144,7 +146,7 @@ class _Kinds:
 
 
 def _listed(family: Family, headers: set[_Header]) -> Iterator[Packet]:
-    """One header of each kind that some sets tell apart: for each protocol, every combination of what it carries."""
+    """Return one header of each distinguished kind, for each protocol with its fields."""
     places = {field: place for place, field in enumerate(BITS_AXES)}
     alike = {field: _alike({header[places[field]] for header in headers}, field.shown[family]) for field in _BESIDES}
     for protocol, later in product(dict.fromkeys((*PROTOCOL.shown[family], *range(256))), (False, True)):
@@ -159,7 +161,10 @@ def _listed(family: Family, headers: set[_Header]) -> Iterator[Packet]:
 def _chosen(
     header: _Header, of: dict[str, npt.NDArray[np.intp]], carried: dict[str, npt.NDArray[np.bool_]]
 ) -> npt.NDArray[np.bool_]:
-    """Which kinds a description of a header holds, where kinds have these values and carry these fields."""
+    """Return the kinds that a header description matches.
+
+    `of` has the kinds' values, `carried` the fields that they carry.
+    """
     chosen = np.ones(len(of[PROTOCOL.name]), np.bool_)
     for field, bits in zip(BITS_AXES, header, strict=True):
         held = _members(bits)[of[field.name]]
@@ -172,7 +177,7 @@ _header = attrgetter(*(field.axis for field in BITS_AXES))
 
 
 def _alike(sets: set[int], preferred: Sequence[int] = ()) -> list[int]:
-    """One number below 256 for each class that some sets (bits) tell apart, a preferred one where it has any."""
+    """Return one number below 256 for each class that sets distinguish, preferred ones first."""
     listed = sorted(sets)
     classes: dict[tuple[int, ...], int] = {}
     for number in (*preferred, *range(256)):

@@ -1,4 +1,4 @@
-"""What changes between two access lists, rule by rule: what was added, removed, changed and moved.
+"""The changes between two access lists by rule: added, removed, changed, moved.
 
 `difference.py` says which packets fare otherwise; this module says which rules an author would say that were edited.
 """
@@ -17,7 +17,10 @@ Kind = Literal["added", "removed", "changed", "moved"]
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """One rule that is not as it was. `before` is None for an added rule, `after` for a removed one."""
+    """One changed rule.
+
+    `before` is None for an added rule, `after` for a removed one.
+    """
 
     id: RuleId
     kind: Kind
@@ -27,7 +30,7 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class ListChanges:
-    """All that was edited between two lists: rules, groups by name, and directions with another default."""
+    """All edits between two lists: rules, groups by name, and changed defaults."""
 
     rules: tuple[RuleChange, ...]
     groups: tuple[str, ...]
@@ -38,7 +41,10 @@ class ListChanges:
 
 
 def list_changes(before: Acl, after: Acl) -> ListChanges:
-    """What was edited. Removed rules come first, in the order of `before`; the others in the order of `after`."""
+    """Return the edits.
+
+    Removed rules come first, in the order of `before`; the others in the order of `after`.
+    """
     groups = sorted(
         name for name in {*before.groups, *after.groups} if before.groups.get(name) != after.groups.get(name)
     )

@@ -59,7 +59,7 @@ class Row:
 
 
 class RuleList:
-    """Rows of one IP version in the order in which they are asked. The last row holds every packet there is."""
+    """Rows of one IP version in order of evaluation; the last row matches every packet."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = tuple(rows)
@@ -71,7 +71,10 @@ class RuleList:
 
     @cached_property
     def bounds(self) -> tuple[_Bounds, _Bounds]:
-        """The first members and the last, made when first asked for: short lists have no use for them."""
+        """The first and last members, computed at first use.
+
+        Short lists do not need them.
+        """
         bounds = [_bounds_of(row.box) for row in self.rows]
         return _columns([low for low, _ in bounds]), _columns([high for _, high in bounds])
 
@@ -79,7 +82,10 @@ class RuleList:
         return len(self.rows)
 
     def near(self, box: Box) -> RowNumbers:
-        """Ascending numbers of the rows whose bounds meet those of `box`: all that overlap it, and perhaps others."""
+        """Return ascending numbers of rows whose bounds meet a box's.
+
+        These are all rows that overlap it, and perhaps others.
+        """
         low, high = _bounds_of(box)
         lows, highs = self.bounds
         found = np.flatnonzero(
@@ -98,7 +104,10 @@ class RuleList:
         return [row for row in near[(near >= start) & (near < end)].tolist() if self.rows[row].box.overlaps(box)]
 
     def answering(self, box: Box) -> list[int]:
-        """The rows that may answer for packets of `box`: those that overlap it, up to the first that contains it."""
+        """Return the rows that may decide packets of a box.
+
+        Those that overlap it, up to the first that contains it.
+        """
         if len(self.rows) <= _FEW:
             return self._answering_of_few(box)
         near = self.near(box)
@@ -123,7 +132,7 @@ class RuleList:
         return next((row for row in around.tolist() if self.rows[row].box.contains(box)), None)
 
     def finder(self, among: Sequence[int] | RowNumbers) -> Finder:
-        """Some rows, ascending, made ready to be asked for the first that holds a packet, many times."""
+        """Prepare some rows, ascending, for many searches of the first match."""
         return Finder(self, np.asarray(among, np.intp))
 
     def deciders(self, box: Box) -> list[int]:
@@ -164,7 +173,7 @@ class Finder:
         return _listed(self._among[found])
 
     def uncovered(self, box: Box, *, stop: int) -> Packet | None:
-        """A packet of `box` that no row before `stop` holds; None if together they cover it."""
+        """Return a packet of `box` that no row before `stop` holds; None if covered."""
 
         def ruled_out(packet: Packet) -> Box | None:
             row = self.first(packet)
@@ -180,7 +189,10 @@ def rule_lists(
     own: Sequence[Prefix] = (),
     returns: ReturnTraffic = ReturnTraffic.EXPLICIT,
 ) -> dict[Family, RuleList]:
-    """The rules of one direction, a list for each IP version that can be searched; arguments as for `rule_rows`."""
+    """Return one direction's rules as a searchable list for each IP version.
+
+    Arguments as for `rule_rows`.
+    """
     rows = rule_rows(acl, direction, own=own, returns=returns)
     return {family: RuleList(listed) for family, listed in rows.items()}
 
@@ -218,7 +230,7 @@ def rule_rows(
 
 
 class _Owned:
-    """What boxes have of a `world`, which is narrower than everything on the tenant's own side alone."""
+    """The part of boxes inside a `world`, narrower than everything on one side alone."""
 
     def __init__(self, whole: Box, direction: Direction) -> None:
         self._ingress = direction is Direction.INGRESS
@@ -228,7 +240,7 @@ class _Owned:
         self._standins = StandIns()
 
     def of(self, box: Box) -> Box | None:
-        """What lies inside, the box itself if all does; None if nothing does."""
+        """Return the part of a box inside; the box itself if whole, None if empty."""
         if self._all:
             return box
         members = box.destination if self._ingress else box.source
@@ -249,7 +261,7 @@ class _Owned:
 
 
 def world(family: Family, direction: Direction, own: Sequence[Prefix]) -> Box | None:
-    """Every packet that a list is asked about: those to (ingress) or from (egress) the tenant's prefixes."""
+    """Return a list's packets: to (ingress) or from (egress) the tenant's prefixes."""
     if not own:
         return everything(family)
     ours = spans_of(own, family)
@@ -260,7 +272,7 @@ def world(family: Family, direction: Direction, own: Sequence[Prefix]) -> Box | 
 
 
 def _bounds_of(box: Box) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """First and last member of a box on the six axes that columns are made of."""
+    """Return a box's first and last members on the six axes of the columns."""
     shift = 64 if box.family is Family.IPV6 else 0
     low = (
         box.source[0].low >> shift,
@@ -287,7 +299,10 @@ def _columns(rows: Sequence[tuple[int, ...]]) -> _Bounds:
 
 
 def _point(packet: Packet) -> tuple[int, ...]:
-    """A packet on the axes of the columns. Fields it does not have are zero, and boxes hold zero there."""
+    """Return a packet on the axes of the columns.
+
+    Fields it does not have are zero, and boxes hold zero there.
+    """
     shift = 64 if packet.family is Family.IPV6 else 0
     return (
         packet.source >> shift,

@@ -1,4 +1,4 @@
-"""Rules in words, for people: one side of a rule, what else it looks at, a rule in one line."""
+"""Rules as text for people: one side, other matches, a rule in one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def side_text(addresses: Addresses, ports: tuple[PortRange, ...]) -> str:
 
 
 def more_words(rule: Rule) -> list[str]:
-    """What else a rule looks at or does."""
+    """Return a rule's other matches and actions as words."""
     words = []
     if rule.icmp_type is not None:
         words.append(f"type {rule.icmp_type}" + (f" code {rule.icmp_code}" if rule.icmp_code is not None else ""))

@@ -1,4 +1,6 @@
-"""Sets of integers as sorted, disjoint, non-adjacent spans: the addresses and ports of a box of packet space.
+"""Sets of integers as sorted, disjoint, non-adjacent spans.
+
+Addresses and ports of a box of packet space.
 
 Two equal sets have equal spans, so sets compare and hash as values. Nearly every set a rule makes is one span; the
 functions take that road first.
@@ -21,7 +23,7 @@ Spans: TypeAlias = tuple[Span, ...]
 
 
 def union(spans: Iterable[Span]) -> Spans:
-    """The set that the given spans make up together; they may overlap and come in any order."""
+    """Return the union of spans, which may overlap and come in any order."""
     merged: list[Span] = []
     for span in sorted(spans):
         if merged and span.low <= merged[-1].high + 1:
@@ -33,7 +35,7 @@ def union(spans: Iterable[Span]) -> Spans:
 
 
 def intersect(left: Spans, right: Spans) -> Spans:
-    """What lies in both sets."""
+    """Return the intersection."""
     if left == right:
         return left
     if len(left) == 1 and len(right) == 1:
@@ -63,7 +65,7 @@ def meet(left: Spans, right: Spans) -> bool:
 
 
 def minus(left: Spans, right: Spans) -> Spans:
-    """What lies in `left` and not in `right`."""
+    """Return `left` without `right`."""
     rest: list[Span] = []
     j = 0
     for start, high in left:

@@ -1,4 +1,4 @@
-"""What a tenant may say: rules, address groups, access lists; and the cloud they are said in.
+"""The model: rules, address groups, access lists, and the cloud they belong to.
 
 Everything here is frozen and valid from birth: whoever holds a `Rule` or an `Acl` holds a right one. Text is read
 elsewhere (`formats/`); these classes refuse wrong values with the place inside the value (``source_ports``), and

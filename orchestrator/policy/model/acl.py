@@ -1,4 +1,4 @@
-"""Access lists: rules in order, the groups that they name, and what becomes of packets that none matches."""
+"""Access lists: rules in order, their address groups, and defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.policy.protocols import format_protocol, only_family
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """An ordered access list: in each direction the first rule that matches decides, else that direction's default.
+    """An ordered access list: the first match decides in each direction, else its default.
 
     It holds its rules as a tuple or in pieces (`listed`), or both: what is asked for is made of what is there.
     """
@@ -52,7 +52,10 @@ class Acl:
 
     @property
     def listed(self) -> Listed[Rule]:
-        """The rules in pieces, which versions of a list share: for what must not cost the length of the list."""
+        """The rules in pieces that versions of a list share.
+
+        For work that must not cost the length of the list.
+        """
         return self._listed
 
     if not TYPE_CHECKING:
@@ -71,7 +74,10 @@ class Acl:
         return self.ingress_default if direction is Direction.INGRESS else self.egress_default
 
     def prefixes(self, addresses: Addresses, family: Family) -> tuple[Prefix, ...]:
-        """The prefixes of one family that a side of a rule stands for, groups resolved. `any` is that family's /0."""
+        """Return one family's prefixes of a rule's side, groups resolved.
+
+        `any` is that family's /0.
+        """
         return resolve(addresses, self.groups, family)
 
 

@@ -15,7 +15,10 @@ from orchestrator.policy.spans import Span, Spans, union
 
 @dataclass(frozen=True)
 class AddressGroup:
-    """A named set of prefixes that rules may point to: thousands of them, so what is asked often is found out once."""
+    """A named set of prefixes for rules.
+
+    It may have thousands, so frequent questions are cached.
+    """
 
     name: GroupName
     prefixes: tuple[Prefix, ...]
@@ -36,7 +39,7 @@ class AddressGroup:
 
 
 def spans_of(prefixes: Sequence[Prefix], family: Family) -> Spans:
-    """The addresses that those of some prefixes make up together which are of an IP version."""
+    """Return the union of one family's prefixes as spans of addresses."""
     if len(prefixes) == 1:
         (one,) = prefixes
         return (Span(one.network, one.last),) if one.family is family else ()
@@ -85,8 +88,10 @@ def _is_of(addresses: Addresses, groups: Mapping[str, AddressGroup], family: Fam
 
 
 def names_one_family(rule: Rule) -> bool:
-    """Whether a rule names just one prefix on each side, both of one IP version, and a protocol that knows both
-    versions: nearly all do, and they can match."""
+    """Return whether a rule has one prefix a side, of one family, and any-family protocol.
+
+    Nearly all rules do, and they can match.
+    """
     source, destination = rule.source.prefixes, rule.destination.prefixes
     one_each = len(source) == len(destination) == 1 and not rule.source.groups and not rule.destination.groups
     return one_each and source[0].family is destination[0].family and only_family(rule.protocol) is None

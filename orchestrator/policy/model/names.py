@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,63}\Z")
 
 
 def check_name(name: str, what: str, *, place: str) -> None:
-    """Refuse a name that would not fit into a URL, a file name and a shell word alike."""
+    """Refuse a name that does not fit URLs, file names and shell words."""
     if not _NAME.match(name):
         shown = name if len(name) <= 80 else name[:77] + "..."
         raise BadInput(

@@ -1,4 +1,4 @@
-"""What a policy decides about."""
+"""A packet, as a policy decides about it."""
 
 from __future__ import annotations
 

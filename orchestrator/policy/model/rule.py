@@ -1,4 +1,4 @@
-"""One line of an access list: what it looks at and what it does with what it matches."""
+"""One line of an access list: its match and its action."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIDES = ("source", "destination")
 
 
 class Action(enum.Enum):
-    """What becomes of a packet."""
+    """The action on a packet."""
 
     PERMIT = "permit"
     DENY = "deny"
@@ -84,7 +84,7 @@ class Rule:
             raise BadInput("a time needs its zone, as in 2030-01-31T12:00:00Z", place="expires")
 
     def _check(self, field: MatchField, asked: Any) -> None:
-        """Raise unless the rule may ask for this of a field of an upper-layer header. Ranges are put in order."""
+        """Raise unless the rule may match this upper-layer field; put ranges in order."""
         place = field.attribute if field.kind is not Kind.BITS else "established" if self.established else "tcp_flags"
         if field.kind is Kind.RANGES and not asked:
             raise BadInput("an empty list of ports matches nothing; leave it out to match every port", place=place)
@@ -104,7 +104,7 @@ class Rule:
 
     @property
     def flag_matches(self) -> tuple[FlagMatch, ...]:
-        """The TCP flags the rule asks for: any one of these disjoint matches; empty means it does not look."""
+        """The rule's TCP flag matches, disjoint alternatives; empty matches all."""
         if self.established:
             return ESTABLISHED
         return (self.tcp_flags,) if self.tcp_flags is not None else ()

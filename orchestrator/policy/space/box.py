@@ -1,4 +1,7 @@
-"""A box of packet space: what it holds, and what is left of one when another is cut out (see the package's text)."""
+"""A box of packet space, and subtraction of boxes.
+
+See the package's text.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ OTHER_AXIS = "a set of bits and a set of spans are not of the same axis"
 
 
 class Box(NamedTuple):
-    """A set of packets of one family: every combination of one member from each axis (see the package's text)."""
+    """A set of packets of one family: the product of one set for each axis.
+
+    See the package's text.
+    """
 
     family: Family
     fragments: int = WHOLE | LATER
@@ -69,7 +75,7 @@ class Box(NamedTuple):
         return self.family is other.family and all(_covers(self[axis], other[axis]) for axis in SETS)
 
     def minus(self, other: Box) -> tuple[Box, ...]:
-        """The packets of this box that are not in `other`, as disjoint boxes, at most one for each axis."""
+        """Return this box without `other`, as disjoint boxes, at most one an axis."""
         common = self.intersect(other)
         if common is None:
             return (self,)
@@ -93,7 +99,7 @@ class Box(NamedTuple):
         )
 
     def witness(self) -> Packet:
-        """One packet of the box, as plain a one as there is: whole rather than a fragment, tcp rather than rare."""
+        """Return a plain packet of the box: whole, of TCP, if the box has one."""
         box = self
         if self._both_kinds:
             box = self._replace(protocols=self.protocols & ~_FRAGMENT_HEADER)
@@ -107,7 +113,10 @@ class Box(NamedTuple):
 
     @property
     def _both_kinds(self) -> bool:
-        """An IPv6 box of whole packets and later fragments alike: protocol 44 is there for the latter only."""
+        """Return whether an IPv6 box has whole packets and later fragments.
+
+        Protocol 44 is there for the latter only.
+        """
         return self.family is Family.IPV6 and self.fragments == WHOLE | LATER
 
 
@@ -134,7 +143,7 @@ _SHOWN = {family: tuple(field.shown[family] for field in FIELDS) for family in F
 
 
 def remaining(boxes: Iterable[Box], others: Iterable[Box]) -> tuple[Box, ...]:
-    """The packets of some boxes that are in none of the others; of disjoint boxes, disjoint boxes."""
+    """Return the packets of some boxes outside others; disjoint if the boxes are."""
     pieces = tuple(boxes)
     for other in others:
         pieces = tuple(part for piece in pieces for part in piece.minus(other))

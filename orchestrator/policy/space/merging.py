@@ -11,7 +11,7 @@ from orchestrator.policy.spans import Spans
 
 
 def merged(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """The packets of disjoint boxes in fewer boxes: those that differ on one axis only become one, again and again.
+    """Merge disjoint boxes that differ on one axis only, until none do.
 
     Not always the fewest possible (that is set cover), but what was cut along one axis after the other comes together.
     """
@@ -40,7 +40,7 @@ def _together(left: int | Spans, right: int | Spans) -> int | Spans:
 
 
 def _halves_joined(boxes: Iterable[Box]) -> list[Box]:
-    """IPv6 whole packets and later fragments differ on two axes at once, fragments and protocols: join them here."""
+    """Join IPv6 whole packets and later fragments, which differ on two axes."""
     found = set(boxes)
     for later in [box for box in found if box.family is Family.IPV6 and box.fragments == LATER]:
         whole = next((box for box in found if box.fragments == WHOLE and box[3:] == later[3:]), None)

@@ -41,7 +41,7 @@ def _port_spans(ports: tuple[PortRange, ...]) -> Spans:
 
 @lru_cache(maxsize=1024)
 def _flag_set(matches: tuple[FlagMatch, ...]) -> int:
-    """The set of flag bytes for which one of the matches holds; no match at all looks at nothing."""
+    """Return the flag bytes that one of the matches holds for; all without a match."""
     if not matches:
         return ALL_BYTES
     return sum(1 << flags for flags in range(256) if any(match.holds(flags) for match in matches))

@@ -1,4 +1,4 @@
-"""What stands in for sets of addresses where rows are compared by the thousand.
+"""Small stand-ins for sets of addresses, to compare rows by the thousand.
 
 A group of thousands of prefixes is a tuple of thousands of spans, and each dict that has it for a key goes through all
 of it. But rules that name one group have the same object, so it is gone through once.
@@ -26,7 +26,7 @@ class StandIns:
         self._numbers: dict[Spans, int] = {}
 
     def of(self, members: Spans) -> StandIn:
-        """What stands in for a set."""
+        """Return the stand-in of a set."""
         if len(members) <= _FEW:
             return members
         seen = self._seen.get(id(members))
@@ -35,7 +35,7 @@ class StandIns:
         return seen[0]
 
     def of_box(self, box: Box) -> tuple[object, ...]:
-        """What stands in for a box."""
+        """Return the stand-in of a box."""
         sets = box.source, box.destination, box.source_ports, box.destination_ports
         if max(map(len, sets)) <= _FEW:
             return box

@@ -1,4 +1,4 @@
-"""Packets to show for a set of them: plain ones, that a reader has seen before, and only such as there are."""
+"""Example packets of a set: plain ones, known to readers, that can exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.policy.spans import Spans
 
 
 def plain(members: int | Spans, preferred: Sequence[int]) -> int:
-    """A member of a set that is not empty: a preferred one if it has any, else the lowest.
+    """Return a member of a non-empty set: a preferred one if any, else the lowest.
 
     Of spans it is a preferred one only where they begin at zero: a set that somebody narrowed shows its own end.
     """
@@ -26,7 +26,7 @@ def plain(members: int | Spans, preferred: Sequence[int]) -> int:
 
 
 def first_of(bits: int, preferred: Sequence[int] = ()) -> int:
-    """A member of a non-empty bit set: the first of `preferred` that is in it, else the lowest."""
+    """Return a member of a non-empty bit set: the first preferred, else the lowest."""
     for member in preferred:
         if bits >> member & 1:
             return member
@@ -34,7 +34,7 @@ def first_of(bits: int, preferred: Sequence[int] = ()) -> int:
 
 
 def possible(packet: Packet) -> Packet:
-    """The packet with zeros in the fields that it does not have, as `Packet` wants it.
+    """Return the packet with zeros in absent fields, as `Packet` requires.
 
     IPv6 with protocol 44 becomes a later fragment, and an IPv6 later fragment gets protocol 44.
     """
@@ -54,7 +54,7 @@ _VALUES = attrgetter(*_NAMES)
 
 
 class _Absent(NamedTuple):
-    """The fields that packets of some kind do not have: how to read them, and zeros for them."""
+    """The fields absent from packets of a kind: their reader, and zeros for them."""
 
     values_of: Callable[[Packet], Iterable[int]]
     zeros: dict[str, Any]
