@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -26,6 +27,22 @@ MOST = 1000
 def tenants(incomplete: str) -> list[str]:
     """Tenants that the caller may see."""
     return _beginning(incomplete, (each["id"] for each in _items("/v1/tenants")))
+
+
+def lists(incomplete: str) -> list[str]:
+    """Tenants with a list, and files."""
+    folder, _, beginning = incomplete.rpartition("/")
+    try:
+        entries = sorted(os.scandir(folder + "/" if folder or "/" in incomplete else "."), key=lambda each: each.name)
+    except (OSError, ValueError):
+        entries = []
+    files = [
+        incomplete.removesuffix(beginning) + each.name + ("/" if each.is_dir() else "")
+        for each in entries
+        if each.name.startswith(beginning) and (beginning or not each.name.startswith("."))
+    ]
+    named = [] if "/" in incomplete else tenants(incomplete)
+    return [*named, *(file for file in files if file not in named)]
 
 
 def domains(incomplete: str) -> list[str]:
@@ -71,7 +88,7 @@ def one_of(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return chosen
 
 
-EVERY = (tenants, domains, hosts, groups, rules, kinds, formats)
+EVERY = (tenants, lists, domains, hosts, groups, rules, kinds, formats)
 
 
 def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:

@@ -23,7 +23,11 @@ def service(url: str | None) -> Iterator[Client]:
     """A client of the service at `url`, else where the settings say. Raises Missing when there is no token."""
     settings = load()
     if not settings.token:
-        raise Missing("the service wants a token: put it into the environment", place="ACLFLOW_TOKEN")
+        raise Missing(
+            "the service wants a token: put it into the environment (the first one is made on the service's machine: "
+            "aclflow db token --role admin)",
+            place="ACLFLOW_TOKEN",
+        )
     with Client(url or settings.url, settings.token, authority=settings.authority) as client:
         yield client
 

@@ -1,8 +1,14 @@
-"""Files with access lists, and `-` for standard input."""
+"""Access lists by name: files, `-` for standard input, and lists of tenants at the service.
+
+list.json, ./shop, -      a file: a name with a dot or a slash, or standard input
+shop, shop@7              the list of tenant shop at the service: as it is, or as it was at version 7
+shop.example@             a tenant whose name has a dot: @ always means the service
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,24 +16,44 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.options import Reading
 from orchestrator.cli.terminal import complain, remark
-from orchestrator.errors import BadInput, Missing, NotExpressible, TooLarge
+from orchestrator.errors import AclflowError, BadInput, Missing, NotExpressible, NotFound, TooLarge
 from orchestrator.policy.formats.registry import decode, guess, named, read_all
 from orchestrator.policy.formats.registry import read as read_text
-from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss
+from orchestrator.policy.formats.results import DEFAULT_OPTIONS, Imported, Loss, TakenFrom
 from orchestrator.policy.model import Acl
 
 STDIN = "-"
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Access lists; - is standard input.")]
-File = Annotated[str, typer.Argument(metavar="FILE", help="An access list; - is standard input.")]
+_LIVE = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_:-]{0,63})|([A-Za-z0-9_][A-Za-z0-9_.:-]{0,63})@([0-9]{0,15})", re.ASCII)
+
+_HELP = "A file (a name with a dot or a slash; - is standard input), or TENANT or TENANT@VERSION at the service."
+Files = Annotated[list[str], typer.Argument(metavar="LIST...", help=_HELP, autocompletion=complete.lists)]
+File = Annotated[str, typer.Argument(metavar="LIST", help=_HELP, autocompletion=complete.lists)]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write instead of standard output.")]
 
 
 @dataclass(frozen=True, slots=True)
+class LiveList:
+    """A tenant's list at the service; without a version, as it is."""
+
+    tenant: str
+    version: int | None = None
+
+    @classmethod
+    def named(cls, name: str) -> LiveList | None:
+        """The list that a name means; None for a file."""
+        found = _LIVE.fullmatch(name)
+        if found is None:
+            return None
+        return cls(found[1] or found[2], int(found[3]) if found[3] else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
-    """A file that was read."""
+    """A list that was read."""
 
     name: str
     format: str
@@ -39,7 +65,13 @@ class Read:
 
 
 def read_file(name: str, reading: Reading) -> Read:
-    """Read a list, with what it loses. Raises Missing, BadInput, BadPolicy, TooLarge; places name the file."""
+    """Read a list, with what it loses. Raises Missing, BadInput, BadPolicy, TooLarge; places name the list.
+
+    A list at the service raises what the client raises, too.
+    """
+    live = LiveList.named(name)
+    if live is not None:
+        return _taken(name, live)
     shown, text, found = _opened(name, reading)
     return Read(shown, found, read_text(text, found, name=shown, options=reading.options()))
 
@@ -55,6 +87,9 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
     _standard_input_once(names)
     found: list[Read] = []
     for name in names:
+        if LiveList.named(name) is not None:
+            found.append(read_file(name, reading))
+            continue
         shown, text, chosen = _opened(name, reading)
         if named(chosen).read_all is not None and not reading.access_list:
             lists = read_all(text, chosen, name=shown, options=reading.options())
@@ -63,6 +98,25 @@ def read_every_list(names: list[str], reading: Reading) -> list[Read]:
                 continue
         found.append(Read(shown, chosen, read_text(text, chosen, name=shown, options=reading.options())))
     return found
+
+
+def _taken(name: str, live: LiveList) -> Read:
+    """Take a list from the service. Raises what the client raises, with a hint where a file has the name."""
+    from orchestrator.cli.connection import service  # noqa: PLC0415 - a check of a file asks no service
+
+    try:
+        with service(None) as client:
+            seen = client.acl(live.tenant, version=live.version)
+    except (Missing, NotFound) as error:
+        raise with_hint(name, error) from None
+    return Read(name, "native", Imported(seen.acl, taken_from=TakenFrom(live.tenant, seen.version)))
+
+
+def with_hint(name: str, error: AclflowError) -> AclflowError:
+    """The same error, which says where a file has the name of a tenant."""
+    if Path(name).is_file():
+        error.reason += f" ('{name}' names a tenant; the file is ./{name})"
+    return error
 
 
 def _standard_input_once(names: list[str]) -> None:

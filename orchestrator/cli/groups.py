@@ -21,10 +21,10 @@ SomeMembers = Annotated[list[str], typer.Argument(metavar="PREFIX...", help="Suc
 
 
 @taking
-def list_all(tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
+def list_all(of: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
     """List the address groups, with how many members each has and the rules that name it."""
     with service(url) as client:
-        found = list(client.groups(tenant))
+        found = list(client.groups(of.tenant))
     if as_json:
         say_json(found)
     else:
@@ -33,10 +33,10 @@ def list_all(tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None
 
 
 @taking
-def show(group: GroupName, tenant: OfTenant, url: Url = None, as_json: AsJson = False) -> None:
+def show(of: OfTenant, group: GroupName, url: Url = None, as_json: AsJson = False) -> None:
     """Show the members of a group, one a line."""
     with service(url) as client:
-        found, members = client.group(tenant, group), list(map(str, client.group_members(tenant, group)))
+        found, members = client.group(of.tenant, group), list(map(str, client.group_members(of.tenant, group)))
     if as_json:
         say_json({**asdict(found), "members": members})
     else:
@@ -46,8 +46,8 @@ def show(group: GroupName, tenant: OfTenant, url: Url = None, as_json: AsJson = 
 
 @taking
 def put(
+    of: OfTenant,
     group: GroupName,
-    tenant: OfTenant,
     members: Members = None,
     description: Annotated[str, typer.Option("--description", help="What it is.")] = "",
     url: Url = None,
@@ -55,33 +55,33 @@ def put(
     """Make a group of these members and no others, whether there was one or not."""
     wanted = AddressGroup(Name(group), _prefixes(members or []), description)
     with service(url) as client:
-        written = client.put_group(tenant, wanted)
-    _say_written(tenant, group, written)
+        written = client.put_group(of.tenant, wanted)
+    _say_written(of.tenant, group, written)
 
 
 @taking
-def add(group: GroupName, members: SomeMembers, tenant: OfTenant, url: Url = None) -> None:
+def add(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -> None:
     """Add members; those that are there already stay."""
     prefixes = _prefixes(members)
     with service(url) as client:
-        written = client.change_members(tenant, group, add=prefixes)
-    _say_written(tenant, group, written)
+        written = client.change_members(of.tenant, group, add=prefixes)
+    _say_written(of.tenant, group, written)
 
 
 @taking
-def remove(group: GroupName, members: SomeMembers, tenant: OfTenant, url: Url = None) -> None:
+def remove(of: OfTenant, group: GroupName, members: SomeMembers, url: Url = None) -> None:
     """Remove members, all of them or, if one is not there, none."""
     prefixes = _prefixes(members)
     with service(url) as client:
-        written = client.change_members(tenant, group, remove=prefixes)
-    _say_written(tenant, group, written)
+        written = client.change_members(of.tenant, group, remove=prefixes)
+    _say_written(of.tenant, group, written)
 
 
 @taking
-def delete(group: GroupName, tenant: OfTenant, url: Url = None) -> None:
+def delete(of: OfTenant, group: GroupName, url: Url = None) -> None:
     """Delete a group that no rule names any more."""
     with service(url) as client:
-        written = client.delete_group(tenant, group)
+        written = client.delete_group(of.tenant, group)
     say(f"group {group} is gone with version {written.version}, generation {written.generation}")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import shlex
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -13,7 +15,10 @@ import typer.main
 
 from orchestrator.cli import shell
 from orchestrator.cli.tree import Branch, Leaf
+from orchestrator.errors import BadInput
 
+_DELETES = MappingProxyType({"remove": "delete", "delete": "remove", "rm": "delete"})
+"""What people type for the other where a group has only one of them."""
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -29,8 +34,18 @@ class LazyGroup(typer.core.TyperGroup):
         return [child.name for child in self.branch.children if child.name in present]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Typer's, with the real command in the place of its sign."""
-        name, command, rest = super().resolve_command(ctx, args)
+        """Typer's, with the real command in the place of its sign; old spellings answer with the new ones.
+
+        Raises BadInput for an old spelling.
+        """
+        moved = next((each for each in self.branch.moved if args and each.name == args[0]), None)
+        if moved is not None and not shell.is_completing():
+            typed = shlex.join(args[1:]) or "..."
+            raise BadInput(f"it is called `aclflow {moved.to.replace('...', typed)}` now", place=ctx.command_path)
+        named = [*args]
+        if named and named[0] not in super().list_commands(ctx):
+            named[0] = _DELETES.get(named[0], named[0])
+        name, command, rest = super().resolve_command(ctx, named)
         leaf = next((child for child in self.branch.children if child.name == name), None)
         return name, load(leaf) if isinstance(leaf, Leaf) else command, rest
 

@@ -1,17 +1,16 @@
-"""`aclflow serve`, `db upgrade` and `token create`: the service and its database on this machine."""
+"""`aclflow serve`, `db upgrade` and `db token`: the service and its database on this machine."""
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from orchestrator import bootstrap
-from orchestrator.cli.options import AsJson, taking, time_of
+from orchestrator.cli.options import AsJson, taking
 from orchestrator.cli.terminal import at_work, say, say_json
-from orchestrator.errors import BadInput
+from orchestrator.cli.tokens import Days, Expires, OfBearer, Purpose, end_of_token
 from orchestrator.settings import load
 from orchestrator.store import migrate
 from orchestrator.store.records import Role
@@ -68,18 +67,17 @@ def upgrade() -> None:
 @taking
 def create_token(
     role: Annotated[Role, typer.Option("--role", help="What its bearer may do.")],
-    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Of members and readers.")] = None,
-    expires: Annotated[str | None, typer.Option("--expires", help="A time such as 2030-01-31T12:00:00Z.")] = None,
-    days: Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")] = None,
-    description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
+    tenant: OfBearer = None,
+    expires: Expires = None,
+    days: Days = None,
+    description: Purpose = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, straight in the database. It is shown only now."""
-    if expires is not None and days is not None:
-        raise BadInput("give --expires or --days, not both")
-    until = time_of(expires, "--expires") if expires else None
-    if days is not None:
-        until = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    """Make a token straight in the database of this machine: the first one of a service. It is shown only now.
+
+    Without a database there is no service here, and nothing is made.
+    """
+    until = end_of_token(expires, days)
     made = bootstrap.create_token(load(), role, tenant=tenant, expires=until, description=description)
     if as_json:
         say_json(

@@ -1,4 +1,4 @@
-"""`aclflow tenant`: tenants and the prefixes they own."""
+"""`aclflow tenant`: tenants, the prefixes they own, and what their lists may cost."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import typer
 from orchestrator.cli.connection import service
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Url, prefix_of, taking
-from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json, say_table
-from orchestrator.client import Trace
-from orchestrator.policy.describe import packet_text
+from orchestrator.errors import BadInput
+from orchestrator.wire.tenants import Limits
 from orchestrator.wire.tenants import Tenant as TenantSeen
 
-_ANSWER_IS_NO = 1
-
 PrefixText = Annotated[str, typer.Argument(metavar="PREFIX", help="Such as 198.51.100.0/24 or 2001:db8::/32.")]
+Most = Annotated[str | None, typer.Option(metavar="NUMBER|none", help="At most so many; none: as many as there are.")]
 
 
 @taking
@@ -60,24 +58,6 @@ def delete(tenant: TenantName, url: Url = None) -> None:
 
 
 @taking
-def trace(tenant: TenantName, packet_options: PacketOptions, url: Url = None, as_json: AsJson = False) -> None:
-    """Show what decides a packet of a tenant, as enforced.
-
-    For administrators all lists are asked, for a tenant only its own and the operator's. Ends with 1 if it is denied.
-    """
-    packet = packet_options.packet()
-    with service(url) as client:
-        found = client.trace(tenant, packet)
-    if as_json:
-        say_json(found)
-    else:
-        say(packet_text(packet))
-        _say_trace(found)
-    if found.action != "permit":
-        raise typer.Exit(_ANSWER_IS_NO)
-
-
-@taking
 def add_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> None:
     """Give a tenant a prefix."""
     with service(url) as client:
@@ -93,13 +73,45 @@ def remove_prefix(tenant: TenantName, prefix: PrefixText, url: Url = None) -> No
     say(f"{tenant} does not own {prefix} from generation {written.generation} on")
 
 
+@taking
+def quota(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show what a tenant's list may cost, and what it does."""
+    with service(url) as client:
+        found = client.quota(tenant)
+    if as_json:
+        say_json(found)
+        return
+    rows = (
+        (name, "no limit" if limit is None else limit, "?" if used is None else used)
+        for name, limit, used in (
+            ("rules", found.rules, found.used.rules),
+            ("flow entries", found.flows, found.used.flows),
+        )
+    )
+    say_table(("unit", "quota", "used"), rows)
+
+
+@taking
+def set_quota(tenant: TenantName, rules: Most = None, flows: Most = None, url: Url = None) -> None:
+    """Say what a tenant's list may cost: rules, and flow entries on a switch. What is not named stays."""
+    with service(url) as client:
+        now = client.quota(tenant)
+        client.set_quota(tenant, Limits(_most(rules, now.rules, "--rules"), _most(flows, now.flows, "--flows")))
+        found = client.quota(tenant)
+    words = ("no limit" if each is None else each for each in (found.rules, found.flows))
+    say("{}: rules {}, flow entries {}".format(tenant, *words))
+
+
 def _owned(tenant: TenantSeen) -> str:
     return ", ".join(tenant.prefixes) or "no prefixes"
 
 
-def _say_trace(found: Trace) -> None:
-    for step in found.steps:
-        asked = f"{step.tenant}, {step.direction}" if step.tenant else "operator"
-        by = f"rule '{step.rule}'" if step.rule else "the default"
-        say(f"  {asked}: {step.action}, by {by}")
-    say(found.action, colour="green" if found.action == "permit" else "red", bold=True)
+def _most(text: str | None, now: int | None, option: str) -> int | None:
+    """The limit that is meant: a number, none, or, where nothing was said, what it is now."""
+    if text is None:
+        return now
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise BadInput(f"'{text}' is neither a number nor none", place=option)
+    return int(text)

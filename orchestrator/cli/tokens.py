@@ -1,14 +1,68 @@
-"""`aclflow token list` and `token revoke`: the tokens that the service knows."""
+"""`aclflow token`: the tokens that requests are made with, at the service."""
 
 from __future__ import annotations
 
+import datetime as dt
+from enum import Enum
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.connection import service
-from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.options import AsJson, Url, taking, time_of
 from orchestrator.cli.terminal import say, say_json, say_table
+from orchestrator.errors import BadInput
+from orchestrator.wire.codec import fill
+from orchestrator.wire.tokens import NewToken
+
+
+class BearerRole(Enum):
+    """What the bearer of a token may be; enforcers enrol instead."""
+
+    ADMIN = "admin"
+    MEMBER = "member"
+    READER = "reader"
+
+
+OfBearer = Annotated[
+    str | None, typer.Option("--tenant", "-t", help="Of members and readers.", autocompletion=complete.tenants)
+]
+Expires = Annotated[str | None, typer.Option("--expires", help="A time such as 2030-01-31T12:00:00Z.")]
+Days = Annotated[int | None, typer.Option("--days", min=1, help="Or: how long it is good for.")]
+Purpose = Annotated[str, typer.Option("--description", help="What it is for.")]
+
+
+def end_of_token(expires: str | None, days: int | None) -> dt.datetime | None:
+    """When a token ends: at a time, after so many days, or never. Raises BadInput for both."""
+    if expires is not None and days is not None:
+        raise BadInput("give --expires or --days, not both")
+    if days is not None:
+        return dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    return time_of(expires, "--expires") if expires else None
+
+
+@taking
+def create(
+    role: Annotated[BearerRole, typer.Option("--role", help="What its bearer may do.")],
+    tenant: OfBearer = None,
+    expires: Expires = None,
+    days: Days = None,
+    description: Purpose = "",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token at the service, as an administrator. It is shown only now.
+
+    The first token of a service is made on its machine: `aclflow db token --role admin`.
+    """
+    until = end_of_token(expires, days)
+    with service(url) as client:
+        made, secret = client.create_token(role.value, tenant=tenant, description=description, expires=until)
+    if as_json:
+        say_json(fill(NewToken, made, token=secret))
+    else:
+        say(secret)
 
 
 @taking

@@ -19,19 +19,28 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """An old spelling, which answers with the new one. `to` ends with ... where the arguments go unchanged."""
+
+    name: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """A group of commands."""
 
     name: str
     summary: str
     children: tuple[Leaf | Branch, ...]
+    moved: tuple[Moved, ...] = ()
 
 
 _CLI = "orchestrator.cli"
 
 ACL = Branch(
     "acl",
-    "Access lists: in files, without any service, and at a service.",
+    "Access lists: files, or TENANT and TENANT@VERSION at a service.",
     (
         Leaf(
             "import", "Read lists of other formats and write them as native JSON.", f"{_CLI}.acl.convert:import_lists"
@@ -39,7 +48,7 @@ ACL = Branch(
         Leaf("export", "Write a list in another format.", f"{_CLI}.acl.convert:export_list"),
         Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl.check:check"),
         Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl.diff:diff"),
-        Leaf("trace", "Show which rule of a list decides a packet.", f"{_CLI}.acl.trace:trace"),
+        Leaf("trace", "Show which rule decides a packet: in lists, or as enforced.", f"{_CLI}.acl.trace:trace"),
         Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl.history:blame"),
         Leaf(
             "bisect",
@@ -47,8 +56,20 @@ ACL = Branch(
             f"{_CLI}.acl.history:bisect_versions",
         ),
         Leaf("apply", "Make a file a tenant's list and wait until it is enforced.", f"{_CLI}.acl.service:apply"),
+        Leaf("restore", "Make a list again what it was at a version.", f"{_CLI}.acl.service:restore"),
         Leaf("review", "Try a file against a tenant's list without changing it.", f"{_CLI}.acl.service:review"),
         Leaf("show", "Show a tenant's list.", f"{_CLI}.acl.service:show"),
+        Branch(
+            "rule",
+            "One rule of a tenant's list at a time.",
+            (
+                Leaf("list", "List the rules.", f"{_CLI}.acl.rules:list_all"),
+                Leaf("add", "Add a rule where it has an effect.", f"{_CLI}.acl.rules:add"),
+                Leaf("set", "Change what is said of a rule.", f"{_CLI}.acl.rules:set_up"),
+                Leaf("move", "Move a rule to another place.", f"{_CLI}.acl.rules:move"),
+                Leaf("delete", "Delete a rule.", f"{_CLI}.acl.rules:delete"),
+            ),
+        ),
         Leaf("versions", "Show the history of a tenant's list.", f"{_CLI}.acl.service:versions"),
         Leaf("cost", "Show what lists cost on each kind of device.", f"{_CLI}.acl.cost:cost"),
         Leaf("hits", "Show how often each rule of a tenant decided.", f"{_CLI}.acl.hits:hits"),
@@ -64,15 +85,29 @@ TENANT = Branch(
         Leaf("create", "Make a tenant.", f"{_CLI}.tenants:create"),
         Leaf("list", "List the tenants that you may see.", f"{_CLI}.tenants:list_all"),
         Leaf("delete", "Delete a tenant, its prefixes and its list.", f"{_CLI}.tenants:delete"),
-        Leaf("trace", "Show what decides a packet of a tenant, as enforced.", f"{_CLI}.tenants:trace"),
-        Leaf("quota", "Show what a tenant's list may cost, and what it does.", f"{_CLI}.tenant_lists:quota"),
-        Leaf("set-quota", "Say what a tenant's list may cost.", f"{_CLI}.tenant_lists:set_quota"),
-        Leaf("compare", "Show which packets fare otherwise since a version.", f"{_CLI}.tenant_lists:compare"),
-        Leaf("restore", "Make a list again what it was at a version.", f"{_CLI}.tenant_lists:restore"),
-        Leaf("blame", "Show since which version a packet is decided as now.", f"{_CLI}.tenant_lists:blame"),
-        Leaf("bisect", "Find neighbouring versions that disagree about a packet.", f"{_CLI}.tenant_lists:bisect"),
+        Leaf("quota", "Show what a tenant's list may cost, and what it does.", f"{_CLI}.tenants:quota"),
+        Leaf("set-quota", "Say what a tenant's list may cost.", f"{_CLI}.tenants:set_quota"),
         Leaf("add-prefix", "Give a tenant a prefix.", f"{_CLI}.tenants:add_prefix"),
         Leaf("remove-prefix", "Take a prefix from a tenant.", f"{_CLI}.tenants:remove_prefix"),
+    ),
+    (
+        Moved("trace", "acl trace ..."),
+        Moved("compare", "acl diff TENANT@VERSION TENANT"),
+        Moved("restore", "acl restore ..."),
+        Moved("blame", "acl blame ..."),
+        Moved("bisect", "acl bisect ..."),
+    ),
+)
+
+OPERATOR_RULE = Branch(
+    "operator-rule",
+    "The operator's rules of a domain, which stand above all tenants.",
+    (
+        Leaf("list", "List the rules.", f"{_CLI}.operatorrules:list_all"),
+        Leaf("add", "Add a rule.", f"{_CLI}.operatorrules:add"),
+        Leaf("set", "Change what is said of a rule.", f"{_CLI}.operatorrules:set_up"),
+        Leaf("move", "Move a rule to another place.", f"{_CLI}.operatorrules:move"),
+        Leaf("delete", "Delete a rule.", f"{_CLI}.operatorrules:delete"),
     ),
 )
 
@@ -233,7 +268,7 @@ TOKEN = Branch(
     "token",
     "Tokens that requests are made with.",
     (
-        Leaf("create", "Make a token, straight in the database.", f"{_CLI}.service:create_token"),
+        Leaf("create", "Make a token.", f"{_CLI}.tokens:create"),
         Leaf("list", "List every token, without secrets.", f"{_CLI}.tokens:list_all"),
         Leaf("revoke", "Make a token invalid, at once.", f"{_CLI}.tokens:revoke"),
     ),
@@ -260,6 +295,7 @@ DATABASE = Branch(
     "The service's database.",
     (
         Leaf("upgrade", "Bring the database to this program's schema.", f"{_CLI}.service:upgrade"),
+        Leaf("token", "Make a token straight in the database: the first one.", f"{_CLI}.service:create_token"),
         Leaf("backup", "Write all that the service knows to a file, while it runs.", f"{_CLI}.backup:backup"),
         Leaf("restore", "Put a backup back, also into the other kind of database.", f"{_CLI}.backup:restore"),
     ),
@@ -283,6 +319,7 @@ TREE = Branch(
         TENANT,
         GROUP,
         DOMAIN,
+        OPERATOR_RULE,
         HOST,
         FIREWALL,
         FLEET,

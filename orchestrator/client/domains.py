@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.client.paths import domain_path, once_header, quoted
 from orchestrator.client.records import Json, Written
-from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, written
+from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, written
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.formats.native import rule_from_json, rule_to_json
 from orchestrator.policy.model import Endpoint, ReturnTraffic, Rule, TenantId
@@ -28,6 +28,18 @@ class Host:
 
     def to_json(self) -> dict[str, object]:
         return {"name": self.name, "datapath_id": f"{self.datapath_id:016x}", "uplink": self.uplink}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRulesSeen:
+    """The operator's rules of a domain and the ETag they were read at."""
+
+    rules: tuple[Rule, ...]
+    etag: str
+
+
+def _operator_rules(body: Json) -> tuple[Rule, ...]:
+    return tuple(rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(body["rules"]))
 
 
 def endpoint_of(seen: EndpointSeen) -> Endpoint:
@@ -104,8 +116,12 @@ class DomainCalls:
 
     def operator_rules(self, domain: str) -> tuple[Rule, ...]:
         """The rules above all tenants, in order."""
-        body = self._service.read(f"{domain_path(domain)}/operator-rules")
-        return tuple(rule_from_json(rule, f"rules[{index}]") for index, rule in enumerate(body["rules"]))
+        return self.seen_operator_rules(domain).rules
+
+    def seen_operator_rules(self, domain: str) -> OperatorRulesSeen:
+        """The same with the ETag that they were read at."""
+        response = self._service.ask("GET", f"{domain_path(domain)}/operator-rules")
+        return OperatorRulesSeen(_operator_rules(json_of(response)), response.headers.get("ETag", ANY_VERSION))
 
     def set_operator_rules(self, domain: str, rules: Sequence[Rule], *, etag: str = ANY_VERSION) -> Written:
         """Replace the operator's rules. Raises BadPolicy, Stale."""

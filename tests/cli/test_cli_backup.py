@@ -82,7 +82,7 @@ def follow(here: Served, admin: Client, enrolled: Enrolment, held: int) -> None:
 
 def test_the_key_is_left_out_when_told(tmp_path: Path) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
-    run(first, "token", "create", "--role", "admin")
+    run(first, "db", "token", "--role", "admin")
     run(first, "certificates", "init")
     assert run(first, "db", "backup", file, "--without-authority", "--json").json()["authority"] is False
     assert run(second, "db", "restore", file).code == 0
@@ -94,7 +94,7 @@ def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "backup"
     for directory in (first, second):
         run(directory, "certificates", "init")
-    run(first, "token", "create", "--role", "admin")
+    run(first, "db", "token", "--role", "admin")
     assert run(first, "db", "backup", file).code == 0
     refused = run(second, "db", "restore", file)
     assert (refused.code, "another authority" in refused.err) == (1, True)
@@ -115,7 +115,7 @@ def test_what_is_there_is_lost_only_when_told(tmp_path: Path) -> None:
 def test_root_is_not_the_service(tmp_path: Path) -> None:
     """With root's settings a command would make a store beside the one that the service has, of root's files."""
     os.chown(tmp_path, 65534, 65534)
-    for words in (("token", "create", "--role", "admin"), ("db", "upgrade"), ("db", "restore", tmp_path / "file")):
+    for words in (("db", "token", "--role", "admin"), ("db", "upgrade"), ("db", "restore", tmp_path / "file")):
         ended = run(tmp_path, *words)
         assert (ended.code, list(tmp_path.iterdir())) == (3, []), words
         assert f"{tmp_path}: it belongs to the service's user, and this is root" in ended.err

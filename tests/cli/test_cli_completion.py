@@ -72,7 +72,7 @@ def test_names_come_from_the_service(town: Served, cache: Path) -> None:
         assert completed("aclflow tenant quota bl", cache, town) == ["black", "blue"]
         assert completed("aclflow domain show pop", cache, town) == ["pop1", "pop2"]
         assert completed("aclflow acl show --format cis", cache, town) == [f for f in FORMATS if f.startswith("cis")]
-        assert completed("aclflow group show --tenant blue o", cache, town) == ["office", "other"]
+        assert completed("aclflow group show blue o", cache, town) == ["office", "other"]
         assert completed("aclflow events --kind acl.en", cache, town) == ["acl.enforced"]
         assert completed("aclflow domain placement pin pop1 blue we", cache, town) == ["web", "web-again"]
 

@@ -95,9 +95,9 @@ def test_review_changes_nothing_and_shows_all(run: Run, tenant: str) -> None:
 def test_trace_asks_the_service(run: Run, tenant: str) -> None:
     run("acl", "apply", tenant, "-", "--yes", stdin=LISTED)
     packet = ("-s", "192.0.2.1", "-d", "198.51.100.7", "--port")
-    permitted = run("tenant", "trace", tenant, *packet, "80")
+    permitted = run("acl", "trace", tenant, *packet, "80")
     assert (permitted.code, "permit, by rule 'web'" in permitted.out) == (0, True)
-    denied = run("tenant", "trace", tenant, *packet, "22", "--json")
+    denied = run("acl", "trace", tenant, *packet, "22", "--json")
     assert (denied.code, denied.json()["action"]) == (1, "deny")
 
 
@@ -180,20 +180,18 @@ def test_the_database_is_made_once_and_tokens_come_from_it(tmp_path: Path) -> No
     assert (first.code, again.code) == (0, 0)
     assert "was none" in first.out
     assert "as it was" in again.out
-    token = aclflow("token", "create", "--role", "admin", "--days", "1", "--json", environment=environment).json()
+    token = aclflow("db", "token", "--role", "admin", "--days", "1", "--json", environment=environment).json()
     assert token["token"].startswith("aclflow_")
     assert token["expires"] is not None
     both = ("--days", "1", "--expires", "2030-01-01")
-    assert aclflow("token", "create", "--role", "admin", *both, environment=environment).code == 2
-    nobody = aclflow("token", "create", "--role", "member", "--tenant", "nobody", environment=environment)
+    assert aclflow("db", "token", "--role", "admin", *both, environment=environment).code == 2
+    nobody = aclflow("db", "token", "--role", "member", "--tenant", "nobody", environment=environment)
     assert (nobody.code, nobody.out) == (1, "")
 
 
 def test_a_state_directory_that_cannot_be_made_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ended = aclflow(
-        "token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path / "file" / "x")}
-    )
+    ended = aclflow("db", "token", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path / "file" / "x")})
     assert ended.code == 3
 
 
@@ -224,25 +222,24 @@ def test_a_domain_is_deleted_once_it_is_empty(run: Run) -> None:
 
 
 def test_a_groups_life(run: Run, tenant: str) -> None:
-    of = ("--tenant", tenant)
-    assert run("group", "put", "office", "192.0.2.0/24", *of, "--description", "desks").code == 0
-    assert run("group", "add", "office", "203.0.113.7", "2001:db8::/32", *of).code == 0
-    assert run("group", "show", "office", *of).out.split() == ["192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32"]
-    assert run("group", "remove", "office", "192.0.2.0/24", *of).code == 0
-    assert run("group", "remove", "office", "192.0.2.0/24", *of).code == 1
-    assert run("group", "list", *of, "--json").json() == [
+    assert run("group", "put", tenant, "office", "192.0.2.0/24", "--description", "desks").code == 0
+    assert run("group", "add", tenant, "office", "203.0.113.7", "2001:db8::/32").code == 0
+    assert run("group", "show", tenant, "office").out.split() == ["192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32"]
+    assert run("group", "remove", tenant, "office", "192.0.2.0/24").code == 0
+    assert run("group", "remove", tenant, "office", "192.0.2.0/24").code == 1
+    assert run("group", "list", tenant, "--json").json() == [
         {"name": "office", "description": "desks", "members": 2, "rules": []}
     ]
     listed = run("acl", "show", tenant, "--json").json()
     del listed["taken_from"]
     using = json.dumps({**listed, "rules": [{**WEB, "source": "@office"}]})
     assert run("acl", "apply", tenant, "-", "--yes", stdin=using).code == 0
-    refused = run("group", "delete", "office", *of)
+    refused = run("group", "delete", tenant, "office")
     assert (refused.code, "web" in refused.err) == (1, True)
     assert run("acl", "apply", tenant, "-", "--yes", stdin=json.dumps(listed)).code == 0
-    assert run("group", "delete", "office", *of).code == 0
-    assert run("group", "show", "office", *of).code == 1
-    assert run("group", "add", "office", "nonsense", *of).code == 2
+    assert run("group", "delete", tenant, "office").code == 0
+    assert run("group", "show", tenant, "office").code == 1
+    assert run("group", "add", tenant, "office", "nonsense").code == 2
 
 
 def test_a_quota_is_set_shown_and_held(run: Run, tenant: str) -> None:
@@ -266,14 +263,14 @@ def test_versions_are_compared_blamed_and_taken_back(run: Run, tenant: str) -> N
     packet = ("-s", "192.0.2.1", "-d", "198.51.100.1", "--port", "80")
     for document in (LISTED, json.dumps({"rules": []})):
         assert run("acl", "apply", tenant, "-", "--yes", stdin=document).code == 0
-    compared = run("tenant", "compare", tenant, "1")
+    compared = run("acl", "diff", f"{tenant}@1", tenant)
     assert (compared.code, compared.out.startswith("- ingress: tcp ")) == (1, True)
-    assert run("tenant", "compare", tenant, "1", "1").code == 0
-    blamed = run("tenant", "blame", tenant, *packet, "--json").json()
+    assert run("acl", "diff", f"{tenant}@1", f"{tenant}@1").code == 0
+    blamed = run("acl", "blame", tenant, *packet, "--json").json()
     assert (blamed["after"]["version"], blamed["before"]["rule"]) == (2, "web")
-    assert "since: version 2: deny, by the default" in run("tenant", "blame", tenant, *packet).out
-    assert run("tenant", "restore", tenant, "1").code == 0
-    halved = run("tenant", "bisect", tenant, *packet)
+    assert "since: version 2: deny, by the default" in run("acl", "blame", tenant, *packet).out
+    assert run("acl", "restore", tenant, "1", "--yes").code == 0
+    halved = run("acl", "bisect", tenant, *packet)
     assert (halved.code, "after: version" in halved.out) == (0, True)
     assert run("acl", "show", tenant, "--json").json()["rules"][0]["id"] == "web"
 

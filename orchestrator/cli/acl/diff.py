@@ -1,26 +1,33 @@
-"""`aclflow acl diff`: what a change permits and denies."""
+"""`aclflow acl diff`: what a change permits and denies, between files and versions of lists at the service."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.acl.convert import say_account_of
-from orchestrator.cli.files import read_files, whole
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import LiveList, read_files, whole
 from orchestrator.cli.options import AsJson, Judging, Reading, Report, taking
 from orchestrator.cli.terminal import at_work, say, say_json
+from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.describe import box_text, change_json, change_text
 from orchestrator.policy.difference import Change, difference
 
 _ANSWER_IS_NO = 1
 
+_HELP = "a file (- is standard input), TENANT, or TENANT@VERSION."
+Before = Annotated[str, typer.Argument(metavar="BEFORE", help=f"A list: {_HELP}", autocompletion=complete.lists)]
+After = Annotated[str, typer.Argument(metavar="AFTER", help=f"Its successor: {_HELP}", autocompletion=complete.lists)]
+
 
 @taking
 def diff(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="An access list; - is standard input.")],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="The list to compare it with.")],
+    before: Before,
+    after: After,
     reading: Reading,
     judging: Judging,
     report: Report = False,
@@ -31,8 +38,11 @@ def diff(
     The answer is exact and says nothing of rules that only changed their words or places. Each line is a set of packets
     whose fate changes, + for those that become permitted, with the rules that decide them before and after; where rules
     before these take too many parts of it to be cut out, they are named or counted. Ends with 1 if there is any.
+
+    For lists of one tenant at the service its own prefixes are known; of files, say them with --own.
     """
-    own = judging.prefixes()
+    tenants = {live.tenant for name in (before, after) if (live := LiveList.named(name)) is not None}
+    own = judging.prefixes() or _prefixes_of(tenants)
     old, new = read_files([before, after], reading)
     old_acl, new_acl = whole(old, reading), whole(new, reading)
     with at_work(f"comparing {len(old_acl.rules)} with {len(new_acl.rules)} rules"):
@@ -49,6 +59,21 @@ def diff(
             say(f"{len(found.permitted)} sets of packets become permitted, {len(found.denied)} denied", bold=True)
     if found:
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _prefixes_of(tenants: set[str]) -> tuple[Prefix, ...]:
+    """What the tenant owns whose lists are compared; nothing where there are none, or of several tenants."""
+    if len(tenants) != 1:
+        return ()
+    with service(None) as client:
+        return tuple(map(Prefix.parse, client.tenant(tenants.pop()).prefixes))
+
+
+def say_change(change: Any) -> None:
+    """A change of packets' fate, as the service tells it."""
+    becomes, less = change["becomes"], (*change["less_before"], *change["less_after"])
+    told = change_text(change["direction"], change["summary"], change["before"], change["after"], less)
+    say(f"{'+' if becomes == 'permit' else '-'} {told}", colour="green" if becomes == "permit" else "red")
 
 
 def _say(changes: Iterable[Change], sign: str, colour: str) -> None:

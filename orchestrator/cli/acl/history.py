@@ -1,16 +1,18 @@
-"""`aclflow acl blame` and `aclflow acl bisect`: which version of a list, in files, opened or closed a packet."""
+"""`aclflow acl blame` and `bisect`: which version of a list opened or closed a packet."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli import complete
 from orchestrator.cli.acl.trace import Asking
-from orchestrator.cli.files import read_file, whole
-from orchestrator.cli.options import AsJson, Reading, taking
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import LiveList, read_file, whole
+from orchestrator.cli.options import AsJson, Reading, Url, taking
 from orchestrator.cli.packets import PacketOptions
-from orchestrator.cli.terminal import remark, say, say_json
+from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import bisected_json, blame_json, packet_json, packet_text
 from orchestrator.policy.history import Asked, Verdict, bisect, permits
@@ -21,18 +23,32 @@ _ANSWER_IS_NO = 1
 _DONE = {Action.PERMIT: "permitted", Action.DENY: "denied"}
 
 Versions = Annotated[
-    list[str], typer.Argument(metavar="FILE", help="Versions of one list from the oldest to the newest.")
+    list[str],
+    typer.Argument(
+        metavar="LIST...",
+        help="Versions of one list from the oldest to the newest: files, or TENANT@VERSION. TENANT: all its versions.",
+        autocompletion=complete.lists,
+    ),
 ]
 
 
 @taking
 def blame(
-    names: Versions, packet_options: PacketOptions, asking: Asking, reading: Reading, as_json: AsJson = False
+    names: Versions,
+    packet_options: PacketOptions,
+    asking: Asking,
+    reading: Reading,
+    url: Url = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show which version of a list opened or closed a packet.
 
     Reads from the newest version back to the one that said otherwise. Ends with 1 if they all say the same.
     """
+    tenant = _whole_history(names)
+    if tenant is not None:
+        _blame_live(tenant, packet_options, asking, url, as_json=as_json)
+        return
     asked = _asked(names, packet_options, asking)
     found = blame_of(((name, _load(name, reading)) for name in reversed(names)), asked)
     if as_json:
@@ -57,8 +73,10 @@ def bisect_versions(
     asking: Asking,
     reading: Reading,
     decided_by: Annotated[
-        str | None, typer.Option("--decided-by", help="Ask whether this rule decides, not whether the packet may pass.")
+        str | None,
+        typer.Option("--decided-by", help="Of files: ask whether this rule decides, not whether the packet may pass."),
     ] = None,
+    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Find two neighbouring versions that disagree about a packet, reading few of many.
@@ -66,6 +84,12 @@ def bisect_versions(
     Halves what lies between the oldest and the newest. Where the answer went back and forth, what is found is one of
     several changes. Ends with 1 if the oldest and the newest agree.
     """
+    tenant = _whole_history(names)
+    if tenant is not None:
+        if decided_by is not None:
+            raise BadInput("the service looks for verdicts only", place="--decided-by")
+        _bisect_live(tenant, packet_options, asking, url, as_json=as_json)
+        return
     asked = _asked(names, packet_options, asking)
 
     def holds(verdict: Verdict[str]) -> bool:
@@ -85,6 +109,51 @@ def bisect_versions(
             remark(f"{found.looked_at} of {found.of} versions were looked at: it may have changed more often")
     if found is None:
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _whole_history(names: list[str]) -> str | None:
+    """The tenant whose versions are all meant; None for versions that are named one by one."""
+    live = LiveList.named(names[0]) if len(names) == 1 else None
+    return live.tenant if live is not None and live.version is None else None
+
+
+def _blame_live(tenant: str, packet_options: PacketOptions, asking: Asking, url: str | None, *, as_json: bool) -> None:
+    packet = packet_options.packet()
+    with service(url) as client, at_work("reading versions"):
+        found = client.blame(tenant, packet, asking.way)
+    if as_json:
+        say_json(found)
+    else:
+        say(packet_text(packet))
+        _say_verdict("now", found["now"])
+        _say_verdict("since", found["after"])
+        if found["before"] is not None:
+            _say_verdict("before", found["before"])
+        else:
+            say("  every version that is kept says the same")
+    if found["before"] is None:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _bisect_live(tenant: str, packet_options: PacketOptions, asking: Asking, url: str | None, *, as_json: bool) -> None:
+    packet = packet_options.packet()
+    with service(url) as client, at_work("reading versions"):
+        found = client.bisect(tenant, packet, asking.way)
+    if as_json:
+        say_json(found)
+    else:
+        say(packet_text(packet))
+        for name in ("before", "after"):
+            if found[name] is not None:
+                _say_verdict(name, found[name])
+        say(f"  {found['looked_at']} of {found['of']} versions were read")
+    if found["before"] is None:
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _say_verdict(when: str, verdict: Any) -> None:
+    by = f"rule '{verdict['rule']}'" if verdict["rule"] else "the default"
+    say(f"  {when}: version {verdict['version']}: {verdict['action']}, by {by}")
 
 
 def _asked(names: list[str], packet_options: PacketOptions, asking: Asking) -> Asked:

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.tenant_lists import say_change
-from orchestrator.cli.terminal import at_work, complain, say
+from orchestrator.cli.acl.diff import say_change
+from orchestrator.cli.terminal import at_work, complain, say, say_json
 from orchestrator.client import AclSeen, Client
 from orchestrator.client.records import Json
 from orchestrator.errors import AclflowError, BadInput, NotFound, Stale
@@ -159,6 +159,20 @@ def as_it_was_shown() -> Iterator[None]:
         yield
     except Stale:
         raise Stale("the list was changed while you looked at this: nothing was written; run it again") from None
+
+
+def is_agreed(proposal: Proposal, asking: Asking, question: str, as_json: bool) -> bool:
+    """Show a proposal and say whether to carry it out. Ends with 1 where somebody who is asked says no."""
+    if as_json and asking.dry_run:
+        say_json(proposal.document())
+    elif not as_json:
+        say_proposal(proposal)
+    if asking.dry_run:
+        return False
+    if proposal.rules and not asking.is_agreed(question):
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+    return True
 
 
 def say_proposal(proposal: Proposal) -> None:

@@ -1,8 +1,10 @@
-"""`aclflow acl apply`, `review`, `show` and `versions`: a tenant's list at the service."""
+"""`aclflow acl apply`, `restore`, `review`, `show` and `versions`: a tenant's list at the service."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -10,19 +12,19 @@ import typer
 from orchestrator.cli import complete
 from orchestrator.cli.acl.convert import NATIVE
 from orchestrator.cli.acl.cost import say_cost
-from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, propose, say_proposal
+from orchestrator.cli.acl.diff import say_change
+from orchestrator.cli.acl.proposal import Asking, as_it_was_shown, base_of, is_agreed, propose
 from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
-from orchestrator.cli.files import Output, read_file, refuse_losses, whole, write_output
+from orchestrator.cli.files import LiveList, Output, read_file, refuse_losses, whole, write_output
 from orchestrator.cli.names import TenantName
 from orchestrator.cli.options import AsJson, Reading, Url, taking
-from orchestrator.cli.tenant_lists import say_change
 from orchestrator.cli.terminal import at_work, remark, say, say_json, say_table
 from orchestrator.client import Client, Review, Written
 from orchestrator.errors import BadInput
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.formats.registry import write
 from orchestrator.policy.formats.results import TakenFrom
-from orchestrator.policy.model import Rule
+from orchestrator.policy.model import Acl, Rule
 from orchestrator.policy.protocols import format_protocol
 
 _ANSWER_IS_NO = 1
@@ -74,23 +76,14 @@ def apply(
     base = base_of(read.imported.taken_from, base_version, tenant, f"{read.name}: taken_from")
     with service(url) as client:
         proposal = propose(client, tenant, acl, base)
-        if as_json and asking.dry_run:
-            say_json(proposal.document())
-        elif not as_json:
-            say_proposal(proposal)
-        if proposal.rules and not asking.is_agreed(f"Change the list of {tenant}?"):
-            if asking.dry_run:
-                return
-            say("nothing was changed")
-            raise typer.Exit(_ANSWER_IS_NO)
-        if asking.dry_run:
+        if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
             return
         with at_work(f"sending {len(proposal.acl.rules)} rules"), as_it_was_shown():
             written = client.put_acl(tenant, proposal.acl, etag=proposal.current.etag, comment=asking.message)
-        _follow(client, tenant, written, waiting, as_json=as_json)
+        follow(client, tenant, written, waiting, as_json=as_json)
 
 
-def _follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
+def follow(client: Client, tenant: str, written: Written, waiting: Waiting, *, as_json: bool) -> None:
     """Say what a change came to, once it is in force or the time is over. Ends with 1 where hosts are behind."""
     domain = client.tenant(tenant).domain
     state = wait_enforced(client, domain, written.generation, waiting.timeout) if waiting.wait else None
@@ -118,7 +111,33 @@ def _file(former: str | None, tenant: str, name: str | None, verb: str) -> str:
         raise BadInput(f"the tenant comes first now: aclflow acl {verb} {former} {tenant}", place="--tenant")
     if name is None:
         raise BadInput(f"a file is missing: aclflow acl {verb} {tenant} FILE (- is standard input)", place="FILE")
-    return name
+    return name if LiveList.named(name) is None else f"./{name}"
+
+
+@taking
+def restore(
+    tenant: TenantName,
+    version: Annotated[int, typer.Argument(min=0, help="A version of the list, see `aclflow acl versions`.")],
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a list again what it was at a version, after showing what that changes, and wait until it is in force.
+
+    It becomes a new version. Rules whose time is over are left out.
+    """
+    asking.check()
+    with service(url) as client:
+        wanted = without_past(client.acl(tenant, version=version).acl, dt.datetime.now(dt.UTC))
+        proposal = propose(client, tenant, wanted, None)
+        if not is_agreed(proposal, asking, f"Make the list of {tenant} what it was at version {version}?", as_json):
+            return
+        with as_it_was_shown():
+            written, left_out = client.restore_acl(tenant, version, etag=proposal.current.etag, comment=asking.message)
+        if left_out:
+            remark(f"left out, for their time is over: {', '.join(left_out)}")
+        follow(client, tenant, written, waiting, as_json=as_json)
 
 
 @taking
@@ -171,7 +190,7 @@ def show(
         force = client.tenant(tenant).in_force
     acl = seen.acl
     if to is None and not as_json and output is None:
-        say_table((*_COLUMNS, "more"), map(_row, acl.rules))
+        say_rules(acl.rules)
         say(f"by default ingress {acl.ingress_default.value}, egress {acl.egress_default.value}")
         say(
             f"version {force.version} is {force.text()}" if seen.version == force.version else f"version {seen.version}"
@@ -196,6 +215,16 @@ def versions(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> No
         ((one.version, one.author, f"{one.created:%Y-%m-%d %H:%M:%S}", one.rules, one.comment) for one in found),
     )
     remark(f"version {force.version} is {force.text()}")
+
+
+def without_past(acl: Acl, now: dt.datetime) -> Acl:
+    """The list without rules whose time is over."""
+    return replace(acl, rules=tuple(rule for rule in acl.rules if rule.expires is None or rule.expires > now))
+
+
+def say_rules(rules: Iterable[Rule]) -> None:
+    """A table of rules, in their order."""
+    say_table((*_COLUMNS, "more"), map(_row, rules))
 
 
 def _say_review(found: Review) -> None:

@@ -1,4 +1,4 @@
-"""`aclflow acl trace`: which rule of a list in a file decides a packet."""
+"""`aclflow acl trace`: which rule of a list decides a packet, in files or as a domain enforces it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.files import Files, Read, read_files, whole
-from orchestrator.cli.options import AsJson, Reading, Report, taking
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import Files, LiveList, Read, read_files, whole, with_hint
+from orchestrator.cli.options import AsJson, Reading, Report, Url, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json
+from orchestrator.client import Trace
+from orchestrator.errors import Missing, NotFound
 from orchestrator.policy.describe import packet_json, packet_text
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule
@@ -45,14 +48,22 @@ def trace(
     asking: Asking,
     reading: Reading,
     report: Report = False,
+    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which rule of a list decides a packet.
+
+    For a TENANT the service tells what its domain does with the packet as enforced: administrators are told of all
+    lists, a tenant of its own and the operator's. For files and TENANT@VERSION the lists are asked by themselves.
 
     A TCP packet opens a connection unless you name its --flags. --report lists every rule that matches, not only the
     first. Ends with 1 if any of the lists denies the packet.
     """
     packet = packet_options.packet()
+    live = LiveList.named(names[0]) if len(names) == 1 else None
+    if live is not None and live.version is None:
+        _trace_live(names[0], live.tenant, packet, url, as_json=as_json)
+        return
     answers = [_answer(one, whole(one, reading), packet, asking) for one in read_files(names, reading)]
     if as_json:
         say_json({"packet": packet_json(packet), "answers": [_json(answer) for answer in answers]})
@@ -62,6 +73,30 @@ def trace(
             _say(answer, report=report)
     if any(answer.step.action is Action.DENY for answer in answers):
         raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _trace_live(name: str, tenant: str, packet: Packet, url: str | None, *, as_json: bool) -> None:
+    """Ask the service. Ends with 1 if the packet is denied."""
+    try:
+        with service(url) as client:
+            found = client.trace(tenant, packet)
+    except (Missing, NotFound) as error:
+        raise with_hint(name, error) from None
+    if as_json:
+        say_json(found)
+    else:
+        say(packet_text(packet))
+        _say_trace(found)
+    if found.action != "permit":
+        raise typer.Exit(_ANSWER_IS_NO)
+
+
+def _say_trace(found: Trace) -> None:
+    for step in found.steps:
+        asked = f"{step.tenant}, {step.direction}" if step.tenant else "operator"
+        by = f"rule '{step.rule}'" if step.rule else "the default"
+        say(f"  {asked}: {step.action}, by {by}")
+    say(found.action, colour="green" if found.action == "permit" else "red", bold=True)
 
 
 def _answer(read: Read, acl: Acl, packet: Packet, asking: Asking) -> Answer:

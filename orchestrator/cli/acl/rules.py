@@ -1,0 +1,196 @@
+"""`aclflow acl rule`: one rule of a tenant's list at a time, shown before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from orchestrator.cli.acl.proposal import Asking, is_agreed, propose
+from orchestrator.cli.acl.service import Waiting, follow, say_rules
+from orchestrator.cli.connection import service
+from orchestrator.cli.names import TenantName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
+from orchestrator.cli.terminal import remark, say_json
+from orchestrator.client import AclSeen, Client, Written
+from orchestrator.errors import Conflict, NotFound, Stale
+from orchestrator.policy.formats.native import rule_to_json
+from orchestrator.policy.model import Rule, RuleId
+from orchestrator.policy.ruleplace import suggest_place
+
+
+@taking
+def list_all(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the rules of a tenant's list, in their order."""
+    with service(url) as client:
+        found = list(client.rules(tenant))
+    if as_json:
+        say_json([rule_to_json(rule) for rule in found])
+    else:
+        say_rules(found)
+
+
+@taking
+def add(
+    tenant: TenantName,
+    rule: RuleName,
+    said: RuleOptions,
+    place: PlaceOptions,
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a rule, after showing what that changes, and wait until it is in force.
+
+    Without a place it goes before the rule that decides its packets otherwise now, else to the end. Source and
+    destination must be said; `any` is every address.
+    """
+    asking.check()
+    new = said.new_rule(rule)
+    with service(url) as client:
+        seen = client.acl(tenant)
+        names = [each.id for each in seen.acl.rules]
+        if new.id in names:
+            raise Conflict(f"there is a rule '{rule}' already: `aclflow acl rule set` changes it", place="RULE")
+        index, neighbour = (place.index(names), None) if place.is_said else _suggested(seen, new)
+        if neighbour is not None:
+            remark(f"it goes before rule '{neighbour}', which decides its packets otherwise now")
+        wanted = [*seen.acl.rules[:index], new, *seen.acl.rules[index:]]
+        before = names[index] if index < len(names) else None
+        _carry_out(
+            client,
+            tenant,
+            seen,
+            wanted,
+            lambda: client.insert_rule(tenant, new, before=before, comment=asking.message),
+            waiting,
+            asking,
+            as_json=as_json,
+        )
+
+
+@taking
+def set_up(
+    tenant: TenantName,
+    rule: RuleName,
+    said: RuleOptions,
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what is said of a rule, where it stands, after showing what that changes. All else of it stays."""
+    asking.check()
+    with service(url) as client:
+        seen, old, etag = _read(client, tenant, rule)
+        new = said.changed(old)
+        _carry_out(
+            client,
+            tenant,
+            seen,
+            [new if each.id == new.id else each for each in seen.acl.rules],
+            lambda: client.put_rule(tenant, new, etag=etag, comment=asking.message),
+            waiting,
+            asking,
+            as_json=as_json,
+        )
+
+
+@taking
+def move(
+    tenant: TenantName,
+    rule: RuleName,
+    place: PlaceOptions,
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move a rule to another place, after showing what that changes. It keeps its counts."""
+    asking.check()
+    if not place.is_said:
+        place = replace(place, last=True)
+    with service(url) as client:
+        seen, moved, etag = _read(client, tenant, rule)
+        others = [each for each in seen.acl.rules if each.id != moved.id]
+        index = place.index([each.id for each in others])
+        before = others[index].id if index < len(others) else None
+        _carry_out(
+            client,
+            tenant,
+            seen,
+            [*others[:index], moved, *others[index:]],
+            lambda: client.move_rule(tenant, rule, before=before, etag=etag, comment=asking.message),
+            waiting,
+            asking,
+            as_json=as_json,
+        )
+
+
+@taking
+def delete(
+    tenant: TenantName,
+    rule: RuleName,
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a rule, after showing what that changes, and wait until it is in force."""
+    asking.check()
+    with service(url) as client:
+        seen, old, etag = _read(client, tenant, rule)
+        _carry_out(
+            client,
+            tenant,
+            seen,
+            [each for each in seen.acl.rules if each.id != old.id],
+            lambda: client.delete_rule(tenant, rule, etag=etag, comment=asking.message),
+            waiting,
+            asking,
+            as_json=as_json,
+        )
+
+
+def _read(client: Client, tenant: str, name: str) -> tuple[AclSeen, Rule, str]:
+    """A list, one rule of it, and that rule's ETag. Raises NotFound, and Stale if it changed between the two."""
+    read, seen = client.rule(tenant, name), client.acl(tenant)
+    if read.rule not in seen.acl.rules:
+        raise Stale(f"rule '{name}' was changed just now: run it again")
+    return seen, read.rule, read.etag
+
+
+def _suggested(seen: AclSeen, rule: Rule) -> tuple[int, RuleId | None]:
+    try:
+        return suggest_place(seen.acl, rule)
+    except KeyError as error:
+        raise NotFound(f"the list has no group {error}", place="--source") from None
+
+
+def _carry_out(
+    client: Client,
+    tenant: str,
+    seen: AclSeen,
+    wanted: Sequence[Rule],
+    write: Callable[[], Written],
+    waiting: Waiting,
+    asking: Asking,
+    *,
+    as_json: bool,
+) -> None:
+    """Show what a change of one rule does, ask, write it, and follow it.
+
+    The write names the rule's ETag: what others do to other rules meanwhile is kept. Raises Stale where they changed
+    this one.
+    """
+    proposal = propose(client, tenant, replace(seen.acl, rules=tuple(wanted)), seen.version)
+    if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
+        return
+    try:
+        written = write()
+    except Stale:
+        raise Stale("the rule was changed while you looked at this: nothing was written; run it again") from None
+    except NotFound as error:
+        raise NotFound(f"{error.reason}: it was there a moment ago, nothing was written; run it again") from None
+    follow(client, tenant, written, waiting, as_json=as_json)

@@ -1,0 +1,165 @@
+"""`aclflow operator-rule`: the operator's rules, which stand above all tenants of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import typer
+
+from orchestrator.cli.acl.proposal import Asking
+from orchestrator.cli.acl.service import Waiting, say_rules
+from orchestrator.cli.connection import end_unless_enforced, service, wait_enforced
+from orchestrator.cli.names import DomainName
+from orchestrator.cli.options import AsJson, Url, taking
+from orchestrator.cli.ruleoptions import PlaceOptions, RuleName, RuleOptions
+from orchestrator.cli.terminal import remark, say, say_json
+from orchestrator.client import Client
+from orchestrator.errors import Conflict, NotFound, Stale
+from orchestrator.policy.formats.native import rule_to_json
+from orchestrator.policy.model import Acl, Rule
+from orchestrator.policy.rulechanges import list_changes
+from orchestrator.policy.ruletext import rule_text
+
+Rules = tuple[Rule, ...]
+_SIGNS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
+_ANSWER_IS_NO = 1
+_TRIES = 5
+"""How often an edit is made again on top of what another operator wrote meanwhile."""
+
+
+@taking
+def list_all(domain: DomainName, url: Url = None, as_json: AsJson = False) -> None:
+    """List the operator's rules of a domain, in their order."""
+    with service(url) as client:
+        found = client.operator_rules(domain)
+    if as_json:
+        say_json([rule_to_json(rule) for rule in found])
+    else:
+        say_rules(found)
+
+
+@taking
+def add(
+    domain: DomainName,
+    rule: RuleName,
+    said: RuleOptions,
+    place: PlaceOptions,
+    waiting: Waiting,
+    asking: Asking,
+    url: Url = None,
+) -> None:
+    """Add a rule that holds for every tenant of a domain; without a place, at the end."""
+    new = said.new_rule(rule)
+    stated = place if place.is_said else replace(place, last=True)
+
+    def edit(rules: Rules) -> Rules:
+        names = [each.id for each in rules]
+        if new.id in names:
+            raise Conflict(f"there is a rule '{rule}' already: `aclflow operator-rule set` changes it", place="RULE")
+        index = stated.index(names)
+        return (*rules[:index], new, *rules[index:])
+
+    _change(domain, rule, edit, waiting, asking, url)
+
+
+@taking
+def set_up(
+    domain: DomainName, rule: RuleName, said: RuleOptions, waiting: Waiting, asking: Asking, url: Url = None
+) -> None:
+    """Change what is said of a rule, where it stands. All else of it stays."""
+
+    def edit(rules: Rules) -> Rules:
+        new = said.changed(_named(rules, rule))
+        return tuple(new if each.id == new.id else each for each in rules)
+
+    _change(domain, rule, edit, waiting, asking, url)
+
+
+@taking
+def move(
+    domain: DomainName, rule: RuleName, place: PlaceOptions, waiting: Waiting, asking: Asking, url: Url = None
+) -> None:
+    """Move a rule to another place; without one, to the end."""
+    stated = place if place.is_said else replace(place, last=True)
+
+    def edit(rules: Rules) -> Rules:
+        moved = _named(rules, rule)
+        others = [each for each in rules if each is not moved]
+        index = stated.index([each.id for each in others])
+        return (*others[:index], moved, *others[index:])
+
+    _change(domain, rule, edit, waiting, asking, url)
+
+
+@taking
+def delete(domain: DomainName, rule: RuleName, waiting: Waiting, asking: Asking, url: Url = None) -> None:
+    """Delete a rule."""
+
+    def edit(rules: Rules) -> Rules:
+        gone = _named(rules, rule)
+        return tuple(each for each in rules if each is not gone)
+
+    _change(domain, rule, edit, waiting, asking, url)
+
+
+def _named(rules: Rules, name: str) -> Rule:
+    found = next((each for each in rules if each.id == name), None)
+    if found is None:
+        raise NotFound(f"the operator has no rule '{name}'", place="RULE")
+    return found
+
+
+def _change(
+    domain: str,
+    rule: str,
+    edit: Callable[[Rules], Rules],
+    waiting: Waiting,
+    asking: Asking,
+    url: str | None,
+) -> None:
+    """Show an edit, ask, write it and wait. What others wrote meanwhile is kept, unless it is about the same rule."""
+    asking.check()
+    if asking.message:
+        remark("the operator's rules have no history: the message is not kept")
+    with service(url) as client:
+        seen = client.seen_operator_rules(domain)
+        wanted = edit(seen.rules)
+        if not _is_agreed(domain, seen.rules, wanted, asking):
+            return
+        written = None
+        for _ in range(_TRIES):
+            try:
+                written = client.set_operator_rules(domain, wanted, etag=seen.etag)
+                break
+            except Stale:
+                shown, seen = seen.rules, client.seen_operator_rules(domain)
+                wanted = edit(seen.rules)
+                if _of(shown, rule) != _of(seen.rules, rule):
+                    break
+        if written is None:
+            raise Stale("the rule was changed while you looked at this: nothing was written; run it again")
+        say(f"{domain}: version {written.version} of the operator's rules, generation {written.generation}")
+        _wait(client, domain, written.generation, waiting)
+
+
+def _wait(client: Client, domain: str, generation: int, waiting: Waiting) -> None:
+    if waiting.wait:
+        end_unless_enforced(wait_enforced(client, domain, generation, waiting.timeout), waiting.timeout)
+
+
+def _of(rules: Sequence[Rule], name: str) -> Rule | None:
+    return next((each for each in rules if each.id == name), None)
+
+
+def _is_agreed(domain: str, before: Rules, after: Rules, asking: Asking) -> bool:
+    """Show the edit and say whether to carry it out. Ends with 1 where somebody who is asked says no."""
+    for change in list_changes(Acl(before), Acl(after)).rules:
+        rule = change.after or change.before
+        say(f"  {_SIGNS[change.kind]} {change.id}  {rule_text(rule) if rule else ''}")
+    if asking.dry_run:
+        return False
+    if not asking.is_agreed(f"Change the operator's rules of {domain}, for every tenant?"):
+        say("nothing was changed")
+        raise typer.Exit(_ANSWER_IS_NO)
+    return True

@@ -1,0 +1,280 @@
+"""Stories of people who try the verbs that they know from elsewhere, on one rule at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Ended, aclflow
+from served import Served
+
+from orchestrator.client import Client
+from orchestrator.policy.formats.native import rule_from_json
+
+WEB = {"id": "web", "action": "permit", "protocol": "tcp", "destination": "198.51.100.7", "destination_ports": 443}
+BLOCK = {"id": "block", "action": "deny", "source": "192.0.2.0/24"}
+
+Run = Callable[..., Ended]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tenant(run: Run) -> Iterator[str]:
+    """A tenant with a permit and a deny, in a domain without hosts."""
+    name = f"v-{next(_numbers)}"
+    assert run("domain", "create", f"d-{name}").code == 0
+    assert run("tenant", "create", name, "--domain", f"d-{name}", "--prefix", "198.51.100.0/24").code == 0
+    listed = json.dumps({"rules": [WEB, BLOCK]})
+    assert run("acl", "apply", name, "-", "--yes", stdin=listed).code == 0
+    yield name
+    run("tenant", "delete", name)
+
+
+def rules(run: Run, tenant: str) -> dict[str, Any]:
+    return {rule["id"]: rule for rule in run("acl", "rule", "list", tenant, "--json").json()}
+
+
+def added(run: Run, tenant: str, *more: str) -> Ended:
+    words = ("--permit", "-p", "tcp", "-s", "192.0.2.9", "-d", "198.51.100.8", "--port", "22", "--yes")
+    return run("acl", "rule", "add", tenant, "ssh", *words, *more)
+
+
+# ------------------------------------------------------------------------------------------------------- tenants' rules
+
+
+def test_a_rule_is_added_where_it_has_an_effect(run: Run, tenant: str) -> None:
+    ended = added(run, tenant, "-m", "for the backup")
+    assert ended.code == 0, ended.err
+    assert "it goes before rule 'block'" in ended.err
+    assert "+ ssh  ingress permit tcp 192.0.2.9/32 > 198.51.100.8/32 port 22" in ended.out
+    assert "in force on every host" in ended.out
+    assert list(rules(run, tenant)) == ["web", "ssh", "block"]
+    assert run("acl", "versions", tenant, "--json").json()[0]["comment"] == "for the backup"
+    again = added(run, tenant)
+    assert (again.code, "there is a rule 'ssh' already" in again.err) == (1, True)
+
+
+def test_a_rule_goes_where_it_is_told_to(run: Run, tenant: str) -> None:
+    for number, (place, order) in enumerate(
+        {
+            ("--position", "1"): ["new", "web", "block"],
+            ("--after", "web"): ["web", "new", "block"],
+            ("--before", "block"): ["web", "new", "block"],
+            ("--last",): ["web", "block", "new"],
+        }.items()
+    ):
+        assert run("acl", "rule", "add", tenant, "new", "--deny", "-s", "any", "-d", "any", *place, "-y").code == 0
+        assert list(rules(run, tenant)) == order, place
+        assert run("acl", "rule", "remove" if number % 2 else "delete", tenant, "new", "-y").code == 0
+    two = run("acl", "rule", "move", tenant, "web", "--last", "--position", "1", "-y")
+    assert (two.code, "one place only" in two.err) == (2, True)
+    nowhere = run("acl", "rule", "move", tenant, "web", "--before", "ghost", "-y")
+    assert (nowhere.code, "no rule 'ghost'" in nowhere.err) == (1, True)
+    assert run("acl", "rule", "move", tenant, "web", "--after", "block", "-y").code == 0
+    assert list(rules(run, tenant)) == ["block", "web"]
+
+
+def test_what_opens_most_must_be_said(run: Run, tenant: str) -> None:
+    for missing, words in (
+        ("--source", ("--permit", "-d", "any")),
+        ("--destination", ("--permit", "-s", "any")),
+        ("--deny", ("-s", "any", "-d", "any")),
+        ("--source", ("--permit", "-s", "", "-d", "any")),
+    ):
+        ended = run("acl", "rule", "add", tenant, "new", *words, "--yes")
+        assert (ended.code, missing in ended.err) == (2, True), ended
+    wide = run("acl", "rule", "add", tenant, "new", "--permit", "-s", "any", "-d", "any", "--dry-run")
+    assert wide.code == 0
+    assert "to everyone" in wide.out
+    unasked = run("acl", "rule", "delete", tenant, "web")
+    assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    assert list(rules(run, tenant)) == ["web", "block"]
+
+
+def test_only_what_is_said_of_a_rule_changes(run: Run, tenant: str) -> None:
+    words = ("--port", "443,8443", "--log", "--owner", "shop", "--ends", "2101-01-01T00:00:00Z")
+    ended = run("acl", "rule", "set", tenant, "web", *words, "--yes", "--json")
+    assert (ended.code, ended.json()["changed"]) == (0, True)
+    expected = {"destination_ports": [443, 8443], "log": True, "owner": "shop", "expires": "2101-01-01T00:00:00+00:00"}
+    changed = {**WEB, "destination": "198.51.100.7/32", "direction": "ingress", **expected}
+    assert rules(run, tenant)["web"] == changed
+    assert run("acl", "rule", "set", tenant, "web", "--no-log", "--ends", "never", "--port", "443", "-y").code == 0
+    back = rules(run, tenant)["web"]
+    assert ("expires" in back, back.get("log", False), back["destination_ports"]) == (False, False, 443)
+    nothing = run("acl", "rule", "set", tenant, "web", "--yes")
+    assert (nothing.code, "say what is to change" in nothing.err) == (2, True)
+    assert run("acl", "rule", "set", tenant, "ghost", "--log", "--yes").code == 1
+    bad = run("acl", "rule", "set", tenant, "web", "--port", "65536", "--yes")
+    assert (bad.code, "--port" in bad.err) == (2, True)
+
+
+def racing(monkeypatch: pytest.MonkeyPatch, verb: str, meanwhile: Callable[[Client], object]) -> None:
+    """Have a colleague change something after a change was shown, just before it is written."""
+    real = getattr(Client, verb)
+
+    def late(self: Client, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(Client, verb, real)
+        meanwhile(self)
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Client, verb, late)
+
+
+def test_a_lost_race_about_one_rule_is_told(run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = rule_from_json({**WEB, "source": "203.0.113.0/24"})
+    racing(monkeypatch, "put_rule", lambda client: client.put_rule(tenant, mine))
+    ended = run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes")
+    assert (ended.code, "nothing was written" in ended.err) == (1, True)
+    assert rules(run, tenant)["web"]["destination_ports"] == 443
+    racing(monkeypatch, "delete_rule", lambda client: client.delete_rule(tenant, "web"))
+    gone = run("acl", "rule", "delete", tenant, "web", "--yes")
+    assert (gone.code, "nothing was written" in gone.err) == (1, True)
+
+
+def test_a_race_about_two_rules_is_none(run: Run, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dns = rule_from_json({"id": "dns", "action": "permit", "protocol": "udp", "destination_ports": 53})
+    racing(monkeypatch, "put_rule", lambda client: client.insert_rule(tenant, dns, position=0))
+    assert run("acl", "rule", "set", tenant, "web", "--port", "80", "--yes").code == 0
+    found = rules(run, tenant)
+    assert (list(found), found["web"]["destination_ports"]) == (["dns", "web", "block"], 80)
+    racing(monkeypatch, "insert_rule", lambda client: client.move_rule(tenant, "block", position=0))
+    assert added(run, tenant).code == 0
+    assert list(rules(run, tenant)) == ["ssh", "block", "dns", "web"], "it follows the rule that it was shown before"
+
+
+@pytest.mark.parametrize(
+    "text", ["two\nlines", "a bell \a", "\ud800", "x" * 10_000], ids=["lines", "bell", "surrogate", "long"]
+)
+def test_words_that_cannot_be_kept_are_refused(run: Run, tenant: str, text: str) -> None:
+    assert run("acl", "rule", "add", tenant, text, "--deny", "-s", "any", "-d", "any", "--yes").code in {1, 2}
+    ended = run("acl", "rule", "set", tenant, "web", "--description", text, "--yes")
+    assert (ended.code in {1, 2}, "--description" in ended.err) == (True, True), ended
+    assert list(rules(run, tenant)) == ["web", "block"]
+
+
+def test_words_may_be_in_any_script(run: Run, tenant: str) -> None:
+    text = "שרת אינטרנט, مرحبا"
+    assert run("acl", "rule", "set", tenant, "web", "--description", text, "--yes").code == 0
+    assert rules(run, tenant)["web"]["description"] == text
+
+
+# ---------------------------------------------------------------------------------------------------- operator's rules
+
+
+def test_the_operators_rules_have_the_same_verbs(run: Run, tenant: str) -> None:
+    domain = f"d-{tenant}"
+    words = ("--deny", "-p", "tcp", "-s", "any", "-d", "any")
+    assert run("operator-rule", "add", domain, "no-smtp", *words, "--port", "25", "--yes").code == 0
+    shown = run("operator-rule", "add", domain, "no-smb", *words, "--port", "445", "--position", "1", "--yes")
+    assert (shown.code, "+ no-smb  ingress deny tcp any > any port 445" in shown.out) == (0, True)
+    assert run("operator-rule", "set", domain, "no-smb", "--port", "445,139", "--yes").code == 0
+    assert run("operator-rule", "move", domain, "no-smb", "--yes").code == 0
+    listed = run("operator-rule", "list", domain, "--json").json()
+    assert [(rule["id"], rule["destination_ports"]) for rule in listed] == [("no-smtp", 25), ("no-smb", [139, 445])]
+    assert "no-smb\tingress\tdeny" in run("operator-rule", "list", domain).out
+    assert run("operator-rule", "add", domain, "no-smb", *words, "--yes").code == 1
+    assert run("operator-rule", "set", domain, "ghost", "--log", "--yes").code == 1
+    dry = run("operator-rule", "delete", domain, "no-smb", "--dry-run")
+    assert (dry.code, "- no-smb" in dry.out) == (0, True)
+    assert run("operator-rule", "delete", domain, "no-smb", "--yes").code == 0
+    assert [rule["id"] for rule in run("operator-rule", "list", domain, "--json").json()] == ["no-smtp"]
+
+
+def test_two_operators_at_once_lose_nothing(
+    run: Run, tenant: str, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = f"d-{tenant}"
+    other = rule_from_json({"id": "theirs", "action": "deny", "protocol": "udp"})
+    racing(monkeypatch, "set_operator_rules", lambda client: client.set_operator_rules(domain, [other]))
+    assert run("operator-rule", "add", domain, "mine", "--deny", "-s", "any", "-d", "any", "--yes").code == 0
+    with service.client() as client:
+        assert [rule.id for rule in client.operator_rules(domain)] == ["theirs", "mine"]
+        changed = rule_from_json({"id": "mine", "action": "permit"})
+        racing(monkeypatch, "set_operator_rules", lambda client: client.set_operator_rules(domain, [other, changed]))
+        ended = run("operator-rule", "set", domain, "mine", "--port", "25", "-p", "tcp", "--yes")
+        assert (ended.code, "nothing was written" in ended.err) == (1, True)
+        assert client.operator_rules(domain)[1] == changed
+
+
+# ------------------------------------------------------------------------------------------------------- names of lists
+
+
+def test_a_list_is_named_in_one_way(run: Run, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same verbs take files, a tenant, and a tenant at a version."""
+    assert run("acl", "rule", "delete", tenant, "block", "--yes").code == 0
+    packet = ("-s", "192.0.2.1", "-d", "198.51.100.7", "--port", "443")
+    assert "permit, by rule 'web'" in run("acl", "trace", tenant, *packet).out
+    assert f"{tenant}@1: permit, by rule 'web'" in run("acl", "trace", f"{tenant}@1", *packet).out
+    differs = run("acl", "diff", f"{tenant}@1", tenant)
+    assert differs.code == 0, "the deny stood behind the default, which denies"
+    run("acl", "show", tenant, "--output", str(tmp_path / "list.json"))
+    monkeypatch.chdir(tmp_path)
+    assert run("acl", "diff", tenant, "list.json").code == 0
+    assert run("acl", "cost", f"{tenant}@1", "list.json").code == 0
+    assert run("acl", "blame", f"{tenant}@1", tenant, *packet).code == 1
+    assert "before: version 0: deny" in run("acl", "blame", tenant, *packet).out
+    assert run("acl", "export", f"{tenant}@1", "-f", "iptables").out.count("--dport 443") == 1
+    assert run("acl", "check", tenant).code in {0, 1}
+    gone = run("acl", "diff", f"{tenant}@77", tenant)
+    assert gone.code == 1
+
+
+def test_a_file_with_a_tenants_name_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").write_text(json.dumps({"rules": [WEB]}))
+    monkeypatch.chdir(tmp_path)
+    ended = run("acl", "cost", "shop")
+    assert (ended.code, "the file is ./shop" in ended.err) == (1, True)
+    assert run("acl", "cost", "./shop").code == 0
+    alone = aclflow("acl", "cost", "shop")
+    assert (alone.code, "the file is ./shop" in alone.err) == (3, True)
+
+
+def test_a_version_comes_back_as_a_change_that_is_shown(run: Run, tenant: str) -> None:
+    assert run("acl", "rule", "delete", tenant, "web", "--yes").code == 0
+    unasked = run("acl", "restore", tenant, "1")
+    assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    dry = run("acl", "restore", tenant, "1", "--dry-run")
+    assert "+ web" in dry.out
+    assert list(rules(run, tenant)) == ["block"]
+    ended = run("acl", "restore", tenant, "1", "--yes", "-m", "back")
+    assert (ended.code, "in force on every host" in ended.out) == (0, True)
+    assert list(rules(run, tenant)) == ["web", "block"]
+    assert run("acl", "versions", tenant, "--json").json()[0]["comment"] == "back"
+    assert run("acl", "restore", tenant, "99", "--yes").code == 1
+
+
+# -------------------------------------------------------------------------------------------------------- old spellings
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (("tenant", "trace", "shop", "-s", "192.0.2.1"), "aclflow acl trace shop -s 192.0.2.1"),
+        (("tenant", "compare", "shop", "1"), "aclflow acl diff TENANT@VERSION TENANT"),
+        (("tenant", "restore", "shop", "1"), "aclflow acl restore shop 1"),
+        (("tenant", "blame", "shop"), "aclflow acl blame shop"),
+        (("tenant", "bisect", "shop"), "aclflow acl bisect shop"),
+        (("group", "add", "office", "192.0.2.1", "-t", "shop"), "aclflow group add shop"),
+        (("group", "list", "--tenant", "shop"), "aclflow group list shop"),
+    ],
+)
+def test_an_old_spelling_answers_with_the_new_one(typed: tuple[str, ...], answer: str) -> None:
+    ended = aclflow(*typed)
+    assert (ended.code, answer in ended.err) == (2, True), ended
+
+
+def test_tokens_are_made_at_the_service(run: Run, tmp_path: Path) -> None:
+    """`token create` asks the service that ACLFLOW_URL names, and makes no database here."""
+    secret = run("token", "create", "--role", "admin", "--days", "1", "--description", "of a colleague").out.strip()
+    assert run("tenant", "list", token=secret).code == 0
+    made = run("token", "create", "--role", "admin", "--json").json()
+    assert made["token"].startswith("aclflow_")
+    assert run("token", "delete", str(made["id"])).code == 2, "a token is revoked"
+    assert run("token", "create", "--role", "member", "--tenant", "nobody").code == 1
+    lost = aclflow("token", "create", "--role", "admin", environment={"ACLFLOW_STATE_DIR": str(tmp_path)})
+    assert (lost.code, "aclflow db token --role admin" in lost.err) == (3, True)
+    assert list(tmp_path.iterdir()) == []
