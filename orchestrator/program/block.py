@@ -17,7 +17,7 @@ from orchestrator.program.flows import Flow, FlowTable
 
 
 class Line(NamedTuple):
-    """A row as one sorts and compares it: its canonical bytes, and the instructions that these hold the hash of."""
+    """A row for sorting and comparing: canonical bytes, and the instructions they hash."""
 
     octets: bytes
     instructions: bytes
@@ -29,7 +29,10 @@ class Line(NamedTuple):
 
 
 class Block:
-    """Some rows in canonical order. Never changes; `digest` and `nbytes` are of the rows' canonical bytes."""
+    """Some rows in canonical order.
+
+    Never changes; `digest` and `nbytes` are of the rows' canonical bytes.
+    """
 
     __slots__ = ("_columns", "_count", "_lines", "digest", "nbytes")
 
@@ -42,7 +45,10 @@ class Block:
 
     @classmethod
     def of_columns(cls, rows: FlowTable, octets: bytes, longest: int) -> Block:
-        """A block of rows that are in order. `octets` are their canonical bytes, cut behind the `longest` match."""
+        """Build a block of ordered rows.
+
+        `octets` are their canonical bytes, cut behind the `longest` match.
+        """
         return cls(_digest(octets, longest), len(octets), rows, None)
 
     @classmethod
@@ -84,7 +90,10 @@ def lines_of(rows: FlowTable) -> list[Line]:
 
 
 def edited(lines: Sequence[Line], gone: Iterable[Line], come: Iterable[Line]) -> list[Line]:
-    """Ascending lines without some and with others. Raises Stale if one that is to go is not there."""
+    """Return ascending lines without some and with others.
+
+    Raises Stale if a line to be removed is not there.
+    """
     kept = list(lines)
     for line in gone:
         place = bisect_left(kept, line)

@@ -1,4 +1,4 @@
-"""The rows of a program in blocks, each with its digest: what makes a small change of a large program a small thing.
+"""A program's rows in blocks with digests, so that small changes stay cheap.
 
     root ── H(ports, the digests of all shelves)
      ├── tenant 0, shelf 0            ── H(the digests of its blocks)
@@ -48,7 +48,7 @@ _Shelf = tuple[int, int]
 
 
 class _Blocks:
-    """The blocks of a shelf, by their bucket's cookie bits and part, with a digest of their own."""
+    """The blocks of a shelf, by their bucket's cookie bits and part, with their digest."""
 
     __slots__ = ("by_name", "digest")
 
@@ -102,7 +102,10 @@ class Blocks:
         return hashed(hashed("\0".join(ports).encode()) + shelves)
 
     def joined(self) -> FlowTable:
-        """All rows as one table, block after block: in one order for the same rows. Copies."""
+        """Return all rows as one table, in one order for the same rows.
+
+        Copies.
+        """
         return FlowTable.joined([block.rows for block in self])
 
     def of_cookies(self, cookies: U64) -> FlowTable:
@@ -120,24 +123,27 @@ class Blocks:
         return rows.take(np.flatnonzero(np.isin(rows.cookie, cookies)))
 
     def replaced(self, removed: FlowTable, added: FlowTable) -> Blocks:
-        """These rows without some and with others. Raises Stale if a row to be removed is not there."""
+        """Return these rows without some and with others.
+
+        Raises Stale if a row to be removed is not there.
+        """
         few = len(removed) + len(added) <= FEW_ROWS
         buckets = self._edited(removed, added) if few else self._cut_again(removed, added)
         return self._with(buckets, len(self) + len(added) - len(removed))
 
     def apart(self, other: Blocks) -> tuple[FlowTable, FlowTable]:
-        """The rows of the blocks in which this set and another differ: those here, those there."""
+        """Return the rows of the blocks in which this set and another differ."""
         return (
             FlowTable.joined([block.rows for block in self._only_here(other)]),
             FlowTable.joined([block.rows for block in other._only_here(self)]),
         )
 
     def bytes_apart(self, other: Blocks) -> int:
-        """Octets of the rows, in canonical form, in the blocks that the other set does not have."""
+        """Count the canonical bytes of blocks that another set does not have."""
         return sum(block.nbytes for block in self._only_here(other))
 
     def _only_here(self, other: Blocks) -> Iterator[Block]:
-        """The blocks that the other set does not have in the same place, in the order of names."""
+        """Yield the blocks that another set lacks in the same place, by name."""
         for name in sorted(self._shelves):
             mine, theirs = self._shelves[name], other._shelves.get(name)
             if theirs is mine:

@@ -1,4 +1,4 @@
-"""Where a row lies: its bucket, which follows from tenant and cookie, and its part of a bucket that holds many rows.
+"""The place of a row: its bucket, by tenant and cookie, and its part.
 
 A bucket of up to `MOST_ROWS` rows is one block (part `WHOLE`); a larger one, as a rule over thousands of members makes,
 is divided into `PARTS` blocks by a checksum of the row, so that one row of it still costs little. Which of the two

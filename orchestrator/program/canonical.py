@@ -1,4 +1,4 @@
-"""Rows as bytes that sort and compare: the one form in which rows of different tables meet.
+"""Rows as bytes that sort and compare, the same in every table.
 
     ┌────────┬────────┬──────────┬───────┬─────────────────┬──────────────┬─────────────────────┐
     │ tenant │ cookie │ priority │ table │ H(instructions) │ match length │ match, zero-padded  │
@@ -78,7 +78,7 @@ def line_of(flow: Flow) -> bytes:
 
 
 def flow_of(line: bytes, instructions: bytes) -> Flow:
-    """The row that a line is of, given the instructions that it holds the hash of."""
+    """Return the row of a line, given the instructions that the line hashes."""
     tenant, cookie, priority, table, _, length = _LINE.unpack(line[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0"))
     return Flow(table, priority, line[HEAD_BYTES:].ljust(length, b"\0"), instructions, cookie, tenant)
 

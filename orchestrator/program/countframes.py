@@ -1,4 +1,4 @@
-"""How counts travel from an enforcement point to the service: a frame a device, several frames a request.
+"""Counts from an enforcement point to the service: a frame a device.
 
     | whole u8 | notes u8 | host u16 | counts u32 | chunk u32 | sequence u64 | now i64 |          little-endian; sizes
     | notes x (loss u8, entries u32, within_s f64) | host, UTF-8 | counts (`counts.py`) | chunk |     are in octets
@@ -52,7 +52,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class CountFrame:
-    """What one device counted since its frame before. `chunk` goes behind its bookmark, or is all of it (`whole`)."""
+    """The counts of one device since its last frame.
+
+    `chunk` is appended to its checkpoint, or replaces it if `whole`.
+    """
 
     host: str
     sequence: int
@@ -70,8 +73,9 @@ class CountFrame:
 
 @dataclass(frozen=True, slots=True)
 class CountClaim:
-    """Where to go on counting a device: the number of its last frame, how old that is, and the chunks of its bookmark;
-    None where nobody ever counted it.
+    """The point from which to go on counting a device.
+
+    The number of its last frame, that frame's age, and the chunks of its checkpoint; None where nobody ever counted it.
 
     | sequence u64 | silent_s f64 | known u8 | chunks, each behind its length u32 |
     """
@@ -113,7 +117,10 @@ def encode_frames(frames: Iterable[CountFrame], now_us: int) -> bytes:
 
 
 def decode_frames(data: bytes, now_us: int) -> Iterator[CountFrame]:
-    """Frames, with last hits by the clock that says `now_us`. Raises BadInput for octets that are none."""
+    """Decode frames, with last hits by the clock that says `now_us`.
+
+    Raises BadInput for other bytes.
+    """
     at = 0
     while at < len(data):
         frame, at = _decode(data, at, now_us)

@@ -1,4 +1,4 @@
-"""What rules decided, as columns: one row a cookie.
+"""Counts of rules as columns, one row a cookie.
 
 `Counts` are increments or sums, whatever they are told to be: several are joined by adding what belongs to the same
 cookie, in any order, and the result does not depend on the order. So an enforcement point adds up what its devices
@@ -88,7 +88,7 @@ def counts_of(data: bytes) -> Counts:
 
 
 def joined(parts: Iterable[Counts]) -> Counts:
-    """The sum: what has the same cookie is added, the later of two last hits counts."""
+    """Return the sum: equal cookies are added, the later of two last hits counts."""
     several = [part for part in parts if len(part)]
     if len(several) == 1:
         return several[0]

@@ -23,7 +23,7 @@ from orchestrator.program.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What turns the program with digest `base` into the one with digest `target`.
+    """The change from the program with digest `base` to the one with digest `target`.
 
     `removed` holds whole rows of the base, `added` whole rows of the target; a row whose value changed is in both.
     Symbols in `added` stand for `ports` (the target's), symbols in `removed` for `base_ports` (None: the same tuple).
@@ -42,7 +42,7 @@ class Delta:
 
     @property
     def removed_ports(self) -> tuple[str, ...]:
-        """What the symbols in `removed` stand for."""
+        """The port names of the symbols in `removed`."""
         return self.ports if self.base_ports is None else self.base_ports
 
     @property
@@ -52,7 +52,7 @@ class Delta:
 
 
 def difference(old: FlowTable, new: FlowTable) -> tuple[FlowTable, FlowTable]:
-    """The rows only in `old` and the rows only in `new`: (removed, added), each in its own table's order."""
+    """Return the rows only in `old` and only in `new`, in each table's order."""
     old_rows, new_rows = canonical(old).tolist(), canonical(new).tolist()
     common = set(old_rows).intersection(new_rows)
     removed, added = old.take(_absent(old_rows, common)), new.take(_absent(new_rows, common))
@@ -65,13 +65,15 @@ def between(old: Program, new: Program) -> Delta:
 
 
 def delta_of(old: Program, new: Program, removed: FlowTable, added: FlowTable) -> Delta:
-    """The delta between two programs, for whoever knows already which rows are gone and which are new."""
+    """Return the delta between two programs from known removed and added rows."""
     base_ports = None if old.ports == new.ports else old.ports
     return Delta(old.digest, new.digest, new.generation, removed, added, new.ports, base_ports)
 
 
 def apply(program: Program, delta: Delta) -> Program:
-    """The delta's target. Raises Stale if the program is not the delta's base, or lacks a row to be removed.
+    """Return the delta's target.
+
+    Raises Stale if the program is not the delta's base, or lacks a row to be removed.
 
     The target's digest is what the delta says it is: who must know computes it (`Blocks.digest`).
     """

@@ -1,4 +1,4 @@
-"""The digest of a program's content: a Merkle tree over its blocks, so that one changed row costs one block.
+"""The Merkle digest of a program's blocks: a changed row costs one block.
 
 It covers every row's key and value and what the symbols stand for. Row order, padding and the numbering of instruction
 lists do not count. `blocks.py` draws the tree and keeps it; here it is made from scratch.

@@ -32,7 +32,7 @@ U64 = npt.NDArray[np.uint64]
 
 
 class FlowKey(NamedTuple):
-    """What identifies a flow entry on a switch."""
+    """The identity of a flow entry on a switch."""
 
     table: int
     priority: int
@@ -41,7 +41,7 @@ class FlowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One flow entry as a value, for the few that are made one at a time and for looking at."""
+    """One flow entry as a value, for single entries and for inspection."""
 
     table: int
     priority: int
@@ -166,7 +166,7 @@ class FlowTable:
         )
 
     def compacted(self) -> FlowTable:
-        """The same rows with only those instruction lists that they use, in the order of first use."""
+        """Return the same rows with only the used instruction lists, by first use."""
         if len(self.instruction_set) == min(len(self), 1):
             return self
         first = np.full(len(self.instruction_set), len(self), np.intp)
@@ -209,12 +209,15 @@ class FlowTable:
 
 
 class FewFlows(FlowTable):
-    """A few flow entries that come as values, as one changed rule's do. Columns are made when they are asked for."""
+    """A few flow entries as values.
+
+    One changed rule yields them so. Columns are made at first use.
+    """
 
     __slots__ = ("_rows",)
 
     def __new__(cls, **columns: Any) -> FlowTable:  # type: ignore[misc]
-        """Whoever has columns, as `dataclasses.replace` does, gets an ordinary table."""
+        """Make an ordinary table of given columns, as `dataclasses.replace` does."""
         return FlowTable(**columns)
 
     @classmethod
@@ -228,7 +231,7 @@ class FewFlows(FlowTable):
         return len(self._rows)
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what is not there: the columns, as long as nobody has asked for one."""
+        """Make the columns at their first use."""
         columns = FlowTable.of(self._rows).columns()
         if name not in columns:
             raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""Columns of numbers as octets, each number as wide as the largest of its column needs.
+"""Columns of numbers as bytes, each column as wide as its largest number.
 
 | columns x width in octets: u8 | rows: u32 | column | column | ... |         little-endian; widths are 1, 2, 4 or 8
 """
@@ -25,7 +25,10 @@ def pack(columns: Sequence[U64]) -> bytes:
 
 
 def unpack(data: bytes, columns: int) -> tuple[list[U64], int]:
-    """So many columns from the beginning of octets, and how many octets they took. Raises BadInput."""
+    """Unpack columns from the start of bytes; return them and the bytes used.
+
+    Raises BadInput.
+    """
     at = columns + _ROWS.size
     if len(data) < at or any(width not in _WIDTHS for width in data[:columns]):
         raise BadInput("columns are cut off or garbled", place="columns")

@@ -29,7 +29,10 @@ UPLINK = "uplink"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Flows for every switch of a tier. `generation` grows with each publication; `digest` is of the content alone."""
+    """Flows for every switch of a tier.
+
+    `generation` grows with each publication; `digest` is of the content alone.
+    """
 
     domain: str
     tier: Tier
@@ -46,5 +49,8 @@ class Program:
 
     @property
     def flows(self) -> FlowTable:
-        """All rows as one table, copied together: for whole programs, not for what each small change does."""
+        """All rows as one table.
+
+        Copies: for whole programs, not for small changes.
+        """
         return self.blocks.joined()

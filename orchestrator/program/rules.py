@@ -1,4 +1,4 @@
-"""Rules as columns: access lists in the form in which compilers and classifiers work on tens of thousands of them.
+"""Rules as columns, for compilers and classifiers of tens of thousands of rules.
 
 A row is an *atom*: one prefix for each side, one port range for each side, one protocol, one flag match. A rule that
 lists several of these is several atoms, which are disjoint. Addresses of both IP versions are kept left-aligned in 128

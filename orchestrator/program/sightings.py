@@ -1,4 +1,4 @@
-"""Packets that rules with `log` decided, on their way from an enforcement point to the service."""
+"""Packets decided by rules with `log`, on their way to the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = tuple(field.name for field in DOCUMENT_ORDER if field in CARRIED)
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A packet, where and when it was seen (microseconds since 1970, UTC), and the cookie of the row that decided it.
+    """A packet, its place and time (microseconds since 1970, UTC), and its row's cookie.
 
     `octets` is the packet's length as it was.
     """
@@ -32,7 +32,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """A report: its number, which grows; what was seen; how many more were thrown away since the report before."""
+    """A report: a growing number, the packets seen, and the number dropped since the last."""
 
     number: int
     seen: Sequence[Sighting]

@@ -1,4 +1,4 @@
-"""Programs and deltas as bytes, for the way from the control plane to the enforcement points.
+"""Programs and deltas as bytes, from the control plane to enforcement points.
 
     ┌──────┬─────────┬──────┬─────────┬────────────────┬──────────────────────────────────────────┐
     │ ACLF │ version │ kind │ packing │ length of body │ body, as it is (packing 0) or zlib's (1) │
@@ -119,12 +119,14 @@ def decode(data: bytes) -> Program | Delta:
 
 
 def framed(body: bytes = b"") -> bytes:
-    """A program or delta as a piece of a stream; nothing, as a sign of life."""
+    """Frame a program or delta for a stream; nothing is a sign of life."""
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
 def frames(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """What was framed, from a stream that comes in chunks of any size. Raises BadInput for one that is too long.
+    """Yield the frames of a stream of chunks.
+
+    Raises BadInput for one that is too long.
 
     What is cut off at the end is dropped.
     """
@@ -179,7 +181,10 @@ def _opened(data: bytes, kind: int) -> bytes:
 
 
 def _unpacked(packed: bytes, length: int) -> bytes:
-    """What was compressed. Raises BadInput unless that is all there is, and of the right length."""
+    """Decompress.
+
+    Raises BadInput unless it is complete and of the right length.
+    """
     unpacker = zlib.decompressobj()
     try:
         body = unpacker.decompress(packed, length + 1)
@@ -282,7 +287,10 @@ class _Reader:
         return FlowTable(**columns, match=match, instruction_set=instruction_set)
 
     def _few_flows(self, count: int, width: int, instruction_set: tuple[bytes, ...]) -> FlowTable:
-        """The same for a few rows, one by one: quicker than setting columns up to look at them."""
+        """Read a few rows one by one.
+
+        It is quicker than setting columns up.
+        """
         if not count:
             return _NO_FLOWS
         kinds = [f"<{count}{kind}" for kind in _COLUMNS.values()]

@@ -1,4 +1,4 @@
-"""The store: tenants, their access lists with history, domains, enforcers, tokens, hits and events, in SQL.
+"""The SQL store: tenants, lists with history, domains, enforcers, tokens, hits, events.
 
     store = open_store("sqlite:////var/lib/aclflow/aclflow.db")       # or postgresql+psycopg://...
     with store.write() as unit:                                       # one transaction: all of it or none

@@ -1,1 +1,1 @@
-"""Access lists and address groups with their history: temporal rows, their memory, and every way to change them."""
+"""Access lists and address groups with history: temporal rows, cache, and changes."""

@@ -64,7 +64,7 @@ class CachedAcl:
 
 @dataclass(frozen=True, slots=True)
 class BegunRow:
-    """A rule that is in the list since a version that an older copy does not know."""
+    """A rule in the list since a version that an older copy lacks."""
 
     order_key: int
     number: int
@@ -81,7 +81,7 @@ class EndedRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """The line of a version, as far as lists are made from it; `created` in microseconds since 1970."""
+    """A version's row, as far as lists need it; `created` in microseconds since 1970."""
 
     version: int
     author: str
@@ -92,7 +92,7 @@ class VersionLine:
 
 @dataclass(slots=True)
 class ListMoves:
-    """What a transaction under way did to a list: the line of the new version, and which rows it ended and began."""
+    """A running transaction's change of a list: the new version, rows ended and begun."""
 
     head: VersionLine
     ended: list[EndedRow] = field(default_factory=list)
@@ -137,7 +137,7 @@ class AclCache:
 def refreshed_rules(
     old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
 ) -> tuple[array[int], Listed[Rule], RuleNumbers]:
-    """The order keys, rules and numbers of a list after some rows ended and others began."""
+    """Return a list's order keys, rules and numbers after rows ended and began."""
     keys, ended, begun = _moved_aside(old, ended, begun)
     keys, rules = _changed(keys, old.record.acl.listed, ended, begun)
     numbers = old.numbers
@@ -151,7 +151,7 @@ def refreshed_rules(
 def _moved_aside(
     old: CachedAcl, ended: Sequence[EndedRow], begun: Sequence[BegunRow]
 ) -> tuple[array[int], Sequence[EndedRow], Sequence[BegunRow]]:
-    """The order keys after rows whose rules stay where they are got other ones, and the rows that are left.
+    """Apply rows whose rules stay in place with new keys; return keys and the rest.
 
     Rows are spread anew where a gap is used up; nothing has become of their rules, which stay the same objects.
     """

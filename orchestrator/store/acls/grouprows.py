@@ -1,4 +1,4 @@
-"""The temporal rows of address groups: a row for each group's description, and a row for each member.
+"""Temporal rows of address groups: one for the description, one for each member.
 
 A change of one member of ten thousand ends or begins one row, and readers of the next version mend the copy that they
 have by that row. Members are kept in the order in which they were written, by order keys as rules are (`keys.py`).
@@ -48,7 +48,10 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What becomes of one group. `description` None: the group goes. `is_new`: its own row begins at this version."""
+    """The change of one group.
+
+    `description` None: the group is removed. `is_new`: its own row begins at this version.
+    """
 
     name: str
     description: str | None
@@ -63,7 +66,7 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What a replacement of all groups comes to: the groups that change, and all of them as they will be."""
+    """The replacement of all groups: the changed ones, and the resulting groups."""
 
     changes: tuple[GroupChange, ...]
     groups: Mapping[str, KeyedGroup]
@@ -94,7 +97,7 @@ def _keyed(name: str, description: str, rows: Sequence[Row[Any]]) -> KeyedGroup:
 def refreshed(
     tx: Transaction, tenant: int, base: int, version: int, old: Mapping[str, KeyedGroup]
 ) -> Mapping[str, KeyedGroup]:
-    """The groups at a newer version (the tenant's current one), from those at `base` and what began and ended since."""
+    """Return the groups at the current version, from those at `base` and later rows."""
     moved = any(
         tx.read(select(_groups.name).where(_groups.tenant == tenant, began_or_ended > base).limit(1)).first()
         for began_or_ended in (_groups.since_version, _groups.until_version)
@@ -179,7 +182,7 @@ def members_named(tx: Transaction, tenant: int, name: str, prefixes: Iterable[st
 
 
 def compared(tx: Transaction, tenant: int, wanted: Mapping[str, AddressGroup]) -> GroupPlan:
-    """What makes a tenant's current groups those that are wanted.
+    """Plan the changes from a tenant's current groups to the wanted ones.
 
     Raises BadInput and TooLarge with the place inside ``groups``.
     """
@@ -203,14 +206,14 @@ def too_many_groups(count: int) -> TooLarge:
 
 
 def removal(tx: Transaction, tenant: int, name: str) -> GroupChange:
-    """What takes a group away."""
+    """Return the change that removes a group."""
     return GroupChange(name, None, False, current_members(tx, tenant, name), ())
 
 
 def changed(
     tx: Transaction, tenant: int, group: AddressGroup, description: str | None, place: str = ""
 ) -> tuple[GroupChange, KeyedGroup]:
-    """What makes a group this one, and the group with its keys.
+    """Return the change that replaces a group, and the group with its keys.
 
     `description` is the one it has now, None where there is no such group yet. Raises BadInput, TooLarge.
     """
@@ -234,7 +237,10 @@ def check_size(members: int, place: str | None = None) -> None:
 
 
 def _keys(before: Sequence[MemberRow], wanted: Sequence[str]) -> array[int]:
-    """Order keys of the wanted members; those whose rows stay, being in the order they had, keep theirs."""
+    """Return order keys of the wanted members.
+
+    Rows that stay in order keep theirs.
+    """
     if [row.prefix for row in before] == list(wanted):
         return array("q", [row.order_key for row in before])
     free: defaultdict[str, list[int]] = defaultdict(list)

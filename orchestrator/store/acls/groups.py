@@ -1,4 +1,4 @@
-"""Address groups of access lists, one at a time: a change of one member touches one row, not the group."""
+"""Address groups one at a time: a change of one member touches one row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _NAMED = 10
 
 
 class Groups(AclSteps):
-    """The address groups' repository. Every change makes a version of the list and moves the domain's generation.
+    """The address groups' repository.
+
+    Every change makes a version of the list and moves the domain's generation.
 
     All raise NotFound for an unknown tenant; the writers raise Stale when `expected_version` is not the list's version,
     and BadPolicy when a rule names the group on the tenant's own side and a member is not the tenant's.
@@ -47,7 +49,9 @@ class Groups(AclSteps):
         return GroupRecord(self._keyed(owner, name).group, uses(acl).get(name, ()), owner.acl_version)
 
     def put(self, tenant: str, group: AddressGroup, *, author: str, expected_version: int | None = None) -> Change:
-        """Make this the group of its name, whether there was one or not. Members that stay keep their rows.
+        """Create or replace a group.
+
+        Members that stay keep their rows.
 
         Raises BadInput, TooLarge.
         """
@@ -122,7 +126,10 @@ class Groups(AclSteps):
     def _rewritten(
         self, owner: Row[Any], group: AddressGroup, add: Sequence[Prefix], remove: Sequence[Prefix]
     ) -> GroupChange:
-        """The same change with all rows spread anew, for a group that has grown at its end millions of times."""
+        """Rewrite the change with all rows spread anew.
+
+        It is needed for a group that has grown at its end millions of times.
+        """
         gone = frozenset(remove)
         members = (*(prefix for prefix in group.prefixes if prefix not in gone), *add)
         change, _ = grouprows.changed(self._tx, owner.number, replace(group, prefixes=members), group.description)
@@ -143,7 +150,7 @@ class Groups(AclSteps):
     def _check_owned(
         self, owner: Row[Any], acl: Acl, name: str, prefixes: Sequence[Prefix], places: Sequence[int], within: str
     ) -> None:
-        """Refuse new members that are not the tenant's where a rule names the group on the tenant's own side."""
+        """Refuse new members outside the tenant, if a rule uses the group on its side."""
         user = next((rule for rule in acl.rules if name in rule.own_side().groups), None) if prefixes else None
         if user is None:
             return
@@ -158,7 +165,10 @@ class Groups(AclSteps):
 
 
 def uses(acl: Acl) -> Mapping[str, tuple[RuleId, ...]]:
-    """The rules that name each address group, in the list's order; groups that none names are left out."""
+    """Return the rules that name each address group, in the list's order.
+
+    Groups without rules are left out.
+    """
     found: defaultdict[str, list[RuleId]] = defaultdict(list)
     for rule in acl.rules:
         if rule.source.groups or rule.destination.groups:

@@ -84,7 +84,9 @@ class Acls(AclSteps):
         return aclrows.load_rows(self._tx, owner, version).record
 
     def in_force(self, tenant: str, generation: int) -> int | None:
-        """The version of a list at a generation of its domain; None where that is not known any more. Raises NotFound.
+        """Return a list's version at a generation of its domain; None if forgotten.
+
+        Raises NotFound.
 
         UNWRITTEN before the first version.
         """
@@ -99,7 +101,10 @@ class Acls(AclSteps):
         return UNWRITTEN if is_first else None
 
     def changed_between(self, domain: str, after: int, before: int, *, most: int) -> tuple[int, ...] | None:
-        """The generations between two in which a list of a domain changed; None where there are more than `most`."""
+        """Return the generations between two in which a domain's lists changed.
+
+        None where there are more than `most`.
+        """
         generation = _versions.generation
         found = (
             select(generation)
@@ -128,7 +133,10 @@ class Acls(AclSteps):
         )
 
     def set_comment(self, tenant: str, version: int, comment: str) -> None:
-        """Keep what the author of a version says about it. Raises BadInput for text that is not one line."""
+        """Store the author's comment on a version.
+
+        Raises BadInput for text that is not one line.
+        """
         one_line(comment, place="comment", longest=LONGEST_COMMENT)
         of_version = (_versions.tenant == self._tx.tenant(tenant).number) & (_versions.version == version)
         self._tx.write(update(acl_versions).where(of_version).values(comment=comment))
@@ -140,7 +148,7 @@ class Acls(AclSteps):
         return None if micros is None else from_micros(micros)
 
     def expiring(self, lead: dt.timedelta) -> tuple[ExpiringRule, ...]:
-        """Rules whose time will be over within `lead` and that were not announced yet, soonest first."""
+        """Return rules that end within `lead` and were not announced, soonest first."""
         announced = (expiry_notices.c.number == _rules.number) & (expiry_notices.c.expires == _rules.expires)
         rows = self._tx.read(
             select(tenants.c.id, _rules.rule_id, _rules.expires)
@@ -153,7 +161,7 @@ class Acls(AclSteps):
         return tuple(ExpiringRule(TenantId(row.id), row.rule_id, from_micros(row.expires)) for row in rows)
 
     def announce(self, rules: Sequence[ExpiringRule]) -> None:
-        """Remember that these were announced, so that `expiring` gives them no more; forget those that are past."""
+        """Mark rules as announced, so that `expiring` omits them; forget past ones."""
         self._tx.write(delete(expiry_notices).where(expiry_notices.c.expires <= self._tx.micros))
         for each in rules:
             row = self._row(self._tx.tenant(each.tenant), each.rule)
@@ -163,7 +171,10 @@ class Acls(AclSteps):
     # ------------------------------------------------------------------------------------------------ the whole list
 
     def replace(self, tenant: str, acl: Acl, *, author: str, expected_version: int | None = None) -> Change:
-        """Make `acl` the list. Rules that stay the same keep their rows; ids that stay keep their numbers."""
+        """Replace the list.
+
+        Rules that stay the same keep their rows; ids that stay keep their numbers.
+        """
         owner, head = self._begin(tenant, expected_version)
         check_ownership(acl, owned_prefixes(self._tx, owner.number))
         with collector_paused():
@@ -186,7 +197,7 @@ class Acls(AclSteps):
     # ------------------------------------------------------------------------------------------------ one rule
 
     def put_rule(self, tenant: str, rule: Rule, *, author: str, expected_version: int | None = None) -> Change:
-        """Change the rule of that id where it stands, or, if the list has none of that id, append it."""
+        """Replace the rule of that id in place, or append a new one."""
         owner, head = self._begin(tenant, expected_version)
         body = self._checked(owner, rule)
         old = self._find(owner, rule.id)
@@ -203,7 +214,7 @@ class Acls(AclSteps):
     def insert_rule(
         self, tenant: str, rule: Rule, *, position: int, author: str, expected_version: int | None = None
     ) -> Change:
-        """Insert a new rule before the one at `position` (0: at the top; the length: at the end).
+        """Insert a new rule before `position` (0: top; the length: end).
 
         Raises Conflict when the list has the id already, BadInput when it has no such position.
         """
@@ -218,7 +229,10 @@ class Acls(AclSteps):
     def move_rule(
         self, tenant: str, rule_id: str, *, position: int, author: str, expected_version: int | None = None
     ) -> Change:
-        """Take a rule out and insert it at `position` of the rest. It keeps its number. Raises NotFound, BadInput."""
+        """Move a rule to `position` among the others; it keeps its number.
+
+        Raises NotFound, BadInput.
+        """
         owner, head = self._begin(tenant, expected_version)
         old = self._row(owner, rule_id)
         _check_position(position, head.rules - 1)
@@ -252,8 +266,10 @@ class Acls(AclSteps):
         return tuple(self._tx.read(due).scalars())
 
     def expire(self, only: Collection[str] | None = None) -> tuple[ExpiredRules, ...]:
-        """Take out every rule whose `expires` has come, of all tenants or `only` some, as a version by the author
-        ``expiry``."""
+        """Remove rules whose `expires` has come, as a version by author ``expiry``.
+
+        Of all tenants, or of `only` some.
+        """
         due = (
             select(acl_rules, tenants.c.id)
             .join(tenants, tenants.c.number == _rules.tenant)
@@ -269,7 +285,10 @@ class Acls(AclSteps):
     # ------------------------------------------------------------------------------------------------ steps
 
     def _checked(self, owner: Row[Any], rule: Rule) -> str:
-        """Check a rule as if it were a list by itself, which is all that its place in a list can ask; its body."""
+        """Check a rule as a list by itself; return its body.
+
+        Its place in a list can ask for nothing more.
+        """
         check_in_time(self._tx, rule)
         groups = self._groups_of(owner, {*rule.source.groups, *rule.destination.groups})
         try:
@@ -309,13 +328,15 @@ class Acls(AclSteps):
         return row
 
     def _known(self, owner: Row[Any]) -> CachedAcl:
-        """The current list from memory. Its places are found here: counting rows in the database would cost the more
-        the longer the list is."""
+        """Return the current list from memory.
+
+        Its places are found here: counting rows in the database would cost the more the longer the list is.
+        """
         return aclrows.load(self._tx, owner, owner.acl_version)
 
 
 def _around(keys: Sequence[int], position: int, *, without: int | None = None) -> tuple[int | None, int | None]:
-    """The order keys before and at a position of a list, or of what it is without one row."""
+    """Return the order keys around a position of a list, without one row if given."""
     left_out = len(keys) if without is None else bisect.bisect_left(keys, without)
     near = [
         keys[index + 1 if index >= left_out else index]
@@ -327,7 +348,10 @@ def _around(keys: Sequence[int], position: int, *, without: int | None = None) -
 
 
 def check_in_time(tx: Transaction, rule: Rule, within: str = "") -> None:
-    """Refuse a rule whose time is over: it would be enforced until the next sweep. Raises BadPolicy."""
+    """Refuse a rule whose time is over: the next sweep would remove it.
+
+    Raises BadPolicy.
+    """
     if rule.expires is not None and rule.expires <= tx.now:
         raise BadPolicy(f"{rule.expires.isoformat()} has passed already: leave the rule out", place=f"{within}expires")
 

@@ -26,7 +26,10 @@ from orchestrator.store.transaction import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a replacement comes to. `kept` gives the order keys of the rules, by index, whose rows stay."""
+    """A planned replacement.
+
+    `kept` gives the order keys of the rules, by index, whose rows stay.
+    """
 
     before: Sequence[Row[Any]]
     rules: tuple[Rule, ...]
@@ -57,7 +60,7 @@ def compare(tx: Transaction, tenant: int, acl: Acl) -> Replacement:
 
 
 def carry_out(tx: Transaction, tenant: int, version: int, plan: Replacement) -> tuple[array[int], RuleNumbers]:
-    """End and begin rows; returns the order keys of the rules and the numbers of their ids."""
+    """End and begin rows; return the rules' order keys and their ids' numbers."""
     kept = plan.kept
     keys = spread(kept, len(plan.rules))
     if keys is None:

@@ -1,4 +1,4 @@
-"""The temporal rows of access lists: reading a version, reading what changed between two, ending and beginning rows."""
+"""Temporal rows of access lists: read versions and changes, end and begin rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class NewRow(NamedTuple):
 
 
 def body_of(rule: Rule, place: str = "") -> str:
-    """A rule as its row keeps it. Raises BadInput for texts that readers of the native form would refuse later."""
+    """Return a rule's text in its row.
+
+    Raises BadInput for texts that readers of the native form would refuse later.
+    """
     _check_texts(rule, place)
     return rule_texts((rule,))[0]
 
@@ -82,7 +85,7 @@ def new_row(rule: Rule, order_key: int, number: int, body: str) -> NewRow:
 
 
 def load(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
-    """A tenant's current list: from memory, from an older copy and what changed since, or from its rows."""
+    """Load a tenant's current list from memory, an older copy, or its rows."""
     near = tx.fresh.get(tenant.number) or tx.cache.nearest(tenant.number, version)
     if near is not None and near.record.version == version:
         return near
@@ -111,7 +114,7 @@ def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
 
 
 def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
-    """The copy before this transaction's own change, with that change; None where it is not just that one step."""
+    """Apply this transaction's own change to a copy; None if more changed."""
     moves = tx.moves.get(tenant.number)
     if moves is None or moves.head.version != version or old.record.version != version - 1:
         return None
@@ -123,7 +126,7 @@ def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -
 
 
 def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
-    """An older copy with what began and ended since; None where rows that ended since are forgotten already."""
+    """Update an older copy; None where rows that ended since are forgotten already."""
     base = old.record.version
     if not _is_kept(tx, tenant.number, base):
         return None
@@ -178,7 +181,7 @@ def version_row(tx: Transaction, tenant: Row[Any], version: int) -> Row[Any]:
 
 
 def _rules_of(bodies: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules of many bodies, parsed as one document: one call for all instead of one for each."""
+    """Parse many rule bodies as one document, in one call."""
     return rules_from_json(orjson.loads(f"[{','.join(bodies)}]"))
 
 
@@ -219,7 +222,10 @@ _FORGET = (
 def begin_version(
     tx: Transaction, tenant: Row[Any], *, author: str, rules: int, defaults: tuple[Action, Action]
 ) -> int:
-    """Write the line of a new version and forget versions too old to be kept; returns the version. Raises BadInput."""
+    """Write a new version's row, forget the oldest, and return the version.
+
+    Raises BadInput.
+    """
     one_line(author, place="author")
     version = int(tenant.acl_version) + 1
     line = VersionLine(version, author, tx.micros, defaults[0].value, defaults[1].value)
@@ -275,7 +281,10 @@ _BEGIN_ROW = Prepared(insert(acl_rules), _ROW_COLUMNS)
 def begin_rows(
     tx: Transaction, tenant: int, version: int, rows: Sequence[NewRow], rules: Sequence[Rule] | None = None
 ) -> None:
-    """Let rows hold from `version` on. `rules` are those that they are of; None: they are read from the rows."""
+    """Insert rows that hold from `version`.
+
+    `rules` are their rules; None: they are read from the rows.
+    """
     begun = zip(rows, _rules_of([row.body for row in rows]) if rules is None else rules, strict=True)
     tx.moves[tenant].begun += [BegunRow(row.order_key, row.number, rule) for row, rule in begun]
     tx.sets_times = tx.sets_times or any(row.expires is not None for row in rows)
@@ -289,7 +298,7 @@ def fill(tx: Transaction, tenant: int, version: int, rows: Iterable[NewRow]) -> 
 
 
 def key_between(tx: Transaction, tenant: int, version: int, low: int | None, high: int | None) -> int:
-    """An order key for a new row between two neighbours (None: that end of the list).
+    """Return an order key between two neighbours (None: that end of the list).
 
     Where their gap is used up, the rows around it end and begin again at `version` with keys spread over a window
     that doubles until it has room; so room for many insertions costs few rows.
@@ -323,7 +332,10 @@ def key_between(tx: Transaction, tenant: int, version: int, low: int | None, hig
 def _neighbours(
     tx: Transaction, tenant: int, count: int, *, at_most: int | None = None, at_least: int | None = None
 ) -> Sequence[Row[Any]]:
-    """Current rows at or below a key, descending, or at or above one, ascending. Without a key there are none."""
+    """Return current rows at or below a key, descending, or above, ascending.
+
+    Without a key there are none.
+    """
     if at_most is not None:
         statement = current_rows(tenant).where(_rules.order_key <= at_most).order_by(_rules.order_key.desc())
     elif at_least is not None:

@@ -39,7 +39,10 @@ def ended_after(table: Table, tenant: Tenant, version: int) -> ColumnElement[boo
 
 
 def held_at(table: Table, tenant: Tenant, version: int, *columns: Column[Any]) -> CompoundSelect[Any]:
-    """These columns of the rows that held at a version: what is newer is looked at, what had ended by then is not."""
+    """Select columns of the rows that held at a version.
+
+    Newer rows are examined; rows that had ended by then are not.
+    """
     return (
         select(*columns)
         .where(holds_now(table, tenant), table.c.since_version + 0 <= version)

@@ -1,4 +1,4 @@
-"""What every change of an access list does first and last, whether it is of rules or of address groups."""
+"""The first and last steps of every change of a list, of rules or groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SET_VERSION = Prepared(
 
 
 class AclSteps:
-    """The steps of a change over one transaction; the repositories of rules and of groups share them."""
+    """The steps of a change in one transaction, shared by rules' and groups' repositories."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

@@ -1,1 +1,1 @@
-"""Firewall VNFs: machines that filter, fleets of them, what one carries, and how traffic is spread over them."""
+"""Firewall VNFs: machines, fleets, capacities, and how traffic is spread over them."""

@@ -1,4 +1,4 @@
-"""What one firewall VNF carries: measurements, every version of them, and the model that is fitted to each.
+"""Capacities of one firewall VNF: every version of measurements, and the fitted model.
 
 Kept are the measurements, not what was fitted to them, so that a better fit serves old measurements too.
 """
@@ -31,7 +31,10 @@ class Capacities:
         self._tx = tx
 
     def add(self, plane: Plane, measured: Sequence[Measured], *, source: str) -> CapacityRecord:
-        """Keep measurements as the newest version for a plane. Raises BadInput where no model fits them."""
+        """Store measurements as a plane's newest version.
+
+        Raises BadInput where no model fits them.
+        """
         one_line(source, place="source")
         if len(measured) > _MOST_MEASUREMENTS:
             raise BadInput(f"more than {_MOST_MEASUREMENTS} measurements", place="measured")

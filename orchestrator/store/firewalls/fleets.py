@@ -1,5 +1,6 @@
-"""Fleets of firewall VNFs: their settings, decisions and samples. Their members are in `members.py`, the other half of
-the repository.
+"""Fleets of firewall VNFs: settings, decisions and samples.
+
+Their members are in `members.py`, the other half of the repository.
 
 What belongs together is one transaction: a decision and the rows of the VNFs that it asks for; a step of a VNF's life
 and what it means for the domain (`lifecycle.py` of `scaling` draws the states).
@@ -88,7 +89,7 @@ class Fleets(FleetMembers):
         return tuple(_record(row) for row in self._tx.read(select(fleets).order_by(fleets.c.domain)))
 
     def looks(self, domain: str | None = None) -> tuple[FleetLook, ...]:
-        """Every fleet, or one domain's, with its members that are not gone and what their agents said last."""
+        """Return every fleet, or one domain's, with members and their agents' last reports."""
         found = {
             name: tuple(members)
             for name, members in groupby(self.member_looks(domain), key=lambda look: look.member.domain)
@@ -112,7 +113,10 @@ class Fleets(FleetMembers):
         self._events.append("fleet.resized", domain, {"before": before, "size": size, "because": because, "by": by})
 
     def decisions(self, domain: str, *, limit: int = 100, before: int | None = None) -> tuple[FleetDecision, ...]:
-        """Changes of size, the newest first; those before an id if one is named. Raises NotFound."""
+        """Return changes of size, newest first, before an id if named.
+
+        Raises NotFound.
+        """
         self.get(domain)
         statement = select(fleet_decisions).where(fleet_decisions.c.domain == domain)
         if before is not None:
@@ -134,7 +138,7 @@ class Fleets(FleetMembers):
         self._tx.write(row.on_conflict_do_update(index_elements=["domain", "at"], set_=values))
 
     def samples(self, domain: str, since: dt.datetime | None = None) -> tuple[FleetSample, ...]:
-        """What a fleet carried, the oldest first."""
+        """Return a fleet's load samples, oldest first."""
         columns = fleet_samples.c
         statement = select(fleet_samples).where(columns.domain == domain)
         if since is not None:
@@ -142,7 +146,7 @@ class Fleets(FleetMembers):
         return tuple(_sample(row) for row in self._tx.read(statement.order_by(columns.at)))
 
     def rules(self, domains: Iterable[str]) -> dict[str, int]:
-        """How many rules a firewall of each domain holds, or will once what is written is enforced."""
+        """Count the rules of each domain's firewalls, including writes not enforced yet."""
         wanted = tuple(domains)
         of_tenants = (
             select(tenants.c.domain, func.sum(acl_versions.c.rules).label("rules"))
@@ -164,7 +168,7 @@ class Fleets(FleetMembers):
     # ------------------------------------------------------------------------------------------------- who may work
 
     def keep(self, holder: str, lease_s: float) -> bool:
-        """Become or stay the one process that works on fleets, for so long from now; False while another is.
+        """Become or stay the process that works on fleets; False while another is.
 
         A lease that lasts far longer than that was taken before a clock was set back, and binds nobody.
         """

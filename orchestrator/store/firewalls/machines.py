@@ -51,11 +51,11 @@ class Firewalls:
         return tuple(map(_seen, self._tx.read(statement)))
 
     def planes(self, domain: str) -> frozenset[Plane]:
-        """What the domain's firewalls filter with; nothing where it has none."""
+        """Return the planes of the domain's firewalls; empty where it has none."""
         return frozenset(Plane(row.plane) for row in self._tx.rows(_PLANES, of_domain=domain))
 
     def plane_of(self, domain: str) -> Mapping[str, Plane]:
-        """What each of the domain's firewalls filters with, by name."""
+        """Return the plane of each of the domain's firewalls, by name."""
         return {row.name: Plane(row.plane) for row in self._tx.rows(_PLANE_OF, of_domain=domain)}
 
     def names(self, domain: str) -> frozenset[str]:
@@ -68,14 +68,20 @@ class Firewalls:
         return self._tx.bump(domain)
 
     def join(self, domain: str, firewall: FirewallRecord) -> int:
-        """The same for one of many: the generation moves only where the domain's policy was not compiled for what this
-        one filters with, for its program is that of all others."""
+        """Add one of many firewalls, and return the generation.
+
+        The generation moves only where the domain's policy was not compiled for this plane, for its program is that of
+        all others.
+        """
         is_known = firewall.plane in self.planes(domain)
         self._insert(domain, firewall)
         return int(self._tx.domain(domain).generation) if is_known else self._tx.bump(domain)
 
     def leave(self, domain: str, name: str) -> None:
-        """Take one of many out; it may be out already. The generation moves only with the last of its kind."""
+        """Remove one of many firewalls, if it is there.
+
+        The generation moves only with the last of its kind.
+        """
         before = self.planes(domain)
         self._tx.write(delete(hosts).where(_named(domain, name)))
         if self.planes(domain) != before:

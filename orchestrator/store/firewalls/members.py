@@ -1,4 +1,4 @@
-"""The VNFs of fleets: rows that say what is wanted and how far it is, from the wish to long after the end.
+"""The VNFs of fleets: rows with wanted and actual state, kept long after the end.
 
 A member is a firewall of its domain from the moment that it is asked for until it is on its end, so that its agent
 finds a program to load, and nobody waits for it any more afterwards.
@@ -69,7 +69,7 @@ class FleetMembers:
         return tuple(map(_look, self._tx.read(statement)))
 
     def names(self) -> frozenset[tuple[str, str]]:
-        """Domain and name of every member that is not gone: what of a cloud's VNFs belongs to somebody."""
+        """Return domain and name of every member that is not gone."""
         return frozenset((row.domain, row.name) for row in self._tx.read(select(_C.domain, _C.name).where(_THERE)))
 
     def times(self, domain: str, since_s: float) -> FleetTimes:
@@ -96,14 +96,17 @@ class FleetMembers:
         return tuple(names)
 
     def unknown(self, domain: str, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of some names that nothing of the domain bears, and no VNF of its fleet ever bore."""
+        """Return the names that nothing of the domain has or ever had."""
         members = select(_C.name).where(_C.domain == domain)
         others = select(hosts.c.name).where(hosts.c.domain == domain)
         taken = {row.name for row in self._tx.read(members.union(others))}
         return tuple(name for name in dict.fromkeys(names) if name not in taken)
 
     def adopt(self, domain: str, names: Iterable[str], plane: Plane) -> tuple[str, ...]:
-        """Bring VNFs that the cloud has made by itself into a fleet; who they are. Raises NotFound without a fleet."""
+        """Add the cloud's own VNFs to a fleet; return their names.
+
+        Raises NotFound without a fleet.
+        """
         number = self._next_number(domain)
         new = self.unknown(domain, names)
         for index, name in enumerate(new):
@@ -135,7 +138,7 @@ class FleetMembers:
         self._tx.write(insert(fleet_members).values(fresh))
 
     def advance(self, member: Member, step: Step) -> bool:
-        """Take a VNF a step on; False, and nothing is changed, where it is not what it was any more."""
+        """Move a VNF to its next state; False if it changed meanwhile."""
         if self.member(member.domain, member.name).state is not member.state:
             return False
         values: dict[str, object] = {
@@ -156,7 +159,9 @@ class FleetMembers:
         return True
 
     def drain(self, domain: str, name: str, because: str) -> MemberState:
-        """Want a VNF no more: it is drained if it serves, else it leaves at once; the state that it is in then.
+        """Stop wanting a VNF; return its state.
+
+        It is drained if it serves, else it leaves at once.
 
         One that is on its end already stays so. Raises NotFound, and Conflict for one that is gone.
         """
@@ -208,7 +213,7 @@ class FleetMembers:
             self._tx.write(update(fleet_members).where(_C.domain == domain, _C.name == name).values(**values))
 
     def _withdraw(self, domain: str, name: str) -> None:
-        """It is no firewall of the domain any more, and its agent may not speak for it."""
+        """Remove a firewall from its domain, and its agent's rights."""
         self._firewalls.leave(domain, name)
         self._tx.write(delete(enforcers).where(enforcers.c.domain == domain, enforcers.c.name == name))
 

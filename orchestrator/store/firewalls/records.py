@@ -1,4 +1,4 @@
-"""What the store says of fleets, as values, and how they are written as JSON."""
+"""Records of fleets, and their JSON form."""
 
 from __future__ import annotations
 
@@ -74,13 +74,16 @@ class FleetSettings:
 
 
 def settings_from(document: Mapping[str, Any]) -> FleetSettings:
-    """What `FleetSettings.to_json` wrote; a setting that did not exist then has its default."""
+    """Read the output of `FleetSettings.to_json`.
+
+    A setting that did not exist then has its default.
+    """
     return FleetSettings().changed(document)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRecord:
-    """A domain's fleet: its settings at a version, and what was decided last, when, why, by which capacity model."""
+    """A domain's fleet: versioned settings, and the last decision with its reason."""
 
     domain: str
     version: int
@@ -93,7 +96,7 @@ class FleetRecord:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the cloud told of where a VNF is."""
+    """The cloud's location of a VNF."""
 
     left: Side | None = None
     right: Side | None = None
@@ -112,7 +115,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class TrialSheet:
-    """Packets that a VNF is to be tried with, and whether each is to come through, as of a generation.
+    """Packets to try a VNF with, their expected verdicts, and the generation.
 
     `answer`: which came through, and at which generation the VNF was then; None before it has said.
     """
@@ -137,7 +140,10 @@ class TrialSheet:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One VNF of a fleet, as its row has it. `since`: in its state; `generation`: what it must hold to be loaded."""
+    """One VNF of a fleet.
+
+    `since`: in its state; `generation`: what it must hold to be loaded.
+    """
 
     domain: str
     name: str
@@ -159,7 +165,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MemberLook:
-    """A member with what its agent said last: whether it has enrolled, what was read back, its load and when."""
+    """A member with its agent's last report: enrolment, generation read back, load, time."""
 
     member: Member
     enrolled: bool
@@ -189,7 +195,7 @@ class FleetTimes:
 
 @dataclass(frozen=True, slots=True)
 class CapacityRecord:
-    """Measurements of what one VNF carries, from which its model is fitted; `source` says where they come from."""
+    """Measurements of one VNF's capacity; `source` names their origin."""
 
     version: int
     plane: Plane

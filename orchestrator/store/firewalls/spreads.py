@@ -1,4 +1,4 @@
-"""How each domain's traffic is spread over its firewalls, and how far its spreading switch is with that."""
+"""Each domain's spread of traffic over firewalls, and its spread switch's progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _LONGEST_TROUBLE = 1024
 
 @dataclass(frozen=True, slots=True)
 class SpreadRecord:
-    """A domain's spread at its generation. `enforced`: the newest generation that the switch was read back at (0: none
-    yet); `trouble`: what the switch's controller said last that is wrong."""
+    """A domain's spread at its generation.
+
+    `enforced`: the newest generation that the switch was read back at (0: none yet); `trouble`: the last error of the
+    switch's controller.
+    """
 
     spread: Spread
     generation: int
@@ -39,7 +42,7 @@ class Spreads:
         return row and SpreadRecord(_spread(orjson.loads(row.body)), row.generation, row.enforced, row.trouble)
 
     def put(self, domain: str, spread: Spread, *, at_least: int = 0) -> int:
-        """Spread a domain's traffic so from now on; the generation, a new one where that changes anything.
+        """Set a domain's spread; return the generation, a new one if it changed.
 
         A generation of `at_least` is known out there already, as after a restored backup: the new one is beyond it.
         Raises NotFound.
@@ -56,7 +59,10 @@ class Spreads:
         return generation
 
     def report(self, domain: str, generation: int, trouble: str | None) -> None:
-        """The spreading switch was read back at a generation (0: at none that is known); it never goes back."""
+        """Record the generation that the spread switch was read back at.
+
+        0 means none that is known; it never goes back.
+        """
         known = self.find(domain)
         if known is None:
             return

@@ -1,1 +1,1 @@
-"""What rules decided: counts on their way in, sums, history, summaries."""
+"""Counts of rules: reports, sums, history, summaries."""

@@ -31,7 +31,7 @@ CLAIMED = "claimed"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of reports: the hosts that somebody else counts now, and how many rows bore no cookie of ours."""
+    """The result of reports: hosts counted by others now, and rows of foreign cookies."""
 
     refused: tuple[str, ...]
     unknown: int
@@ -44,7 +44,10 @@ class Counting:
         self._tx = tx
 
     def claim(self, domain: str, host: str, epoch: int) -> CountClaim:
-        """Become the one who counts a host. Raises NotFound (host), Conflict for an epoch that is over."""
+        """Become the enforcer that counts a host.
+
+        Raises NotFound (host), Conflict for an epoch that is over.
+        """
         feed = self._feed(domain, host)
         if feed is None:
             self._tx.write(
@@ -63,7 +66,10 @@ class Counting:
         return CountClaim(feed.sequence, silent_s, known if feed.sequence else None)
 
     def take(self, domain: str, epoch: int, frames: Iterable[CountFrame]) -> Taken:
-        """Add reports of hosts to the sums, each once. Hosts that the domain does not have are refused."""
+        """Add reports of hosts to the sums, each once.
+
+        Hosts that the domain does not have are refused.
+        """
         counted: list[Counts] = []
         refused: list[str] = []
         unknown = 0

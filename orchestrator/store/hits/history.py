@@ -1,4 +1,4 @@
-"""What rules decided over time: sums of ever longer stretches, bounded in age and in size.
+"""Counts over time: sums of ever longer stretches, bounded in age and size.
 
     reports ──▶ MOMENTS ──every minute──▶ MINUTES ──every hour──▶ HOURS
                    └──────every minute──▶ totals
@@ -47,7 +47,7 @@ _LENGTH = {Resolution.MINUTES: MINUTE, Resolution.HOURS: HOUR}
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What was counted from a time on, in microseconds, for as long as its resolution says."""
+    """The counts from a time on, in microseconds, for one resolution."""
 
     start: int
     counts: Counts
@@ -55,7 +55,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was counted from one time to another, in microseconds."""
+    """The counts between two times, in microseconds."""
 
     since: int
     until: int
@@ -97,7 +97,10 @@ class HitHistory:
                 self._put_total(chunk, rest)
 
     def _set_back(self, marks: Row[Any], now: int) -> Row[Any]:
-        """Go on from an earlier time: what is later is closed as a whole, so that nothing of it is added again."""
+        """Go on from an earlier time.
+
+        What is later is closed as a whole, so that nothing of it is added again.
+        """
         self._fold(marks, marks.latest // HOUR * HOUR + HOUR)
         minutes, hours = now // MINUTE * MINUTE, now // HOUR * HOUR
         for resolution, start in ((Resolution.MOMENTS, minutes), (Resolution.MINUTES, hours)):
@@ -105,7 +108,7 @@ class HitHistory:
         return self._move(latest=now, minutes_until=minutes, hours_until=hours)
 
     def _fold(self, marks: Row[Any], until: int) -> None:
-        """Add the moments before a time to minutes and totals, and the minutes of hours that are over to hours."""
+        """Add moments before a time to minutes and totals, and finished hours' minutes to hours."""
         moments = self._stretches(Resolution.MOMENTS, marks.minutes_until, until)
         self._coarsen(Resolution.MINUTES, moments)
         self._add(joined(stretch.counts for stretch in moments))
@@ -152,7 +155,7 @@ class HitHistory:
         )
 
     def _prune(self, now: int) -> None:
-        """Forget what is too old, then the oldest of the finest while there is too much."""
+        """Forget counts that are too old, then the oldest of the finest beyond the size."""
         kept = self._tx.settings.history
         for resolution, seconds in zip(Resolution, (kept.moments_s, kept.minutes_s, kept.hours_s), strict=True):
             self._forget_before(resolution, now - int(seconds * SECOND))
@@ -196,7 +199,7 @@ class HitHistory:
     # ------------------------------------------------------------------------------------------------ reading
 
     def totals(self, cookies: U64 | None = None) -> Counts:
-        """All that was ever counted; of some cookies, in their order, or of all that ever were."""
+        """Return the sums ever counted, of some cookies in order, or of all."""
         marks = self._marks()
         if marks is None:
             return NO_COUNTS if cookies is None else NO_COUNTS.at(cookies)
@@ -210,7 +213,10 @@ class HitHistory:
         return found if cookies is None else found.at(cookies)
 
     def window(self, since: int) -> Window:
-        """What was counted since a time, or somewhat earlier: in the finest resolution that reaches so far back."""
+        """Return the counts since a time, or somewhat earlier.
+
+        In the finest resolution that reaches so far back.
+        """
         now, marks = self._tx.micros, self._marks()
         if marks is None:
             return Window(now, now, NO_COUNTS)
