@@ -6,24 +6,23 @@ between two of them must pass both; what is neither is nobody's. Without them ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.classify.overlay import NONE, MakeSearch, Overlaid, Placed
 from orchestrator.classify.packets import Packets
 from orchestrator.classify.search import Search
 from orchestrator.policy.addresses import Family, Prefix
 from orchestrator.policy.model import Acl, Action, Direction, ReturnTraffic, RuleId
 from orchestrator.policy.oracle import RETURN_RULES
 from orchestrator.policy.rulelist import DEFAULT_ID, rule_rows, world
-from orchestrator.policy.space import Box
 
 I32 = npt.NDArray[np.int32]
 
-NOBODY = -1
+NOBODY = NONE
 """Instead of a decider: the packet is neither from the tenant nor to it."""
 
 ORDER = (Direction.EGRESS, Direction.INGRESS)
@@ -53,17 +52,6 @@ class Verdicts:
     """Who let it leave before the ingress list was asked; NOBODY where there was no such."""
 
 
-class Searching(Protocol):
-    """Rows of one IP version that can be asked, from any thread."""
-
-    def first(self, packets: Packets) -> I32:
-        """The first row that holds each packet, -1 where none does."""
-
-
-MakeSearch = Callable[[Family, Sequence[Box]], Searching]
-"""What makes rows ready to be asked."""
-
-
 class Deciding:
     """A list that is ready to be asked, from any thread."""
 
@@ -81,14 +69,14 @@ class Deciding:
         self._ways = ORDER if own else (way,)
         self._worlds = {direction: _worlds(direction, own) for direction in self._ways} if own else {}
         deciders: list[Decider] = []
-        self._searches: dict[tuple[Direction, Family], tuple[Searching, I32]] = {}
+        self._searches: dict[tuple[Direction, Family], Overlaid] = {}
         for direction in self._ways:
             begin = len(deciders)
             rows = rule_rows(acl, direction, returns=returns)
             deciders += _deciders(acl, direction, returns)
             for family, listed in rows.items():
-                numbers = np.array([begin + row.position for row in listed], np.int32)
-                self._searches[direction, family] = searching(family, [row.box for row in listed]), numbers
+                placed = [Placed(row.position, begin + row.position, row.box) for row in listed]
+                self._searches[direction, family] = Overlaid.of(family, placed, searching)
         self.deciders = tuple(deciders)
         """Of each direction that may be asked, in the order of the list, with its default at the end."""
         self.permits = np.array([each.action is Action.PERMIT for each in deciders], np.bool_)
@@ -124,8 +112,7 @@ class Deciding:
         for family in Family:
             mine = np.flatnonzero(packets["family"] == family.value)
             if len(mine):
-                search, numbers = self._searches[direction, family]
-                found[mine] = numbers[search.first(packets[mine])]
+                found[mine] = self._searches[direction, family].first(packets[mine])
         return found
 
 

@@ -13,10 +13,11 @@ from typing import Annotated, TypeVar
 import typer
 
 from orchestrator.classify.captures import STDIN, Capture, opened
-from orchestrator.classify.deciding import Decider, Deciding, MakeSearch
+from orchestrator.classify.deciding import Decider, Deciding
 from orchestrator.classify.devices.choice import C, choose_device
 from orchestrator.classify.devices.guarded import OnDevice
 from orchestrator.classify.flows import Count, Flow, Flows
+from orchestrator.classify.overlay import MakeSearch
 from orchestrator.classify.packets import Unread
 from orchestrator.classify.replay import Changed, Listed, Replay
 from orchestrator.classify.replay import replay as replayed

@@ -16,6 +16,7 @@ struct object {
     PyObject_HEAD
     Py_buffer parts[PARTS];
     int held; /* how many of them */
+    int has_trees;
     struct forest forest;
 };
 
@@ -84,7 +85,7 @@ static int build(struct forest *forest, size_t share)
 }
 
 /* Forest(is_ipv6, share, rows, address_starts, addresses, port_starts, ports, sets): the arrays of Columns, which are kept;
- * a row may become `share` entries. */
+ * a row may become `share` entries. Without a share there are no trees, and rows are asked in order alone. */
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *names)
 {
     int is_ipv6;
@@ -117,10 +118,13 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *names)
         PyErr_SetString(PyExc_ValueError, "the arrays of columns do not fit together");
         goto bad;
     }
-    int done;
-    Py_BEGIN_ALLOW_THREADS
-    done = build(&self->forest, share < 1 ? 1 : (size_t)share);
-    Py_END_ALLOW_THREADS
+    int done = 0;
+    self->has_trees = share > 0;
+    if (self->has_trees) {
+        Py_BEGIN_ALLOW_THREADS
+        done = build(&self->forest, (size_t)share);
+        Py_END_ALLOW_THREADS
+    }
     if (done < 0) {
         PyErr_NoMemory();
         goto bad;
@@ -149,8 +153,8 @@ static PyObject *first(PyObject *object, PyObject *arguments)
     PyObject *told = NULL;
     if (packets.len != count * (Py_ssize_t)sizeof(struct packet) || out.len != 4 * count) {
         PyErr_SetString(PyExc_ValueError, "packets and rows do not fit together");
-    } else if (!way->name) {
-        PyErr_Format(PyExc_ValueError, "'%s' is no way of this processor", name);
+    } else if (!way->name || (way != &in_order && !((struct object *)object)->has_trees)) {
+        PyErr_Format(PyExc_ValueError, "'%s' is no way of these rows on this processor", name);
     } else {
         Py_BEGIN_ALLOW_THREADS
         way->ask(forest, packets.buf, count, out.buf);
@@ -160,6 +164,40 @@ static PyObject *first(PyObject *object, PyObject *arguments)
     PyBuffer_Release(&packets);
     PyBuffer_Release(&out);
     return told;
+}
+
+/* pass_over(packets, out, removed): where the row in `out` is removed, the next one in order that holds the packet and is not. */
+static PyObject *pass_over(PyObject *object, PyObject *arguments)
+{
+    const struct columns *columns = &((struct object *)object)->forest.columns;
+    Py_buffer packets, out, removed;
+    if (!PyArg_ParseTuple(arguments, "y*w*y*", &packets, &out, &removed))
+        return NULL;
+    Py_ssize_t count = packets.len / (Py_ssize_t)sizeof(struct packet);
+    int32_t *rows = out.buf;
+    const uint8_t *gone = removed.buf;
+    int good = packets.len == count * (Py_ssize_t)sizeof(struct packet) && out.len == 4 * count && removed.len == columns->count;
+    for (Py_ssize_t i = 0; good && i < count; i++)
+        good = rows[i] >= -1 && rows[i] < columns->count;
+    if (good) {
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t i = 0; i < count; i++) {
+            int32_t row = rows[i];
+            if (row < 0 || !gone[row])
+                continue;
+            do
+                row++;
+            while (row < columns->count && (gone[row] || !row_holds(columns, row, (const struct packet *)packets.buf + i)));
+            rows[i] = row < columns->count ? row : -1;
+        }
+        Py_END_ALLOW_THREADS
+    } else {
+        PyErr_SetString(PyExc_ValueError, "packets, rows and what is removed do not fit together");
+    }
+    PyBuffer_Release(&packets);
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&removed);
+    return good ? Py_NewRef(Py_None) : NULL;
 }
 
 /* bytes(): what it takes in memory, without the columns. */
@@ -210,6 +248,7 @@ static PyObject *ways(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods_of_forest[] = {
     {"first", first, METH_VARARGS, NULL},
+    {"pass_over", pass_over, METH_VARARGS, NULL},
     {"bytes", count_bytes, METH_NOARGS, NULL},
     {"shape", tell_shape, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
