@@ -1,4 +1,4 @@
-"""How long it takes to decide on the fleets of a thousand domains: CPU time of one core.
+"""CPU time to decide on the fleets of a thousand domains, on one core.
 
     decide_1000_ms        from what is known of each (five minutes of load, its VNFs, what was done lately, the
                           capacity model) to a thousand decisions with their reasons, in memory
@@ -91,8 +91,10 @@ def _found(unit: Unit, domains: int) -> None:
 
 
 def _filled(database: str, domains: int, now: dt.datetime) -> None:
-    """All VNFs serve, and each fleet carried something in the last five minutes. Written at once, past the repository,
-    which would take a transaction's work for each of the samples."""
+    """Fill the database with serving VNFs and five minutes of samples.
+
+    Written at once, past the repository, which would take a transaction's work for each of the samples.
+    """
     chance = random.Random(2)  # noqa: S311
     samples = []
     for number in range(domains):

@@ -1,4 +1,4 @@
-"""Figures of what is said about lists: findings and differences, in CPU seconds of one core.
+"""Figures of findings and differences, in CPU seconds of one core.
 
 What is timed starts with a list in memory and ends with all findings (or changes) found; conflicts are in columns then,
 and become values when they are looked at. Reading the file is not in it. ClassBench sets say no actions: every other
@@ -32,7 +32,7 @@ Progress = Callable[[str], None]
 
 
 def measure(results: Results, *, rounds: int, progress: Progress) -> None:
-    """Add the figures, each of `rounds` runs, and a note with what was found in each list."""
+    """Add the figures, each of `rounds` runs, and a note on each list's findings."""
     lists = dict(_lists())
     slowest: list[float] = []
     changes: list[float] = []

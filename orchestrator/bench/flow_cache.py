@@ -1,4 +1,6 @@
-"""Popular rules in a flow cache before a long iptables list: packets a second, against a kernel that only routes.
+"""Popular rules in a flow cache before long iptables, against plain routing.
+
+In packets a second.
 
 Three lines take turns: a kernel that routes, one with 2,000 rules the last of which permits the traffic, and the same
 with a flow cache in front. So all meet the same machine at the same time, and ratios are of one round each.
@@ -77,7 +79,7 @@ def record(results: Results, rates: Rates) -> None:
 
 @contextmanager
 def ahead(line: Line, wanted: Policy, chosen: Sequence[LiftedRule]) -> Iterator[Callable[[], int]]:
-    """A flow cache with some rules before the middle's filter, for as long as the block runs; what counts for them.
+    """Run a flow cache with rules before the middle's filter; yield its counter.
 
     Raises Refused for a rule that has no place in a cache, Missing on a machine that cannot run one.
     """

@@ -1,4 +1,4 @@
-"""Where the suites measure: a lab of its own, with plain bridges beside the hosts' for the baselines.
+"""A lab for suites, with plain bridges beside the hosts' for baselines.
 
 The baselines run in the same Open vSwitch daemon as ours, on bridges without a controller, so that both meet the same
 machine at the same time.
@@ -32,7 +32,7 @@ _SETTLE_S = 0.3
 
 @contextmanager
 def ground(spec: PopSpec) -> Iterator[Lab]:
-    """A lab that is up for as long as the block runs, with the baselines' bridges."""
+    """Run a lab with the baselines' bridges during the block."""
     layout = Layout(PREFIX)
     pop.down(layout)
     lab = pop.up(layout, spec)
@@ -58,7 +58,10 @@ def settle() -> None:
 
 
 def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
-    """Seconds that `ovs-ofctl --bundle add-flows` takes, from the start of the process to its end. Raises Refused."""
+    """Return the seconds of `ovs-ofctl --bundle add-flows`, as a process.
+
+    Raises Refused.
+    """
     target = f"unix:{lab.ovs.run_dir / bridge}.mgmt"
     command = ["ovs-ofctl", "-OOpenFlow15", "--bundle", "add-flows", target, str(flows)]
     started = time.perf_counter()
@@ -70,7 +73,7 @@ def ofctl_add(lab: Lab, bridge: str, flows: Path) -> float:
 
 
 def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
-    """Write what a bridge holds in the form that `ovs-ofctl add-flows` reads; returns how many flows."""
+    """Write a bridge's flows for `ovs-ofctl add-flows`; return their number."""
     lines = lab.ovs.ofctl("dump-flows", bridge, options=["--no-stats", "--no-names"]).splitlines()
     flows = [line.strip() for line in lines if "actions=" in line]
     path.write_text("\n".join(flows) + "\n", encoding="utf-8")
@@ -78,7 +81,10 @@ def flows_as_text(lab: Lab, bridge: str, path: Path) -> int:
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process that runs, in MiB. Raises Unreachable for one that is gone."""
+    """Return a running process's resident memory in MiB.
+
+    Raises Unreachable for one that is gone.
+    """
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmRSS:"):
@@ -87,13 +93,13 @@ def resident_mib(pid: int) -> float:
 
 
 def processor_s(process: int) -> float:
-    """Seconds that the threads of a process have run, to a microsecond. Of threads that have ended nothing is known."""
+    """Return CPU seconds of a process's present threads, to a microsecond."""
     tasks = Path(f"/proc/{process}/task").iterdir()
     return sum(int((task / "schedstat").read_text(encoding="ascii").split()[0]) for task in tasks) / 1e9
 
 
 def ran_s(process: int, *, with_children: bool = False) -> float:
-    """Seconds that a process has run, with threads (and children) that have ended, to a clock tick."""
+    """Return CPU seconds of a process with ended threads (and children), to a tick."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return sum(map(int, fields[11 : 15 if with_children else 13])) / os.sysconf("SC_CLK_TCK")
 

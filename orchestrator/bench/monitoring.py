@@ -1,4 +1,6 @@
-"""What counting costs: polls of two switches with 20,000 rules each, from the request for counters to the sums.
+"""The cost of counting: polls of two switches with 20,000 rules each.
+
+From the request for counters to the sums.
 
 Both switches are real and hold the whole list; their counters are read over the controller's own connections, added up
 as a controller does, and sent to a service in a process of its own, which keeps them. Because no generator here meets
@@ -107,7 +109,7 @@ class _Polls:
         return made_up_s
 
     def _moved(self, host: str, hits: Hits, share: float) -> Hits:
-        """The counters as read and more: a part of them has grown since the last time."""
+        """Return the counters with a share of them grown."""
         self.entries = len(hits)
         more = (self._dice.random(len(hits)) < share).astype(np.uint64)
         grown = self._grown[host] = self._grown.get(host, np.zeros(len(hits), np.uint64)) + more

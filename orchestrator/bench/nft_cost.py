@@ -1,4 +1,4 @@
-"""Suite firewall-filter: what a list costs a packet in a firewall VNF, as iptables lines and as nftables look-ups.
+"""Suite firewall-filter: a packet's cost in iptables lines and nftables look-ups.
 
 A router in namespaces forwards packets that the list permits, each decided by another of its rules, evenly over the
 list. What is measured is the CPU time of the sending thread, in which the kernel does all of the forwarding; a router
@@ -48,7 +48,10 @@ _TARGET = Target(1.0)
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds of the same sets. Needs root, `nft` and both kinds of iptables."""
+    """Measure.
+
+    `quick` takes fewer rounds of the same sets. Needs root, `nft` and both kinds of iptables.
+    """
     rounds = 5 if quick else 25
     results = Results("firewall-filter", {"rounds": rounds, "packets": _PACKETS})
     costs: dict[str, Mapping[str, float]] = {}
@@ -64,7 +67,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def sets(results: Results) -> Iterator[tuple[str, Acl]]:
-    """The lists by name: our own of a seed, and ClassBench's where they are; what is missing is noted as absent."""
+    """Yield the lists by name: a seeded one, and ClassBench's; missing ones are noted."""
     yield "synthetic_1k", synthetic(1_000)
     yield "synthetic_10k", synthetic(10_000)
     folder = Path(os.environ.get("ACLFLOW_DATA", Path(__file__).parents[3] / "shared" / "data")) / "classbench"
@@ -78,7 +81,7 @@ def sets(results: Results) -> Iterator[tuple[str, Acl]]:
 
 
 def permitting(acl: Acl) -> Acl:
-    """The list with every rule a permit, so that every packet makes the whole way; its order binds as before."""
+    """Return the list with permits only, in the same order, so packets pass."""
     rules = tuple(replace(rule, action=Action.PERMIT) for rule in acl.rules)
     return replace(acl, rules=rules, ingress_default=Action.PERMIT)
 
@@ -131,7 +134,7 @@ def _load(routers: Mapping[str, Router], policy: Policy) -> None:
 
 
 def _sizes(name: str, acl: Acl) -> str:
-    """What the list is compiled to, and what one map for each level and shape would have taken."""
+    """Describe a list's compiled size, and that of one map a level and shape."""
     table = atoms(acl.rules, acl.groups)
     masked = with_port_masks(table)
     pairs = np.stack((shapes(table, masked), levels(table)[masked.atom].astype(np.uint64)))

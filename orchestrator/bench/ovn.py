@@ -1,4 +1,4 @@
-"""Open Virtual Network as a baseline: its databases, northd, one ovn-controller and an Open vSwitch of their own.
+"""Open Virtual Network as a baseline, with its own databases, daemons and Open vSwitch.
 
     one OVSDB transaction ──▶ northbound ──▶ ovn-northd ──▶ southbound ──▶ ovn-controller ──▶ br-int
     `hv_cfg` has followed `nb_cfg` ◀────────────────────────────────────────────────────────────┘
@@ -51,7 +51,10 @@ _PERMIT = {ReturnTraffic.ESTABLISHED: "allow-related", ReturnTraffic.EXPLICIT: "
 
 @contextmanager
 def ovn(lab: Lab, returns: ReturnTraffic) -> Iterator[Ovn]:
-    """A running OVN beside a lab, in the lab's own namespace for switches. Raises Missing where it is not installed."""
+    """Run OVN in a lab's namespace for switches.
+
+    Raises Missing where it is not installed.
+    """
     folder = lab.layout.run_dir / "ovn"
     if not _SCHEMAS["nb"].exists():
         raise Missing("OVN is not installed: apt-get install ovn-central ovn-host")
@@ -173,7 +176,10 @@ class Ovn:
         self._change([*ports, {"op": "insert", "table": "Logical_Switch", "row": row}])
 
     def replace(self, acl: Acl) -> float:
-        """Put a whole list where there was none; seconds until the switch holds it. Raises BadInput, Refused."""
+        """Load a whole first list; return seconds until the switch holds it.
+
+        Raises BadInput, Refused.
+        """
         return self._change(_inserted(acl.rules, HIGHEST_PRIORITY, self._permit))
 
     def insert(self, rule: Rule, priority: int) -> float:
@@ -211,8 +217,10 @@ class Ovn:
 
 
 def _inserted(rules: Sequence[Rule], priority: int, permit: str) -> list[dict[str, Any]]:
-    """The operations that add rules to the logical switch, the first at `priority` and the others below it; `permit` is
-    what OVN calls permitting."""
+    """Return the operations that add rules to the logical switch.
+
+    The first at `priority` and the others below it; `permit` is what OVN calls permitting.
+    """
     rows = [
         {
             "op": "insert", "table": "ACL", "uuid-name": f"a{index}",
@@ -228,7 +236,7 @@ def _inserted(rules: Sequence[Rule], priority: int, permit: str) -> list[dict[st
 
 
 def match_of(rule: Rule) -> str:
-    """An ingress rule as an expression of OVN's; as the suites measure with: IPv4, at most one prefix a side.
+    """Translate an ingress rule to OVN: IPv4, at most one prefix a side.
 
     Raises Refused for IPv6.
     """

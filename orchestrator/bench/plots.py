@@ -1,4 +1,4 @@
-"""Plots of a suite's series and stacked bars, as SVG files that stay small and can be searched for words."""
+"""Plots of a suite's series and stacked bars, as small, searchable SVG files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_BAND = 60
 
 
 def draw_plots(series: Sequence[Series], stacks: Sequence[Stack], folder: Path) -> list[Path]:
-    """Draw one plot for neighbouring series with one `y_label`, and one for each stack; return the paths.
+    """Draw one plot per `y_label` of neighbouring series, and one per stack.
 
     The folder must exist. Raises Missing where matplotlib is not installed.
     """
@@ -51,7 +51,7 @@ def load_pyplot() -> Any:
 
 
 def thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return at most `_MOST_POINTS` points of a line that keep the lowest and highest value of each stretch."""
+    """Return at most `_MOST_POINTS` points that keep each stretch's extremes."""
     if len(x) <= _MOST_POINTS:
         return list(x), list(y)
     stretches = _MOST_POINTS // 2
@@ -117,6 +117,6 @@ def _save(pyplot: Any, figure: Any, folder: Path, title: str) -> Path:
 
 
 def _shorten_svg(svg: str) -> str:
-    """Write each path on one line and coordinates in hundredths of a point; drop spaces at line ends."""
+    """Write paths on one line in hundredths of a point; drop spaces at line ends."""
     short = _COORDINATES.sub(lambda found: _LONG.sub(r"\1", " ".join(found.group().split())), svg)
     return "".join(f"{line.rstrip()}\n" for line in short.splitlines())

@@ -10,7 +10,7 @@ _MINUTES_SAID = 90
 
 
 class Progress(Protocol):
-    """Told what is about to be done. A suite that knows its length says how many steps are done, and of how many."""
+    """Called before each step, with the number of steps done and in all, if known."""
 
     def __call__(self, text: str, *, done: int = 0, total: int = 0) -> None: ...
 

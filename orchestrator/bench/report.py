@@ -1,4 +1,4 @@
-"""Writing a suite's results: results.json, a plot for each set of series, report.md, and the table on the terminal."""
+"""Write a suite's results: results.json, plots, report.md, and a table on the terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from orchestrator.errors import BadInput, Missing
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder that `write` will fill, before minutes are spent on measuring. Raises Missing where nothing can
-    be written into it, or nothing drawn."""
+    """Make the folder for `write` before measuring.
+
+    Raises Missing where nothing can be written into it, or nothing drawn.
+    """
     load_pyplot()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a suite found: series for plots, figures with their targets, and the reasons for figures that are absent."""
+"""A suite's results: series, figures with targets, and reasons for absent figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure must reach: at most or at least a value."""
+    """The target of a figure: at most or at least a value."""
 
     bound: float
     at_most: bool = True
@@ -27,7 +27,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number with its spread: the median of `runs` values and the 95 % confidence interval of that median."""
+    """The median of `runs` values with its 95 % confidence interval."""
 
     median: float
     low: float
@@ -38,19 +38,25 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float], unit: str, target: Target | None = None) -> Figure:
-        """The figure of some measured values; the interval is of order statistics (no distribution is assumed)."""
+        """Return the figure of values.
+
+        The interval is of order statistics (no distribution is assumed).
+        """
         ordered = sorted(values)
         low, high = _median_interval(len(ordered))
         return cls(statistics.median(ordered), ordered[low], ordered[high], len(ordered), unit, target)
 
 
 def in_digits(value: float) -> str:
-    """A number for people: four digits that say something, thousands apart, no powers of ten for what is large."""
+    """Format a number for people: four digits, thousands apart, no powers of ten."""
     return f"{float(f'{value:.4g}'):,.12g}"
 
 
 def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Indices of the order statistics between which the median lies with the given confidence (the ends if too few)."""
+    """Return the order statistics around the median for a confidence.
+
+    The ends if there are too few.
+    """
     best, term, below = (0, runs - 1), 1, 0
     for low in range(runs // 2):
         below += term  # the ways in which at most `low` of the runs come before the median
@@ -63,7 +69,7 @@ def _median_interval(runs: int, confidence: float = 0.95) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one line in a plot: `x` and `y` of equal length, with what they are called.
+    """Points of one line in a plot: `x` and `y` of equal length, with labels.
 
     `low` and `high` are the band of what `y` may be with 95 % confidence, of the same length, or empty. `x_log` and
     `y_log` ask for axes whose steps are factors.
@@ -89,7 +95,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Where something goes, bar by bar: `parts` holds for each part one height a bar, in the order they are stacked."""
+    """Stacked bars: `parts` holds for each part one height a bar, in stacking order."""
 
     title: str
     bars: tuple[str, ...]
@@ -129,7 +135,10 @@ class Results:
 
 
 def read_plotted(document: Mapping[str, Any]) -> tuple[list[Series], list[Stack]]:
-    """Read the series and stacks of a results.json. Raises KeyError or TypeError for any other document."""
+    """Read the series and stacks of a results.json.
+
+    Raises KeyError or TypeError for any other document.
+    """
     series = [
         Series(
             line["name"], tuple(line["x"]), tuple(line["y"]), line["x_label"], line["y_label"],
@@ -143,7 +152,7 @@ def read_plotted(document: Mapping[str, Any]) -> tuple[list[Series], list[Stack]
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """Return the machine of the measurements."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Access lists to measure with: made from a seed, so that every run and every machine measures the same rules.
+"""Seeded access lists for measuring, the same in every run and on every machine.
 
 The mix follows published filter sets: most rules name a host or a /24 on each side, more than half name one port, a few
 an aligned block of ports or all unprivileged ones, some the source port; one in five denies. So rules overlap, port

@@ -61,7 +61,7 @@ def _quiet(text: str, *, done: int = 0, total: int = 0) -> None:
 
 
 def check(name: str, journal: Path | None = None) -> None:
-    """Raises BadInput for a name of no suite that measures this machine, or a journal where none is kept."""
+    """Raise BadInput for an unknown suite, or a journal where none is kept."""
     if name not in SUITES:
         raise BadInput(f"'{name}' is no suite; they are {', '.join((*SUITES, QUALIFY))}", place="SUITE")
     if journal is not None and name not in JOURNALLED:
@@ -77,7 +77,7 @@ def run(name: str, *, quick: bool = False, progress: Progress = _quiet, journal:
 
 
 def warning(name: str, *, quick: bool, journal: Path | None) -> str | None:
-    """What to know before a suite begins that takes long; None of any other."""
+    """Return a warning before a long suite; None for others."""
     if name not in JOURNALLED:
         return None
     length = f"{name}: {JOURNALLED[name](quick=quick)}"
@@ -87,7 +87,9 @@ def warning(name: str, *, quick: bool, journal: Path | None) -> str | None:
 
 
 def qualified(inventory: Path, limits: Path | None, *, quick: bool, progress: Progress = _quiet) -> Results:
-    """Run the suite over the machines of an inventory. Raises BadInput and Missing with the file as the place, before
-    anything is done; then as `qualify.suite.run`."""
+    """Run the suite over an inventory's machines.
+
+    Raises BadInput and Missing with the file as the place, before anything is done; then as `qualify.suite.run`.
+    """
     bounds = {} if limits is None else qualify_limits.read(limits)
     return qualify.run(qualify_inventory.read(inventory), bounds, quick=quick, progress=progress)

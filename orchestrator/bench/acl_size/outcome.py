@@ -14,7 +14,10 @@ _TEN_TIMES = Target(10.0, at_most=False)
 
 
 def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequence[int]) -> None:
-    """Record everything. `pairs` holds the rounds in which only the shortest and the longest list took turns."""
+    """Record all figures.
+
+    `pairs` holds the rounds in which only the shortest and the longest list took turns.
+    """
     results.series += curves.series()
     least, most = min(counts), max(counts)
     _same_at_any_size(results, pairs, least, most)
@@ -31,7 +34,7 @@ def conclude(results: Results, curves: Measured, pairs: Measured, counts: Sequen
 
 
 def _same_at_any_size(results: Results, pairs: Measured, least: int, most: int) -> None:
-    """The longest list against the shortest, of a switch as we run it and of one that allocates with the C library."""
+    """Compare the longest list with the shortest, with our allocator and the C library's."""
     for way, ending in ((VNF_ACL, ""), (VNF_ACL_LIBC, "_libc_malloc")):
         for metric, name in ((Metric.PACKETS, "pps"), (Metric.PACKET_CPU, "cpu_per_packet")):
             found = ratios(pairs.of(way, most, metric), pairs.of(way, least, metric))
@@ -54,7 +57,7 @@ def _against_itself(results: Results, curves: Measured, most: int) -> None:
 
 
 def _beside_the_paper(results: Results, curves: Measured, most: int) -> None:
-    """The paper's three headlines: the VNF-ACL against iptables' last match as they are, at the longest list."""
+    """Record the paper's three headlines at the longest list: VNF-ACL against iptables' last match."""
     for metric, name in ((Metric.PACKETS, "packets"), (Metric.REQUESTS, "requests"), (Metric.RTT, "rtt")):
         found = ratios(curves.of(VNF_ACL, most, metric), curves.of(str(LAST_MATCH), most, metric))
         results.figures[f"{name}_vnf_acl_vs_iptables_last_{most}_as_measured"] = Figure.of(found, "ratio")

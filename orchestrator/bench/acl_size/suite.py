@@ -41,12 +41,18 @@ from orchestrator.lab.ovs import Allocator
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer numbers of rules; a `journal` is gone on from."""
+    """Measure.
+
+    `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
+    """
     return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a list is not enforced."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a list is not enforced.
+    """
     settings = {"rounds": sizes.rounds, "pairs": sizes.pairs, "counts": list(sizes.counts)}
     results = Results("acl-size", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     kept = Journal(journal, {"suite": results.suite, **results.settings})
@@ -74,14 +80,14 @@ def _steps(sizes: Sizes) -> int:
 
 
 def _pair(sizes: Sizes, turn: int) -> tuple[int, int]:
-    """The two numbers of rules that the headline compares: the one that came second comes first in the next turn."""
+    """Return the headline's two numbers of rules, in alternating order."""
     least, most = min(sizes.counts), max(sizes.counts)
     return (most, least) if turn % 2 else (least, most)
 
 
 @dataclass(slots=True)
 class _Bench:
-    """What is measured so far, and with what."""
+    """The measurements so far, and their means."""
 
     place: Layout
     sizes: Sizes
@@ -103,7 +109,7 @@ class _Bench:
             self._pairs(planes[VNF_ACL], Way(VNF_ACL), self.sizes.pairs)
 
     def libc_malloc(self) -> None:
-        """What the headline compares, of a switch that allocates with the C library."""
+        """Measure the headline's pair with the C library's allocator."""
         with _switch(self.place, Ports.SYSTEM, Allocator.LIBC) as plane:
             self._pairs(plane, Way(VNF_ACL_LIBC), self.sizes.libc_pairs)
 

@@ -11,7 +11,7 @@ from orchestrator.bench.traffic.rules import Listed, Position
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A family (what is relative to the same speed without rules), where the deciding rule stands, whose requests."""
+    """A way: its family (same speed without rules), the deciding rule's place, the requests."""
 
     family: str
     position: Position = Position.LAST

@@ -1,4 +1,6 @@
-"""Suite attack: what floods of a point of presence do to its WAN and to everybody else, under each misdirect mode.
+"""Suite attack: floods of a point of presence, under each misdirect mode.
+
+It measures the WAN's load and what other tenants see.
 
 Traffic goes between namespaces that the suite made, and every flood ends by itself.
 """

@@ -1,4 +1,4 @@
-"""The floods, and what theory says of each: a value for every packet, for all that decides is known. Pure."""
+"""The floods, with the theoretical result of each packet. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Attack(enum.Enum):
 
 
 def targets(world: World, attack: Attack, seed: int) -> list[int]:
-    """The addresses that are sent to in turn: the first tenant is the victim where there is one."""
+    """Return the addresses to send to in turn.
+
+    The first tenant is the victim where there is one.
+    """
     draw = random.Random(seed)  # noqa: S311  (no secret: the same flood every time)
     grid = world.grid
     owned = np.array([grid.chunking.key(prefix.network) for prefix in world.tenants[0].prefixes], np.uint64)

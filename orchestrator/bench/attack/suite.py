@@ -53,8 +53,11 @@ class Sizes:
 
 @dataclass(slots=True)
 class _Found:
-    """Of one flood under one mode, a value a round: octets a second in the WAN, the share of packets that got there and
-    that by theory, and what tenants beside the victim saw."""
+    """Results of one flood under one mode, a value a round.
+
+    Bytes a second in the WAN, the share of packets that got there and that by theory, and what tenants beside the
+    victim saw.
+    """
 
     octets_s: list[float] = field(default_factory=list)
     share: list[float] = field(default_factory=list)
@@ -74,7 +77,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a program is not held."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a program is not held.
+    """
     results = Results("attack", {"rounds": sizes.rounds, "seconds": sizes.seconds, "packets_s": sizes.per_s})
     world = World(sizes.world, _SEED)
     floods: dict[Attack, list[int]] = {
@@ -127,7 +133,7 @@ def _round(found: _Found, sizes: Sizes, place: _Place, flooded: list[int] | None
 
 
 def _beside(found: _Found, heard: Mapping[str, Answered], seconds: float) -> None:
-    """What the others saw: the share that was answered (of who fared worst), and octets and times over all."""
+    """Add the other tenants' view: the worst answered share, bytes and times over all."""
     trips = sorted(trip for each in heard.values() for trip in each.trips_ms)
     if not trips:
         raise Unreachable("no tenant's machine answers its client any more")

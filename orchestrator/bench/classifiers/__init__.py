@@ -1,1 +1,1 @@
-"""Suite classifiers: bit vectors, which firewall servers search general rules with, beside what else was to be had."""
+"""Suite classifiers: bit vectors of firewall servers, beside other searches of general rules."""

@@ -1,4 +1,4 @@
-"""Recursive flow classification: the classes of axes are combined in tables, two at a time, until there is a row. Pure.
+"""Recursive flow classification: combine the classes of axes in tables, two at a time. Pure.
 
     source ─┐
             ├─▶ address pair ──────────────┐
@@ -46,12 +46,15 @@ class Recursive:
 
     @property
     def octets(self) -> int:
-        """What they take."""
+        """The size in bytes."""
         return sum(table.nbytes for table in self.tables)
 
 
 def recursive(vectors: Vectors, rows: int, most_cells: int) -> Recursive:
-    """All tables for so many rows. Raises TooLarge where one of them would have more cells than `most_cells`."""
+    """Build all tables for rows.
+
+    Raises TooLarge where one of them would have more cells than `most_cells`.
+    """
     source, destination, source_port, port, protocol = (each.vectors for each in vectors.axes)
     _check("first", source, destination, most_cells)
     ports = _paired(source_port, port, rows)
@@ -68,7 +71,10 @@ def _check(which: str, left: U64, right: U64, most_cells: int) -> None:
 
 
 def _paired(left: U64, right: U64, rows: int) -> Node:
-    """The table of two sets of vectors. Sets of rows are told apart by the sum of their rows' random weights."""
+    """Build the table of two sets of vectors.
+
+    Sets of rows are identified by the sum of their rows' random weights.
+    """
     weights = np.random.default_rng(1).integers(1, 1 << _WEIGHT_BITS, (2, rows)).astype(np.float64)
     ones, others = _bits(left, rows), _bits(right, rows).T
     sums = [(ones * weight) @ others for weight in weights]
@@ -85,7 +91,7 @@ def _bits(vectors: U64, rows: int) -> npt.NDArray[np.float64]:
 
 
 def _rows(left: U64, right: U64, rows: int) -> U32:
-    """For each pair the lowest row that both have; as many as there are bits where there is none."""
+    """Return each pair's lowest common row; the number of bits where there is none."""
     found = np.empty((len(left), len(right)), np.uint32)
     none, words = left.shape[1] * 64, -(-rows // 64)
     left, right = np.ascontiguousarray(left[:, :words]), right[:, :words]

@@ -1,4 +1,4 @@
-"""Suite classifiers: what a search among general rows costs, for the same rows and packets, in the kernel.
+"""Suite classifiers: the cost of searches of general rows in the kernel.
 
     bit vectors                      the classifier of firewall servers
     tuple space                      a look-up in a hash table for each shape of row
@@ -51,7 +51,7 @@ _MOST_CELLS = {True: 1 << 23, False: 1 << 25}
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of IPv4 of a list, what each way makes of them, and the seconds that took."""
+    """A list's IPv4 rows, each search's tables, and the seconds to build them."""
 
     rows: tuple[CacheRow, ...]
     vectors: Vectors
@@ -64,7 +64,10 @@ class Rows:
 
 
 def run(*, quick: bool, progress: Progress) -> Results:
-    """Measure. `quick` takes fewer rounds, and makes no large tables. Needs root, `clang` and libbpf's headers."""
+    """Measure.
+
+    `quick` takes fewer rounds, and makes no large tables. Needs root, `clang` and libbpf's headers.
+    """
     rounds, times = (5, 8_192) if quick else (15, 200_000)
     results = Results("classifiers", {"rounds": rounds, "packets": times})
     spent: dict[str, Mapping[str, float]] = {}
@@ -87,7 +90,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def prepared(acl: Acl, most_cells: int) -> Rows:
-    """What each way makes of a list. Raises TooLarge."""
+    """Build each search's tables of a list.
+
+    Raises TooLarge.
+    """
     rows = tuple(row for row in classifier_rows(owning_all(acl)) if row.family is Family.IPV4)
     vectors, vectors_s = _timed(lambda: bit_vectors(rows))
     space, space_s = _timed(lambda: tuple_space(rows))
@@ -113,7 +119,7 @@ def _timed(make: Callable[[], T]) -> tuple[T, float]:
 
 
 def sample(rows: Sequence[CacheRow]) -> tuple[Masked, ...]:
-    """Packets that some rows hold, one after the other over the whole list, in an order of their own."""
+    """Return packets that rows hold, drawn over the whole list and shuffled."""
     draw = random.Random(7)  # noqa: S311 -- the same packets in every run
     chosen = [rows[place * len(rows) // ways.SAMPLE] for place in range(ways.SAMPLE)]
     draw.shuffle(chosen)
@@ -134,7 +140,10 @@ def _inside(row: CacheRow, draw: random.Random) -> Masked:
 
 
 def firsts(rows: Sequence[CacheRow], packets: Sequence[Masked]) -> list[int]:
-    """The first row that holds each packet, by asking all of them. Each packet is in some row."""
+    """Return the first row that holds each packet, by checking all.
+
+    Each packet is in some row.
+    """
     fields = ("source", "destination", "source_ports", "destination_ports", "protocols")
     ends = np.array([[getattr(row, name) for name in fields] for row in rows], np.int64)  # (rows, axes, 2)
     flags = np.array([row.flags for row in rows], np.int64)
@@ -184,7 +193,10 @@ def _ways(programs: Programs, stack: ExitStack, results: Results, name: str, mad
 
 
 def check(way: Way, made: Rows, name: str) -> None:
-    """Compare a way's rows with the first that holds each packet, for some packets. Raises Drifted."""
+    """Compare a search's rows with the first matches of some packets.
+
+    Raises Drifted.
+    """
     for place, wanted in made.checked.items():
         found = way.row(place)
         if found != wanted:
@@ -192,7 +204,7 @@ def check(way: Way, made: Rows, name: str) -> None:
 
 
 def sizes(name: str, made: Rows) -> str:
-    """What each way keeps for a list, in a line."""
+    """Describe each search's size for a list in one line."""
     asked = statistics.mean(made.space.first(packet)[1] for packet in made.packets[:_CHECKED])
     octets = sum(axis.vectors.nbytes for axis in made.vectors.axes)
     tables = made.combined

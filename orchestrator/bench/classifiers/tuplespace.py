@@ -23,7 +23,7 @@ Masked = tuple[int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TupleSpace:
-    """Shapes in the order in which they are asked, each with its lowest row; entries by shape and masked values."""
+    """Shapes in search order, each with its lowest row; entries by shape and masked values."""
 
     shapes: tuple[tuple[Masked, int], ...]
     entries: Mapping[tuple[int, Masked], int]

@@ -130,7 +130,7 @@ def _loaded(program: Path) -> Iterator[libbpf.Loaded]:
 
 
 def _hold(loaded: libbpf.Loaded, rows: Sequence[CacheRow]) -> None:
-    """Give a program the tables of the classifier, in the first half of its maps of maps."""
+    """Load the classifier's tables into a program, in the first half of its maps."""
     made: dict[str, dict[int, int]] = {name: {} for name in classifier.MAPS}
     try:
         classifier.make_tables(made, 0, rows, lambda _cookie: 0)

@@ -1,1 +1,1 @@
-"""What the web console costs: pages of a list of 20,000 rules in a real browser, and twenty dashboards left open."""
+"""Suite console: pages of a list of 20,000 rules in a browser, and twenty open dashboards."""

@@ -1,4 +1,4 @@
-"""Where the console is measured: a service with a long list whose counters move, and a console in front of it.
+"""The measured set-up: a service with a long list and moving counters, and a console.
 
 Both are processes of their own, in a directory that goes when the stage does; nothing of it needs root. What a switch's
 controller would report is reported here, once a second: a part of all rules has decided packets since.
@@ -40,7 +40,7 @@ _MOVED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What runs: where it answers, the process ids of the two, and an administrator's token."""
+    """The running processes: addresses, process ids, and an administrator's token."""
 
     url: str
     console: str
@@ -55,7 +55,10 @@ class Stage:
 
 @contextmanager
 def stage(rules: int) -> Iterator[Stage]:
-    """A stage whose tenant has so many rules, for as long as the block runs. Raises Unreachable."""
+    """Run a stage whose tenant has `rules` rules, during the block.
+
+    Raises Unreachable.
+    """
     with TemporaryDirectory(prefix="aclflow-console-") as folder, ExitStack() as stack:
         token = administrators_token(Path(folder), "the suite")
         url, console = (f"http://127.0.0.1:{free_port()}" for _ in range(2))

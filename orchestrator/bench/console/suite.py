@@ -1,4 +1,4 @@
-"""The suite `console`: how long each page of a long list takes in a browser, and what twenty open dashboards cost.
+"""Suite console: page times of a long list in a browser, cost of open dashboards.
 
 A page's clock starts with the navigation and stops when the page says that it is complete (`aria-busy` of its main
 part), which is when everything it shows has been read and drawn. Dashboards are overviews in browser windows of their
@@ -141,7 +141,7 @@ def _load_s(page: Page, ground: Stage, path: str) -> float:
 
 
 def _content_s(page: Page, ground: Stage, rounds: int) -> dict[str, list[float]]:
-    """Seconds until pages tell what nobody looked at before: of a new list, of one that was changed, of a draft."""
+    """Measure seconds until pages show new content: a list, a change, a draft."""
     taken: dict[str, list[float]] = {name: [] for name in _TOLD}
     with ground.client() as client:
         for turn in range(rounds):
@@ -181,7 +181,7 @@ def _tokens(ground: Stage) -> list[str]:
 
 
 def _watched(browser: Browser, ground: Stage, tokens: Sequence[str], watched_s: float) -> tuple[float, float]:
-    """What overviews take that are left open, one for each token."""
+    """Measure the cost of open overviews, one for each token."""
     windows = [_signed_in(browser, ground, token) for token in tokens]
     for window in windows:
         _load_s(window, ground, _PAGES["overview"])

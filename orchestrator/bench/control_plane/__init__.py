@@ -1,4 +1,4 @@
-"""Suite control-plane: how long a policy takes from columns to the switch, and from a REST call to two switches.
+"""Suite control-plane: from columns to the switch, and from REST to two switches.
 
     wire        columns to barrier on one switch          against `ovs-ofctl --bundle add-flows` and os-ken's objects
     rest        REST call to read back on two switches    against `ovs-ofctl --bundle`, to one bridge after the other

@@ -1,4 +1,4 @@
-"""A domain of a million rules: what compiling and proving it costs in time and memory.
+"""A domain of a million rules: time and memory to compile and prove it.
 
 It is measured in a process of its own (``python -m orchestrator.bench.control_plane.domain TENANTS RULES``), so that
 its memory is its own, too. The clock leaves out making the policy, which a service reads from its database.
@@ -29,7 +29,7 @@ TENANTS, RULES = 50, 20_000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds, flow entries, and the most memory that the process had: with the policy alone, and in the end."""
+    """Seconds, flow entries, and peak memory with the policy alone and in the end."""
 
     compile_s: float
     prove_s: float

@@ -24,7 +24,10 @@ _DIALECT: Any = SimpleNamespace(ofproto=compat.ofproto_v1_5, ofproto_parser=comp
 
 
 def library_add(channel: Channel, flows: FlowTable) -> float:
-    """Seconds to build, serialize and send every flow in one atomic bundle, to the barrier. Raises Refused."""
+    """Return seconds to build, serialize and send flows in one bundle.
+
+    To the barrier. Raises Refused.
+    """
     rows = [(row, oxm.unpack(row.match)) for row in flows.rows()]  # values, as an application would have them
     started = time.perf_counter()
     xids = channel.reserve(len(rows) + 3)

@@ -1,4 +1,4 @@
-"""Against OVN: the same rules from its northbound database to its switch, and from our REST call to one of ours.
+"""Against OVN: the same rules from its northbound database and from our REST call.
 
 Like against like: OVN has one hypervisor, so the domain has one host; both have two ports; both switches are bridges of
 one daemon. Ours and theirs take turns, so that both meet the same machine at the same time, and a figure is the median
@@ -41,7 +41,10 @@ _SERIES = 5
 
 
 def measure(lab: Lab, results: Results, sizes: Sizes, returns: ReturnTraffic, progress: Callable[[str], None]) -> None:
-    """Whole lists and single rules into OVN and into ours, in turns. `lab` has one host."""
+    """Write whole lists and single rules into OVN and ours, in turns.
+
+    `lab` has one host.
+    """
     try:
         with ovn(lab, returns) as baseline:
             plane = ControlPlane(lab)
@@ -91,7 +94,7 @@ class _Pair:
         self._record("bulk_speedup_vs_ovn", ("one_host_", "ovn_"), ("s", 1), ours, theirs, _BULK)
 
     def single(self, progress: Callable[[str], None]) -> None:
-        """One rule more in a list that is there already: anywhere in ours, at the end of OVN's."""
+        """Measure one more rule in a list: anywhere in ours, at the end of OVN's."""
         rules, changes = self._sizes.rules, self._sizes.changes
         progress(f"against OVN, single rules among {rules}")
         draw = random.Random(rules)  # noqa: S311  (no secret: the same places every time)
@@ -124,7 +127,10 @@ class _Pair:
         theirs: Sequence[float],
         target: Target,
     ) -> None:
-        """The ratio of the pairs, and both sides; `unit` has its name and how many there are in a second."""
+        """Record the ratio of the pairs and both sides.
+
+        `unit` has its name and how many there are in a second.
+        """
         word, scale = unit
         ratios = [slow / fast for fast, slow in zip(ours, theirs, strict=True)]
         turns = tuple(float(turn) for turn in range(1, len(ours) + 1))

@@ -63,7 +63,7 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Bench:
-    """What every measurement needs."""
+    """The means of every measurement."""
 
     lab: Lab
     client: Client
@@ -105,8 +105,10 @@ class _Bench:
             self.results.series.append(Series(what, turns, tuple(milliseconds), "change", label))
 
     def growth(self, progress: Callable[[str], None]) -> None:
-        """What one rule takes in the longest list, as ratios to what it takes in the usual one just before and just
-        after: a machine that is quicker or slower for minutes is so for both."""
+        """Measure one rule in the longest list as ratios to the usual one.
+
+        Just before and just after: a machine that is quicker or slower for minutes is so for both.
+        """
         usual, longest = self.sizes.rules, max(self.sizes.scales)
         medians = []
         for rules in (usual, *(longest, usual) * self.sizes.rounds):
@@ -141,7 +143,7 @@ class _Bench:
         return taken, {name: [1000 * stages.get(name, 0.0) for stages in added] for name in names}
 
     def group(self, progress: Callable[[str], None]) -> None:
-        """One member more in a large address group that a few rules ask for, again and again."""
+        """Measure one more member in a large address group, again and again."""
         members = self.sizes.members
         progress(f"a group of {members} addresses, one member at a time")
         timed(self.client.put_acl, TENANT, _grouped(members))
@@ -161,7 +163,7 @@ class _Bench:
 
 
 def timed(write: Callable[P, Written], *arguments: P.args, **named: P.kwargs) -> tuple[float, Mapping[str, float]]:
-    """Seconds from the call of a write until its answer, which comes when it is enforced, and the service's stages.
+    """Return seconds of a write until it is enforced, and the service's stages.
 
     Raises Unreachable.
     """
@@ -174,7 +176,10 @@ def timed(write: Callable[P, Written], *arguments: P.args, **named: P.kwargs) ->
 
 
 def _stacked(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
-    """The median of every stage of adding one rule, a bar a size. A stage is shown less those that are parts of it."""
+    """Stack the median of every stage of adding one rule, a bar a size.
+
+    A stage is shown less those that are parts of it.
+    """
     names = dict.fromkeys(stage for parts in stages.values() for stage in parts)
     medians = {name: [statistics.median(parts.get(name, [0.0])) for parts in stages.values()] for name in names}
     heights = {}

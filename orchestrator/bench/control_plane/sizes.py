@@ -14,7 +14,7 @@ TENANT = TenantId("lab")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rounds of whole lists, single changes at each size, and rounds of what takes many seconds."""
+    """Rounds of whole lists, single changes at each size, and rounds of long measurements."""
 
     rounds: int
     changes: int
@@ -45,7 +45,10 @@ def record_ratio(
     baseline: tuple[str, str],
     target: Target | None = None,
 ) -> None:
-    """A ratio of paired runs, and both sides of it in seconds. `baseline` is its short name and what it is."""
+    """Record a ratio of paired runs, and both sides in seconds.
+
+    `baseline` is its short name and what it is.
+    """
     short, long = baseline
     ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     results.figures[f"{name}_vs_{short}"] = Figure.of(ratios, "ratio", target)

@@ -34,7 +34,7 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def description(hosts: Sequence[str] = ("host1", "host2")) -> PopSpec:
-    """A tenant that owns everything, with an endpoint on each of some hosts; a host named twice has two."""
+    """Return a tenant that owns everything, with an endpoint for each named host."""
     endpoints = "".join(
         f"\n  - {{name: inside{at}, tenant: {TENANT}, host: {host}, addresses: [198.51.100.{at}], silent: true}}"
         for at, host in enumerate(hosts, 1)

@@ -1,4 +1,4 @@
-"""Columns to barrier: encoding, one atomic bundle, and the switch's word that all of it stands."""
+"""From columns to barrier: encode, send one atomic bundle, wait for its confirmation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heavy hitters: the share of permitted traffic that goes straight to the WAN, against the popularity curve."""
+"""Heavy hitters: permitted traffic straight to the WAN, against the popularity curve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKETS = 20_000
 
 
 def measured(results: Results, world: World, links: Links, switch: EdgeSwitch) -> None:
-    """Packets fall on the tenants' rules by the paper's curve; the 25 heaviest bypass the servers."""
+    """Send packets by the paper's curve; the 25 heaviest rules bypass the servers."""
     curve = Popularity()
     weights = [curve.decided(place + 1) - curve.decided(place) for place in range(len(world.tenants))]
     chosen = [LiftedRule(tenant.id, tenant.acl.rules[0].id) for tenant in world.tenants[:_HEAVY]]

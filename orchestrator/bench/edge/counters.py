@@ -1,4 +1,4 @@
-"""Real packets to every block of a grid, and the switch's counters beside the model, line by line."""
+"""Real packets to every block of a grid: the switch's counters beside the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = Target(0.0)
 
 @dataclass(slots=True)
 class Counters:
-    """What was found: lines asked and lines that counted otherwise than the model, and rates of false matches."""
+    """The results: lines examined, lines off the model, and false-match rates."""
 
     lines: int = 0
     off: int = 0
@@ -29,7 +29,10 @@ class Counters:
 
 
 def compare(found: Counters, world: World, links: Links, switch: EdgeSwitch) -> None:
-    """Send a packet to every block and compare. Raises Drifted where exceptions count something else than they hold."""
+    """Send a packet to every block and compare.
+
+    Raises Drifted where exceptions count something else than they hold.
+    """
     grid = world.grid
     switch.load(world, links)
     fire(links, switch, [datagram(grid, address) for address in grid.addresses(grid.every)])
@@ -47,7 +50,7 @@ def compare(found: Counters, world: World, links: Links, switch: EdgeSwitch) -> 
 
 
 def upcalls_a_chunk(world: World, links: Links, switch: EdgeSwitch, hosts: int) -> float:
-    """Packets that meet no cache entry, for each of the tenants' blocks, in each of which many hosts are spoken to."""
+    """Return cache misses for each of the tenants' blocks, with many hosts in each."""
     switch.load(world, links)
     blocks = world.allocation.key
     keys = np.resize(blocks, hosts)

@@ -1,4 +1,4 @@
-"""Figures 7 to 10 of the paper, from the planner: the paper's reading and ours in each plot."""
+"""The paper's figures 7 to 10 from the planner: its reading and ours."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wan(load: Load) -> list[Series]:
 
 
 def bypass(cloud: Cloud, tcam: Tcam, load: Load) -> list[Series]:
-    """Figure 8: traffic that meets no firewall server; one popular rule list for everybody, or one a tenant."""
+    """Figure 8: traffic past the servers, with one popularity curve or one a tenant."""
     return [
         Series(
             name,
@@ -70,7 +70,7 @@ def by_share(cloud: Cloud, tcam: Tcam) -> list[Series]:
 
 
 def by_size(cloud: Cloud, tcam: Tcam) -> list[Series]:
-    """Figure 10: rates of false matches against the number of VMs, from the paper's 10^7 on."""
+    """Figure 10: false-match rates against the number of VMs, from 10^7."""
     low, high = _DECADES
     steps = (high - low) * _ROUND // 3
     sizes = [round(10 ** (low + (high - low) * step / steps)) for step in range(steps + 1)]
@@ -109,5 +109,5 @@ _LEAST = 1e-60
 
 
 def _positive(name: str, x: Sequence[float], y: Sequence[float], x_label: str, y_label: str, *, x_log: bool) -> Series:
-    """A line on an axis of factors, on which nothing below 1e-60 is told from it."""
+    """Return a series on a log axis; values below 1e-60 are drawn there."""
     return Series(name, tuple(x), tuple(max(value, _LEAST) for value in y), x_label, y_label, x_log=x_log, y_log=True)

@@ -1,4 +1,4 @@
-"""What reaches the WAN that no rule permits, and what does not reach it that one does, under each misdirect mode.
+"""Forbidden packets in the WAN and permitted ones lost, under each misdirect mode.
 
 Two worlds: with repaired lines no tenant's packet meets a wrong server; with unrepaired ones, packed twice as dense,
 a fifth of the tenants' blocks are misdirected, which is where the modes differ.
@@ -36,8 +36,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Of one world under one mode: packets in the WAN that nobody permits and how many theory expects, of so many sent;
-    the share of permitted ones that arrived; and how many tenants' blocks the lines misdirect."""
+    """Results of one world under one mode.
+
+    Packets in the WAN that nobody permits and how many theory expects, of so many sent; the share of permitted ones
+    that arrived; and how many tenants' blocks the lines misdirect.
+    """
 
     leaked: int
     expected: int
@@ -74,7 +77,7 @@ def _leak(world: World, mode: Misdirect, place: Place, swept: U64) -> Leak:
 
 
 def conclude(results: Results, grid: Grid, found: Mapping[tuple[str, Misdirect], Leak]) -> None:
-    """Record the figures of an IP version: leaks over both worlds, and what happens to permitted packets."""
+    """Record an IP version's figures: leaks over both worlds, and permitted packets."""
     of = figure_prefix(grid)
     for mode in Misdirect:
         each = {name: leak for (name, its), leak in found.items() if its is mode}

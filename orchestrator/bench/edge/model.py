@@ -1,5 +1,4 @@
-"""What needs no switch: the planner's figures and how long it takes, lines for a million chunks, and formulas against
-real lines."""
+"""Measurements without a switch: planner, lines for a million chunks, formulas against real lines."""
 
 from __future__ import annotations
 

@@ -15,9 +15,12 @@ _NARROW = WorldSizes(width=96, per_line=4, functions=10)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Worlds whose counters are compared with the model, each with every seed; rounds and seconds of packets/s;
-    chunks drawn against real lines; chunks of the largest build; hosts that share blocks; of the blocks that are swept
-    for leaks, every so many-th."""
+    """The sizes of the suite.
+
+    Worlds whose counters are compared with the model, each with every seed; rounds and seconds of packets/s; chunks
+    drawn against real lines; chunks of the largest build; hosts that share blocks; of the blocks that are swept for
+    leaks, every so many-th.
+    """
 
     worlds: tuple[WorldSizes, ...]
     seeds: tuple[int, ...]

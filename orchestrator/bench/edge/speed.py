@@ -1,4 +1,4 @@
-"""Packets a second through the edge to a firewall server, on system ports and on AF_XDP rings."""
+"""Packets a second through the edge, on system ports and on AF_XDP rings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = {Ports.SYSTEM: "system_ports", Ports.AF_XDP: "af_xdp"}
 def measured(
     results: Results, world: World, links: Links, ports: Ports, rounds: int, seconds: float, step: Callable[[str], None]
 ) -> None:
-    """One sender as fast as it goes, to every block of one server's; counted at that server's interface."""
+    """Send at full speed to every block of one server; count at its interface."""
     name = f"packets_s_{_NAMES[ports]}"
     mine = world.allocation.key[world.servers == 1]
     destinations = world.grid.addresses(mine)

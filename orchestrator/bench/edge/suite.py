@@ -32,8 +32,7 @@ _MODELS, _WORLDS = 4, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Worlds:
-    """Of one IP version: worlds whose counters are compared, those that are swept for leaks, and that with heavy
-    hitters."""
+    """The worlds of an IP version: for counters, for leaks, and with heavy hitters."""
 
     grid: Grid
     compared: tuple[World, ...]
@@ -57,7 +56,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a program is not held."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a program is not held.
+    """
     results = Results("edge", {"seeds": list(sizes.seeds), "draws": sizes.draws, "rounds": sizes.rounds})
     steps = Steps(progress, _steps(sizes))
     steps.next("the planner")

@@ -1,2 +1,1 @@
-"""The suite `elastic`: a domain's fleet of firewall VNFs grows and shrinks while its load rises and falls, and what
-that costs the traffic."""
+"""Suite elastic: a fleet of firewall VNFs follows its load, and the cost to traffic."""

@@ -17,10 +17,13 @@ _MOVED = Target(2.0)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One run: datagrams offered and carried in each second, and how many of those sent in a second got lost between
-    others; the fleet's size at moments (seconds, serving VNFs); how many datagrams were sent and came; connections
-    that were cut; seconds from being asked for to serving of each VNF that came; how many left; and seconds from the
-    power failure of one to the moment when it owned nothing any more."""
+    """Results of one run.
+
+    Datagrams offered and carried in each second, and how many of those sent in a second got lost between others; the
+    fleet's size at moments (seconds, serving VNFs); how many datagrams were sent and came; connections that were cut;
+    seconds from being asked for to serving of each VNF that came; how many left; and seconds from the power failure of
+    one to the moment when it owned nothing any more.
+    """
 
     offered: Sequence[int]
     carried: Mapping[int, int]
@@ -72,7 +75,10 @@ def _where(number: int, run: Seen) -> str:
 
 
 def when_sent(sent: Sequence[int], flows: int, missing: Iterable[Sequence[int]]) -> Mapping[int, int]:
-    """How many of these datagrams (flow, number) were sent in each second; they are sent flow by flow in turn."""
+    """Count these datagrams (flow, number) by the second they were sent in.
+
+    They are sent flow by flow in turn.
+    """
     ends = list(accumulate(sent))
     return Counter(bisect_right(ends, number * flows + flow) for flow, number in missing)
 

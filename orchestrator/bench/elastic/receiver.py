@@ -36,7 +36,7 @@ class _Echo(socketserver.ThreadingTCPServer):
 
 
 def missing(seen: Collection[bytes]) -> list[tuple[int, int]]:
-    """Flow and number of what did not come, of each flow up to its last one that did."""
+    """Return flow and number of missing datagrams, up to each flow's last one."""
     came: dict[int, set[int]] = {}
     for octets in seen:
         flow, number = NUMBER.unpack(octets)

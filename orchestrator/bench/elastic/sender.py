@@ -1,4 +1,4 @@
-"""Run inside a client: numbered datagrams in many flows at a rate that changes, and what was sent, second by second.
+"""Runs inside a client: sends numbered datagrams in many flows at a varying rate.
 
     python -m orchestrator.bench.elastic.sender ADDRESS PORT OCTETS FLOWS RATES
 

@@ -13,7 +13,7 @@ FRAME_OCTETS = OCTETS + 42
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """So many seconds in which the load goes evenly to `load`, in what one VNF carries at most."""
+    """Some seconds in which the load goes evenly to `load`, in VNF capacities."""
 
     seconds: float
     load: float
@@ -21,7 +21,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The load's course, from `start`; `cap_mbps` of each VNF; how many connections last all the time; runs."""
+    """The load's course, from `start`; `cap_mbps` of each VNF; lasting connections; runs."""
 
     start: float
     phases: tuple[Phase, ...]
@@ -40,7 +40,7 @@ class Sizes:
         return sum(each.seconds for each in self.phases)
 
     def pps(self, at_s: float) -> float:
-        """What is offered at a moment of the run."""
+        """Return the offered packets a second at a moment of the run."""
         before = self.start
         for phase in self.phases:
             if at_s < phase.seconds:

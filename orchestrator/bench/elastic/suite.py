@@ -1,4 +1,4 @@
-"""The suite: a lab that spreads traffic over a fleet, a load that rises and falls, and connections that last."""
+"""The suite: a lab with a spread fleet, a varying load, and lasting connections."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class _Run:
         )
 
     def _fail_one(self) -> float:
-        """Have two VNFs serve, take the power from one, and wait until the switch sends it nothing any more."""
+        """Cut the power of one of two VNFs; return seconds until it gets nothing."""
         self.client.set_fleet(POP.domain, {"size": 2})
         _wait_for(lambda: len(_owners(self.client)) == 2 and _is_spread(self.client), "two firewalls do not serve")
         victim = max(_owners(self.client))
@@ -224,7 +224,10 @@ class _Run:
 
 
 def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a program says at its end. Raises Refused for one that says nothing."""
+    """Return a program's final output.
+
+    Raises Refused for one that says nothing.
+    """
     text, _ = process.communicate(timeout=_PATIENCE_S)
     try:
         found: dict[str, Any] = json.loads(text)

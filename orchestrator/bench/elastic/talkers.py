@@ -1,4 +1,4 @@
-"""Run inside a client: connections that last, each of which says a line now and then and must be answered.
+"""Runs inside a client: lasting connections with lines that must be answered.
 
     python -m orchestrator.bench.elastic.talkers ADDRESS PORT CONNECTIONS SECONDS
 
@@ -31,7 +31,7 @@ class _Talker:
     answers: int = 0
 
     def say(self, now: float) -> None:
-        """Say a line, if it is time and the last one was answered; give up on one that was not for too long."""
+        """Send a line when due and the last was answered; give up after too long."""
         if self.waits and now - self.said_at > PATIENCE_S:
             self.cut = True
         elif not self.waits and now - self.said_at >= EVERY_S:

@@ -1,4 +1,4 @@
-"""What one firewall does with datagrams of a size at a rate: how many leave the generator, how many arrive."""
+"""One firewall under datagrams of a size and rate: sent and received."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.lab.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What was sent and what arrived, in Mb/s of datagrams, and packets a second that arrived."""
+    """Rates: sent and arrived in Mb/s of datagrams, and packets a second that arrived."""
 
     sent: float
     arrived: float
@@ -49,7 +49,7 @@ def unload(line: Line) -> None:
 
 
 def measured(line: Line, *, octets: int, seconds: int, rate: int = 0) -> Rates:
-    """Send datagrams of so many octets at `rate` Mb/s, or as fast as the generator can."""
+    """Send datagrams of a size at `rate` Mb/s, or at full speed."""
     found = iperf.flood(line, seconds=seconds, octets=octets, bits_per_s=rate * MEGABIT)
     bits = octets * 8 / found.seconds / MEGABIT
     return Rates(found.sent * bits, found.arrived * bits, found.per_s)

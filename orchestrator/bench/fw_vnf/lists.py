@@ -1,4 +1,4 @@
-"""The paper's worst case as an access list: only the last rule permits what the generators send."""
+"""The paper's worst case: only the last rule permits the generators' packets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def worst_case(rules: int) -> Acl:
 
 @cache
 def filter_text(rules: int, kind: Filter = Filter.IPTABLES_LEGACY) -> str:
-    """The list as a filter reads it: stateless; one line a rule as `iptables-restore` has it, look-ups for `nft`."""
+    """Return the list as a stateless filter's text.
+
+    One line a rule as `iptables-restore` has it, look-ups for `nft`.
+    """
     return text_of(kind, alone(worst_case(rules)))
 
 

@@ -19,8 +19,11 @@ _NANO = 1e9
 
 @dataclass(slots=True)
 class Values:
-    """Every value in the order of the rounds: one VNF by (rules, octets), by (rules, Mb/s offered), with nftables by
-    (rules, octets); several of them by (how many, Mb/s offered), and at saturation by how many, in Mb/s."""
+    """All values in the order of the rounds.
+
+    One VNF by (rules, bytes), by (rules, Mb/s offered), with nftables by (rules, bytes); several of them by (how many,
+    Mb/s offered), and at saturation by how many, in Mb/s.
+    """
 
     by_size: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)
     by_rate: dict[tuple[int, int], list[Rates]] = field(default_factory=dict)

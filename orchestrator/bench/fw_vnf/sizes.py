@@ -12,8 +12,11 @@ MEGABIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of rules, octets of a datagram, rates offered to one VNF (Mb/s), numbers of VNFs, rounds, and seconds of
-    each measurement. `cap` is what each of several VNFs may carry (Mb/s), `offered` the rates that they are offered."""
+    """The sizes of the suite.
+
+    Numbers of rules, bytes of a datagram, rates offered to one VNF (Mb/s), numbers of VNFs, rounds, and seconds of each
+    measurement. `cap` is what each of several VNFs may carry (Mb/s), `offered` the rates that they are offered.
+    """
 
     rules: tuple[int, ...]
     octets: tuple[int, ...]
@@ -26,7 +29,7 @@ class Sizes:
 
     @property
     def lists(self) -> tuple[int, ...]:
-        """Numbers of rules of what is loaded into nftables: a VNF of aclflow holds a list always."""
+        """Return the numbers of rules for nftables: aclflow's VNFs always hold a list."""
         return tuple(max(1, rules) for rules in self.rules)
 
     @classmethod

@@ -27,7 +27,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where the switch does not spread as told."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where the switch spreads otherwise.
+    """
     results = Results(
         "fw-vnf",
         {"rounds": sizes.rounds, "rules": list(sizes.rules), "octets": list(sizes.octets), "rates": list(sizes.rates),

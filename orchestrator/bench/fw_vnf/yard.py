@@ -119,7 +119,7 @@ class Yard:
 
 
 def _ended(process: subprocess.Popen[str]) -> str:
-    """What a generator complained about, if it did, once it has ended."""
+    """Return a generator's error output, if any, once it has ended."""
     try:
         text, _ = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
@@ -170,7 +170,7 @@ def _sides(number: int) -> tuple[tuple[str, int], tuple[str, int]]:
 
 
 def _join(namespace: str, port: str) -> None:
-    """A link from the switches' namespace to the one of an end, which answers to the gateway's address."""
+    """Link the switches' namespace to an end's, which answers as the gateway."""
     with IPRoute() as switches, network.descriptor(namespace) as inside:
         peer = {"ifname": INTERFACE, "net_ns_fd": inside, "address": format_mac(GATEWAY_MAC)}
         switches.link("add", ifname=port, kind="veth", peer=peer)

@@ -1,1 +1,1 @@
-"""What a flood of denied packets costs those that are permitted, reported by its rule or not."""
+"""Suite packet-log: the cost of denied floods to permitted packets, logged or not."""

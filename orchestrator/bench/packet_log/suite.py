@@ -1,4 +1,4 @@
-"""The suite: permitted datagrams as fast as they go, beside no flood, a denied one, and a denied one that is logged.
+"""The suite: permitted datagrams with no flood, a denied flood, and a logged one.
 
 The three take turns, in another order each round. Both floods are the same packets at the same rate, from the same
 clients, denied by the same rule; all that differs is whether the rule logs.
@@ -40,7 +40,7 @@ _LEAD_S = 1.0
 
 
 class Beside(enum.Enum):
-    """What the permitted datagrams meet in the switch."""
+    """The flood beside the permitted datagrams."""
 
     NOTHING = "no flood"
     DENIED = "flood, denied"
@@ -49,7 +49,7 @@ class Beside(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rounds, seconds of each measurement, the list's rules, and the flood: packets a second from so many clients."""
+    """Rounds, seconds of each, the list's rules, and the flood's rate and clients."""
 
     rounds: int
     seconds: int
@@ -68,7 +68,7 @@ class Sizes:
 
 @dataclass(slots=True)
 class _Values:
-    """Of one case, a value a round: permitted packets a second, the switch's CPU time a packet, the flood's rate."""
+    """Results of one case: permitted packets a second, CPU a packet, flood rate."""
 
     permitted: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
@@ -81,7 +81,10 @@ def run(*, quick: bool, progress: Progress) -> Results:
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a denied packet gets through."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a denied packet gets through.
+    """
     asked = {"rounds": sizes.rounds, "seconds": sizes.seconds, "rules": sizes.rules, "flood_packets_s": sizes.per_s}
     results = Results("packet-log", {**asked, "sources": sizes.sources})
     programs = {case: _program(sizes, log=case is Beside.LOGGED) for case in Beside}

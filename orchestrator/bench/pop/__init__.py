@@ -1,4 +1,4 @@
-"""A point of presence to measure: an edge switch, firewall servers behind it, and the WAN with all tenants' machines.
+"""A point of presence to measure: edge switch, firewall servers, WAN.
 
 Programs come from our compilers and are written by our drivers, as the controller and the agents do it, without a
 service in between. `world` says who owns what, `links` makes the namespaces, `edge` and `servers` put programs into

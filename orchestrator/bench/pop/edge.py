@@ -1,4 +1,4 @@
-"""The edge switch of a point of presence to measure: Open vSwitch with the program of a world, and its own counters."""
+"""The measured edge switch: Open vSwitch with a world's program, and its counters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class EdgeSwitch:
         self._world: World | None = None
 
     def load(self, world: World, links: Links, heavy: FlowTable = _NONE) -> None:
-        """Have the program of a world and nothing else, with counters at nought and an empty cache. Raises Drifted."""
+        """Load a world's program alone, with zero counters and an empty cache.
+
+        Raises Drifted.
+        """
         owned = tuple(prefix for tenant in world.tenants for prefix in tenant.prefixes)
         families = (FamilyLines(world.grid.chunking, world.lines),)
         program = edge_program(Edge((OUT,), links.ways(), owned, families, heavy), domain="bench", generation=1)
@@ -60,18 +63,21 @@ class EdgeSwitch:
         self._switch.forget()
 
     def packets_of_lines(self) -> I64:
-        """What each line counted, in the lines' order."""
+        """Return each line's counter, in the lines' order."""
         flows, packets = self._counted()
         assert self._world is not None
         return packets_of_lines(flows, packets, self._world.grid.family, len(self._world.lines))
 
     def packets_of(self, table: EdgeTable) -> int:
-        """What all rows of a table counted together, but its end."""
+        """Return the sum of a table's counters without its last row."""
         flows, packets = self._counted()
         return int(packets[(flows.table == table) & (flows.priority > 0)].sum())
 
     def handled(self) -> int:
-        """Packets that the switch has dealt with so far: what it has taken from its ports may still be on its way."""
+        """Return the packets handled so far.
+
+        What the switch has taken from its ports may still be on its way.
+        """
         return handled(self._switch.appctl("dpctl/show"))
 
     def upcalls(self) -> int:

@@ -37,7 +37,7 @@ _BEGUN = "sending\n"
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """What was sent, in how many seconds."""
+    """The number of packets sent, and the seconds."""
 
     sent: int
     seconds: float
@@ -60,7 +60,9 @@ class Flooding:
 
 
 def begin(links: Links, addresses: Sequence[int], *, seconds: float, per_s: int) -> Flooding:
-    """Send to addresses in turn, for so long; returns when it has begun. `per_s` may be `AS_FAST_AS_IT_GOES`.
+    """Start sending to addresses in turn.
+
+    `per_s` may be `AS_FAST_AS_IT_GOES`.
 
     Raises Refused where it does not begin.
     """
@@ -80,7 +82,10 @@ def begin(links: Links, addresses: Sequence[int], *, seconds: float, per_s: int)
 
 
 def frames_to(addresses: npt.NDArray[np.uint32]) -> list[bytes]:
-    """A frame to each address: one is made, and the others from it. UDP's checksum is left out, as IPv4 allows."""
+    """Return a frame to each address, copied from one.
+
+    UDP's checksum is left out, as IPv4 allows.
+    """
     first = bytearray(datagram(IPV4, 0, octets=PAYLOAD_OCTETS))
     first[_UDP_CHECKSUM : _UDP_CHECKSUM + 2] = bytes(2)
     made = np.tile(np.frombuffer(bytes(first), np.uint8), (len(addresses), 1))
@@ -108,7 +113,7 @@ def send(frames: Sequence[bytes], seconds: float, per_s: int) -> Flood:
 
 
 def _marked(links: Links) -> dict[str, str]:
-    """The mark by which programs of the site are found again, and nothing of the caller's own settings."""
+    """Return the environment that marks the site's programs, without the caller's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
     return {**kept, MARK: str(links.layout.run_dir)}
 

@@ -1,4 +1,6 @@
-"""The 65,536 blocks of one IP version in which a world is drawn: every /16 of IPv4, every /48 of 2001:db8::/32.
+"""The 65,536 blocks of one IP version in which worlds are drawn.
+
+Every /16 of IPv4, every /48 of 2001:db8::/32.
 
 A /48 is the longest chunk that the edge's hash takes: it fills the field that is hashed. Senders are in blocks that
 nobody owns.
@@ -24,8 +26,7 @@ _PRIVATE, _LOOPBACK, _LINK_LOCAL, _FIRST, _LAST = 10, 127, 169 << 8 | 254, 1, 22
 
 @dataclass(frozen=True)
 class Grid:
-    """Blocks of an IP version from the chunk numbered `first` on; the one client whom tenants permit, and an address
-    that nobody permits."""
+    """Blocks of an IP version from chunk `first`, a permitted client, a foreign address."""
 
     chunking: Chunking
     first: int
@@ -69,7 +70,7 @@ def _grid(space: str, length: int, client: str, stranger: str) -> Grid:
 
 
 def figure_prefix(grid: Grid) -> str:
-    """What the names of a grid's figures begin with: nothing for IPv4."""
+    """Return the prefix of a grid's figure names: empty for IPv4."""
     return "" if grid.family is Family.IPV4 else f"ipv{grid.family.value}_"
 
 

@@ -56,7 +56,10 @@ _FORWARDING = {"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 
 
 class Links:
-    """The namespaces, up for as long as the `with` block runs, with whatever was started in them. Needs root."""
+    """The namespaces during the `with` block, with everything started in them.
+
+    Needs root.
+    """
 
     def __init__(self, layout: Layout, name: str, servers: int, owned: Iterable[Prefix]) -> None:
         self.layout = layout
@@ -92,7 +95,7 @@ class Links:
         return self._names[role]
 
     def inside(self, role: str, call: Callable[[], Result]) -> Result:
-        """What `call` returns when run inside one of the namespaces."""
+        """Call a function inside one of the namespaces and return its result."""
         return namespaces.inside(self._names[role], call)
 
     def start(self, role: str, *command: str, settings: Mapping[str, str] | None = None) -> Process:
@@ -110,7 +113,7 @@ class Links:
         time.sleep(_SETTLE_S)
 
     def close_servers(self) -> None:
-        """Have the servers take what arrives and forward nothing, so that only the edge is measured."""
+        """Make the servers receive and forward nothing, to measure the edge alone."""
         for number in self.numbers:
             self.inside(server(number), lambda: namespaces.set_kernel(dict.fromkeys(_FORWARDING, "0")))
 
@@ -124,7 +127,10 @@ class Links:
             namespaces.remove(name)
 
     def _link(self) -> None:
-        """Every link but that back, and the bridge where servers meet. Called inside the edge's namespace."""
+        """Create the links except the return link, and the servers' bridge.
+
+        Called inside the edge's namespace.
+        """
         with IPRoute() as edge:
             edge.link("add", ifname=REHOME, kind="bridge")
             bridge = _index(edge, REHOME)
@@ -196,7 +202,10 @@ def _default(here: IPRoute, family: socket.AddressFamily, index: int, mac: int) 
 
 
 def _up(name: str) -> None:
-    """Up, and without multicast, whose groups it would report; but where servers meet they need that to ask."""
+    """Set a link up without multicast reports.
+
+    Where servers meet, they need multicast to resolve addresses.
+    """
     changed = IFF_UP if name == REHOME else IFF_UP | IFF_MULTICAST
     with IPRoute() as here:
         here.link("set", index=_index(here, name), flags=IFF_UP, change=changed)

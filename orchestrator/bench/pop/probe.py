@@ -1,4 +1,4 @@
-"""Permitted datagrams to every tenant's machine, while something else goes on: how many are answered, and how fast."""
+"""Permitted datagrams to every tenant's machine under load: answers and round trips."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FILLING = bytes(PAYLOAD_OCTETS - 8)
 
 @dataclass(slots=True)
 class Answered:
-    """Of one machine: datagrams sent, and the milliseconds of each round trip that came to an end."""
+    """Results of one machine: datagrams sent, and milliseconds of each round trip."""
 
     sent: int = 0
     trips_ms: list[float] = field(default_factory=list)
@@ -47,7 +47,7 @@ def start_echoes(links: Links, machines: Sequence[str]) -> None:
 
 
 def probe(links: Links, machines: Sequence[str], *, seconds: float, gap_s: float) -> Mapping[str, Answered]:
-    """Send to each machine every `gap_s`, for so long, and listen until the last answers can have come."""
+    """Send to each machine every `gap_s`; listen until the last possible answer."""
     found = {machine: Answered() for machine in machines}
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         talks = {machine: stack.enter_context(links.inside(OUTSIDE, partial(_socket, machine))) for machine in machines}

@@ -1,4 +1,4 @@
-"""The firewall servers of a point of presence to measure: programs of a world, written by the agent's own driver."""
+"""The measured firewall servers, programmed by the agent's own driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.program.program import Program
 
 
 class FirewallServers:
-    """All servers of a point of presence, each a kernel that forwards in a namespace of its own."""
+    """All servers of a point of presence, each a forwarding kernel in a namespace."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -28,7 +28,10 @@ class FirewallServers:
         self._generation = 0
 
     def load(self, world: World, misdirect: Misdirect) -> None:
-        """Have every server hold its share of the world. Raises Drifted where one does not in the end."""
+        """Load every server's share of the world.
+
+        Raises Drifted where one does not hold it in the end.
+        """
         self._generation += 1
         peers = list(map(_peer, self._links.numbers))
         for number, driver in self._drivers.items():

@@ -46,7 +46,10 @@ def _datagram(grid: Grid, source: int, destination: int, port: int, octets: int)
 
 
 def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
-    """Send every frame once; returns when the switch has dealt with all of them. Raises Unreachable if it does not."""
+    """Send every frame once; return when the switch has handled all.
+
+    Raises Unreachable if it does not.
+    """
     before = switch.handled()
     with closing(links.inside(OUTSIDE, raw_socket)) as sender, links.inside(EDGE, _sockets) as queues:
         for start in range(0, len(shots), _BATCH):
@@ -57,7 +60,7 @@ def fire(links: Links, switch: EdgeSwitch, shots: Sequence[bytes]) -> None:
 
 
 def raw_socket() -> socket.socket:
-    """A socket that sends frames out of the interface of the namespace it is made in."""
+    """Return a socket that sends frames from its namespace's interface."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.bind((INTERFACE, 0))
     return opened

@@ -1,4 +1,4 @@
-"""What reaches the WAN: packets and octets that somebody attacks with, and those that are permitted, told by port."""
+"""The WAN's end: packets and bytes of attacks and of permitted traffic, by port."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What has come into the WAN so far."""
+    """The arrivals so far."""
 
     attack: Counted
     permitted: Counted
@@ -37,7 +37,10 @@ class Arrived:
 
 
 class Wan:
-    """The WAN's end of a point of presence, which counts whatever arrives there before its kernel looks at it."""
+    """The WAN's end of a point of presence.
+
+    It counts arrivals before its kernel looks at them.
+    """
 
     def __init__(self, links: Links) -> None:
         self._links = links

@@ -1,4 +1,4 @@
-"""Who owns what: tenants with chunks all over a grid of addresses, their servers, lines that lead there. Pure.
+"""Tenants with chunks over a grid, their servers, and the lines to them. Pure.
 
 Every tenant owns so many blocks, drawn from a seed among those that a kernel routes. In its first block it has one
 machine, which permits datagrams of one client to one port, and nothing else.
@@ -30,7 +30,10 @@ _MACHINE_MAC = 0x0AAC1F050000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large a world is: tenants with `chunks` each on `servers`, and lines of `per_line` chunks and k functions."""
+    """A world's size: tenants with `chunks` each on `servers`, lines of `per_line` chunks.
+
+    k is the number of hash functions.
+    """
 
     tenants: int = 16
     chunks: int = 64
@@ -41,8 +44,11 @@ class Sizes:
 
 
 class World:
-    """Tenants, servers (numbered from 1) and lines. With `repaired`, no chunk reaches a wrong server; without, lines
-    stand as they come and have no exceptions, so that some do."""
+    """Tenants, servers (numbered from 1) and lines.
+
+    With `repaired`, no chunk reaches a wrong server; without, lines stand as they come and have no exceptions, so that
+    some do.
+    """
 
     def __init__(self, sizes: Sizes, seed: int, *, grid: Grid = IPV4, repaired: bool = True) -> None:
         self.sizes = sizes
@@ -64,7 +70,7 @@ class World:
 
     @cached_property
     def allocation(self) -> Allocation:
-        """Who has which chunks."""
+        """Return the owners of chunks."""
         return allocate(self.grid.chunking, {tenant.number: tenant.prefixes for tenant in self.tenants})
 
     @cached_property
@@ -83,13 +89,13 @@ class World:
         return right
 
     def share(self, server: int, misdirect: Misdirect) -> Share:
-        """What one server holds."""
+        """Return the share of one server."""
         mine = {tenant.id: self.server_of_tenant[tenant.number] for tenant in self.tenants}
         served = frozenset(tenant for tenant, number in mine.items() if number == server)
         return Share(served, {tenant: number for tenant, number in mine.items() if number != server}, misdirect)
 
     def leaks(self, keys: U64, misdirect: Misdirect) -> npt.NDArray[np.bool_]:
-        """Of packets to these chunks which no rule permits, those that reach the WAN: what theory says."""
+        """Return which forbidden packets reach the WAN by theory."""
         if misdirect is not Misdirect.WAN:
             return np.zeros(len(keys), np.bool_)
         sent = self.lines.server_of(keys)

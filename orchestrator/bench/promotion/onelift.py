@@ -1,4 +1,4 @@
-"""How long it takes to lift one rule among many: from the decision to the switch's barrier.
+"""Time to lift one rule among many, from the decision to the switch's barrier.
 
 The clock covers finding the form that changes nothing (hoist), compiling, proving the program's lifted part against the
 policy, and one bundle to the switch, with its barrier and with the rows read back that it brought. Each of the
@@ -24,7 +24,7 @@ from orchestrator.policy.model import Policy
 
 
 def measured(vnf: VnfAcl, rules: int, turns: int) -> Lifts:
-    """Lift one rule of a list and take it down again, so many times after a first."""
+    """Lift one rule and lower it again, `turns` times after a first."""
     bench = _Bench(vnf, policy(Listed(rules).acl(), server_port=RIGHT))
     found = Lifts(bench.milliseconds(LIFTED[:1]))
     bench.milliseconds(())

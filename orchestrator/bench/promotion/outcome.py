@@ -68,7 +68,10 @@ def _gains(results: Results, values: Measured, rules: int, way: Way, ending: str
 
 
 def _upcalls(results: Results, values: Measured, rules: int) -> None:
-    """Upcalls a connection, lifted and not: those of the clients that cause more of them; of neighbours' apart."""
+    """Record upcalls a connection, lifted and not.
+
+    Those of the clients that cause more of them; of neighbours apart.
+    """
     ways = [Way(SYSTEM, clients=clients) for clients in (Clients.OUTSIDE, Clients.INSIDE)]
     for ending, each in (("lifted", [way.with_lift() for way in ways]), ("unlifted", ways)):
         found = [values.of(str(way), rules, Metric.UPCALLS) for way in each]

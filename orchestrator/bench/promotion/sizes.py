@@ -11,7 +11,7 @@ from orchestrator.bench.traffic.gauges import Load
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers of rules, of which the largest gives the figures; rounds, lifts of one rule, and the load."""
+    """Numbers of rules (the largest gives the figures), rounds, single lifts, and the load."""
 
     counts: tuple[int, ...]
     rounds: int

@@ -36,12 +36,18 @@ _Planes = Mapping[tuple[str, bool], Plane]
 
 
 def run(*, quick: bool, progress: Progress, journal: Path | None = None) -> Results:
-    """Measure. `quick` takes fewer rounds of fewer numbers of rules; a `journal` is gone on from."""
+    """Measure.
+
+    `quick` takes fewer rounds of fewer numbers of rules; a run continues from its `journal`.
+    """
     return measured(Sizes.quick() if quick else Sizes.full(), progress, journal=journal)
 
 
 def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None, *, journal: Path | None = None) -> Results:
-    """Measure. Raises Missing where a tool is not installed, Drifted where a list is not enforced."""
+    """Measure.
+
+    Raises Missing where a tool is not installed, Drifted where a list is not enforced.
+    """
     settings = {"rounds": sizes.rounds, "lifts": sizes.lifts, "counts": list(sizes.counts)}
     results = Results("promotion", {**settings, "connections": sizes.load.connections, "at_once": sizes.load.at_once})
     most = max(sizes.counts)
@@ -86,7 +92,7 @@ def _both(firewall: str, plain: Plane, lifting: Plane) -> _Planes:
 
 
 def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
-    """The same at the largest number of rules on AF_XDP ports, where this machine can do it."""
+    """Measure the largest number of rules on AF_XDP ports, where this machine can."""
     try:
         with served(place, "afxdp") as line, vnf_acl(line, Ports.AF_XDP) as vnf:
             planes = _both(AF_XDP, SwitchPlane(line, vnf), SwitchPlane(line, vnf, LIFTED))
@@ -96,7 +102,7 @@ def _af_xdp(bench: _Bench, place: Layout, results: Results) -> None:
 
 
 def _before_a_filter(bench: _Bench, place: Layout, results: Results) -> None:
-    """Popular rules in a flow cache before a packet filter, where this machine can run one."""
+    """Measure popular rules in a flow cache before a filter, where possible."""
     try:
         rates = flow_cache.measured(place, bench.sizes.rounds, bench.sizes.load.seconds, bench.steps.next)
     except (Missing, Refused) as error:
@@ -107,7 +113,7 @@ def _before_a_filter(bench: _Bench, place: Layout, results: Results) -> None:
 
 @dataclass(slots=True)
 class _Bench:
-    """What is measured so far, and with what."""
+    """The measurements so far, and their means."""
 
     sizes: Sizes
     gauges: Gauges
@@ -116,7 +122,7 @@ class _Bench:
     values: Measured = field(default_factory=Measured)
 
     def rounds(self, planes: _Planes, ways: tuple[Sequence[Way], Sequence[Way]]) -> Measured:
-        """All rounds of some ways: the first of them at every number of rules, the second at the largest."""
+        """Run all rounds: some ways at every number of rules, others at the largest."""
         found = Measured()
         every, largest = ways
         most = max(self.sizes.counts)

@@ -1,4 +1,4 @@
-"""What takes turns: with and without the lift, and what it is compared with."""
+"""The compared ways: with and without the lift, and their baselines."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _WORDS = {
 
 
 def curves(firewall: str) -> tuple[Way, ...]:
-    """What is measured at every number of rules."""
+    """Return the ways measured at every number of rules."""
     way = Way(firewall)
     return (way, way.with_lift())
 
 
 def besides(firewall: str) -> tuple[Way, ...]:
-    """What is measured at the largest number of rules only: other clients, and other kinds of lists."""
+    """Return the ways measured at the largest number only: other clients and lists."""
     plain = (
         Way(firewall, clients=Clients.ONE),
         Way(firewall, clients=Clients.INSIDE),

@@ -1,4 +1,4 @@
-"""Suite qualify: real traffic between given machines, through the domain that was deployed, held against limits.
+"""Suite qualify: real traffic between given machines through a deployed domain, against limits.
 
 inventory.py   who sends and who answers, of an inventory of Ansible's
 limits.py      what each figure must reach

@@ -1,4 +1,4 @@
-"""What answers on a server while the suite runs: iperf3, lighttpd with one page, and a port that the policy refuses.
+"""The servers of the suite: iperf3, lighttpd with one page, and a refused port.
 
 All of it ends with the SSH connections that it was started over.
 """
@@ -19,7 +19,10 @@ _PATIENCE_S = 20.0
 
 @contextmanager
 def answering(server: Remote) -> Iterator[None]:
-    """For as long as the block runs. Raises Refused where something of it does not start, Unreachable, Missing."""
+    """Run the servers during the block.
+
+    Raises Refused where one of them does not start, Unreachable, Missing.
+    """
     host = server.host
     with ExitStack() as stack:
         folder = server.run("mktemp", "-d", "-t", "aclflow-bench-XXXXXX").strip()

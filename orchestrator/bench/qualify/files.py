@@ -14,7 +14,10 @@ Value = TypeVar("Value")
 
 
 def read(path: Path, what: str, parse: Callable[[object], Value], *, instead: str = "give YAML") -> Value:
-    """What `parse` makes of a YAML file. Raises BadInput with the file and the place in it, and Missing."""
+    """Parse a YAML file.
+
+    Raises BadInput with the file and the place in it, and Missing.
+    """
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is measured from a client to a server: iperf3 over TCP and UDP, httperf, and a port that must stay silent."""
+"""Measurements from client to server: iperf3 over TCP and UDP, httperf, a refused port."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class Pair:
         return f"{self.client.host.name} {self.server.host.name}"
 
     def gauges(self, load: Load) -> Mapping[str, Callable[[], Sample]]:
-        """What takes turns, by what it is called in progress. Each raises Unreachable, Refused, Missing."""
+        """Return the measurements by their name in progress.
+
+        Each raises Unreachable, Refused, Missing.
+        """
         found: dict[str, Callable[[], Sample]] = {
             TCP: lambda: self._stream(load),
             UDP: lambda: self._flood(load),

@@ -1,4 +1,4 @@
-"""The report to hand over: one HTML file that needs nothing beside it, with the verdict on top."""
+"""The report to hand over: one self-contained HTML file, with the verdict on top."""
 
 from __future__ import annotations
 

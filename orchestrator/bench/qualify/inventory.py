@@ -29,7 +29,10 @@ _REFUSED = "aclflow_bench_refused_port"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine: how it is reached over SSH, and what its traffic looks like. Port 0 of `refused_port`: none."""
+    """A machine: its SSH access and its traffic.
+
+    Port 0 of `refused_port`: none.
+    """
 
     name: str
     address: str
@@ -45,7 +48,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Who sends, and who answers."""
+    """The senders and the answering machines."""
 
     clients: tuple[Host, ...]
     servers: tuple[Host, ...]
@@ -146,7 +149,10 @@ def _below(groups: Mapping[str, _Group], name: str, way: tuple[str, ...]) -> Ite
 
 
 def _merged(groups: Mapping[str, _Group], host: str) -> dict[str, Any]:
-    """What a machine's groups say: inner ones count more than outer ones, of neighbours the later name."""
+    """Merge the variables of a machine's groups.
+
+    Inner ones count more than outer ones, of neighbours the later name.
+    """
     depth = {name: max(map(len, _ways(groups, name)), default=0) for name in groups}
     mine = [name for name in groups if host in _members(groups, name)]
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What each figure must reach, of a file:
+"""Limits of figures, read from a file:
 
 tcp_mbit_s:       {at_least: 900}
 requests_per_s:   {at_least: 5000}
@@ -21,7 +21,7 @@ from orchestrator.errors import BadInput
 
 
 class Measure(enum.Enum):
-    """What is measured from a client to a server, with its unit."""
+    """A measured quantity from a client to a server, with its unit."""
 
     TCP = "tcp_mbit_s"
     PACKETS = "packets_per_s"
@@ -38,7 +38,7 @@ class Measure(enum.Enum):
 
     @property
     def tool(self) -> str:
-        """What measures it."""
+        """The measuring tool."""
         return _ABOUT[self][1]
 
     @property

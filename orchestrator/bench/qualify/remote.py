@@ -1,4 +1,4 @@
-"""Programs on a machine, over SSH as it is installed here, with the keys and settings of whoever calls."""
+"""Programs on a machine over SSH, with the caller's keys and settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Remote:
     host: Host
 
     def run(self, *words: str, text: str = "", seconds: float = 0.0) -> str:
-        """What a program prints there; `seconds` is how long it may take beside logging in.
+        """Run a program there; return its output.
+
+        `seconds` is how long it may take beside logging in.
 
         Raises Unreachable for a machine that is not reached or does not answer in time, Missing for a program that is
         not there, Refused for one that fails.
@@ -52,7 +54,10 @@ class Remote:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A program there for as long as the block runs: it ends with the connection. Raises Missing."""
+        """Run a program there during the block: it ends with the connection.
+
+        Raises Missing.
+        """
         command = self._ssh(("sh", "-c", _WHILE_HEARD, "sh", *words))
         pipe = subprocess.PIPE
         try:

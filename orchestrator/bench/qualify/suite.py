@@ -1,4 +1,4 @@
-"""The suite: every client to every server, in rounds, each figure of each pair held against its limit."""
+"""The suite: every client to every server, in rounds, each figure against its limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress
 
 
 def missed(results: Results) -> list[str]:
-    """The figures that do not reach their limits, and those with limits that could not be measured."""
+    """Return the figures beyond their limits, and limited ones not measured."""
     fell_short = [
         name for name, figure in results.figures.items() if figure.target and not figure.target.met(figure.median)
     ]
@@ -54,7 +54,7 @@ def missed(results: Results) -> list[str]:
 
 @dataclass(slots=True)
 class _Found:
-    """Every value by pair and measure, in the order of the rounds; why some are absent, by figure."""
+    """All values by pair and measure, in order; reasons for absent ones, by figure."""
 
     values: dict[tuple[str, Measure], list[float]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Li
 
 
 def _lines(found: _Found, limits: Limits) -> Iterator[Series]:
-    """What is drawn over the rounds, with each limit beside it; a single round has nothing to show."""
+    """Yield series over the rounds, with their limits; none for a single round."""
     longest: dict[Measure, int] = {}
     for (pair, measure), values in found.values.items():
         if len(values) > 1:
@@ -146,7 +146,7 @@ def _tools(host: Host, needed: Sequence[str]) -> None:
 
 
 def _about(remote: Remote) -> str:
-    """What a machine is, in a few words."""
+    """Describe a machine in a few words."""
     kernel = remote.run("uname", "-r").strip()
     model = remote.run("sh", "-c", "grep -m1 'model name' /proc/cpuinfo || true").partition(":")[2].strip()
     return f"({remote.run('nproc').strip()} cores, {model or 'processor unknown'}, kernel {kernel})"

@@ -1,4 +1,4 @@
-"""The lists that lines are measured with: the rules for the traffic at one place, and others that it never meets.
+"""The measured lists: rules for the traffic at one place, and others.
 
 A public service has a few networks shut out and is open to everybody else, so right before its rules stand denies that
 must stay above them, also when they are lifted.
@@ -57,7 +57,7 @@ class Position(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What the other rules look at besides destinations."""
+    """The matches of the other rules besides destinations."""
 
     FIVE_TUPLES = "five-tuples"
     """Source addresses, and every other rule names one source port, as stateless lists do for what comes back."""
@@ -69,7 +69,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list by what it is made of: `rules` in all (0: everything passes), those for the traffic at `position`."""
+    """A list: `rules` in all (0: everything passes), the traffic's at `position`."""
 
     rules: int
     position: Position = Position.LAST
@@ -86,7 +86,7 @@ class Listed:
 
 
 def _others(how_many: int, kind: Kind) -> Iterator[Rule]:
-    """Rules that no packet of the traffic meets, from a fixed seed; a longer list begins as a shorter one does."""
+    """Yield seeded rules that no traffic meets; longer lists begin like shorter ones."""
     drawn, left = how_many, how_many
     while left:
         for index, rule in enumerate(synthetic(drawn).rules[drawn - left :], drawn - left):
@@ -115,7 +115,7 @@ def _moved(addresses: Addresses, network: Prefix) -> Addresses:
 
 
 def _meets_traffic(rule: Rule) -> bool:
-    """Whether some packet to the server, on a port that is served or must not be, may be the rule's."""
+    """Return whether a rule may match packets to a served or refused port."""
     return any(each.overlaps(SERVER) for each in rule.destination.prefixes) and any(
         rule.protocol == protocol and any(each.low <= port <= each.high for each in rule.destination_ports)
         for protocol, port in _PORTS
