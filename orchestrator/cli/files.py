@@ -132,6 +132,11 @@ def _opened(name: str, reading: Reading) -> tuple[str, str, str]:
     return shown, text, found.name
 
 
+def read_plain(name: str, most: int) -> str:
+    """The text of a file that is no access list. Raises Missing, BadInput and TooLarge that name it."""
+    return decode(_bytes_of(name), name="standard input" if name == STDIN else name, max_bytes=most)
+
+
 def whole(read: Read, reading: Reading) -> Acl:
     """The list, if nothing of it was lost or the caller takes its approximation. Raises NotExpressible."""
     for note in read.imported.notes:

@@ -49,6 +49,7 @@ ACL = Branch(
         Leaf("check", "Find rules that are shadowed, redundant, in conflict, too wide.", f"{_CLI}.acl.check:check"),
         Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl.diff:diff"),
         Leaf("trace", "Show which rule decides a packet: in lists, or as enforced.", f"{_CLI}.acl.trace:trace"),
+        Leaf("test", "Hold a list to expectations, for all packets at once.", f"{_CLI}.acl.expect:hold_list"),
         Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl.history:blame"),
         Leaf(
             "bisect",

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.difference import Change
+from orchestrator.policy.expectations import Outcome
 from orchestrator.policy.fields import CARRIED, DOCUMENT_ORDER, FRAGMENTS, PROTOCOL, Kind, MatchField
 from orchestrator.policy.findings import Finding
 from orchestrator.policy.history import Bisected, Blame, Verdict
@@ -20,6 +21,8 @@ from orchestrator.policy.rulelist import DEFAULT_ID
 from orchestrator.policy.space import ALL_ADDRESSES, ALL_BYTES, LATER, WHOLE, Box, full_set
 from orchestrator.policy.spans import Span, Spans, union
 from orchestrator.policy.tcpflags import TcpFlag
+from orchestrator.wire.codec import decode
+from orchestrator.wire.expectations import AskedList, JudgedExpectation, SamplePacket
 
 K = TypeVar("K")
 
@@ -104,6 +107,23 @@ def change_json(change: Change) -> dict[str, object]:
         "less_after": list(change.less_after),
         "witness": packet_json(change.witness),
     }
+
+
+def judged_expectations(outcomes: Iterable[Outcome]) -> tuple[JudgedExpectation, ...]:
+    """What became of expectations, as the REST interface says it."""
+    return tuple(map(_judged, outcomes))
+
+
+def _judged(outcome: Outcome) -> JudgedExpectation:
+    asked, witness = outcome.expectation, outcome.witness
+    if witness is None or outcome.decision is None:
+        return JudgedExpectation(asked.text, asked.place, kept=True, witness=None, packet=None, decided=())
+    steps = (
+        AskedList(step.direction.value if step.direction else None, step.action.value, step.rule)
+        for step in outcome.decision.steps
+    )
+    sample = decode(SamplePacket, packet_json(witness))
+    return JudgedExpectation(asked.text, asked.place, False, packet_text(witness), sample, tuple(steps))
 
 
 def verdict_json(verdict: Verdict[K]) -> dict[str, object]:

@@ -1,0 +1,64 @@
+"""Expectations of a tenant's list: how a list fares with them, and what the service keeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from orchestrator.wire.common import described, document
+
+Word = Literal["permit", "deny"]
+
+
+@document()
+class SamplePacket:
+    """A packet to try something with; fields that it does not have are zero."""
+
+    source: str
+    destination: str
+    protocol: str
+    source_port: int
+    destination_port: int
+    icmp_type: int
+    icmp_code: int
+    tcp_flags: int
+    later_fragment: bool
+
+
+@document()
+class AskedList:
+    """One list's answer to a packet. `rule` is null where a default decided, `direction` for operator rules."""
+
+    direction: Literal["ingress", "egress"] | None
+    action: Word
+    rule: str | None
+
+
+@document()
+class JudgedExpectation:
+    """Whether a list keeps an expectation. If not, a packet that is decided otherwise, and by which lists."""
+
+    text: str
+    place: str = described("the file or text, and the line")
+    kept: bool = described("every packet is decided as expected")
+    witness: str | None = described("the packet in words")
+    packet: SamplePacket | None = described("the same, for programs")
+    decided: tuple[AskedList, ...] = described("who decided it, in the order in which they were asked")
+
+
+@document()
+class JudgedList:
+    """How a list fares with expectations, in their order; `version` is null for a list that was sent."""
+
+    version: int | None
+    broken: int
+    expectations: tuple[JudgedExpectation, ...]
+
+
+@document()
+class KeptExpectations:
+    """The expectations that every change of a tenant's list is held to."""
+
+    text: str
+    author: str
+    created: dt.datetime
