@@ -5,6 +5,8 @@ A packet from A to B passes when
   2. A's egress list permits it (if A is a tenant's address) and B's ingress list permits it (if B is).
 In a list the first rule that matches decides; after the tenant's rules comes the return-traffic rule of the domain,
 then the direction's default. A packet between two addresses that are nobody's is not ours to carry.
+
+Where a domain tracks connections, this page decides about packets that open one; `connections.py` says the rest.
 """
 
 from __future__ import annotations
@@ -108,6 +110,11 @@ def decide(policy: Policy, packet: Packet) -> Decision:
     """The fate of a packet between two addresses, and every list's part in it."""
     sender = owner(policy, packet.family, packet.source)
     receiver = owner(policy, packet.family, packet.destination)
+    return decide_between(policy, packet, sender, receiver)
+
+
+def decide_between(policy: Policy, packet: Packet, sender: Tenant | None, receiver: Tenant | None) -> Decision:
+    """The fate of a packet if these tenants' egress and ingress lists are asked about it."""
     steps: list[Step] = []
     operator = next((rule for rule in policy.operator if matches(rule, packet, {})), None)
     if operator is not None:

@@ -18,10 +18,14 @@ _EMPTY = Acl()
 
 
 class ReturnTraffic(enum.Enum):
-    """How replies get back in: by a last rule for TCP segments with ACK or RST, or only by the tenant's own rules."""
+    """How replies get back in: by what they look like, as parts of connections, or by the tenant's own rules."""
 
     ESTABLISHED = "established"
+    """By a last rule of each list, for TCP segments with ACK or RST. Nothing is remembered."""
     EXPLICIT = "explicit"
+    """Only by rules of the tenant."""
+    TRACKED = "tracked"
+    """As packets of a connection that the lists permit; nothing else comes in (`policy/connections.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
