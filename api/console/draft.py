@@ -1,7 +1,8 @@
 """Changes of a list that are not committed yet.
 
-A draft begins at the list as it was read and holds the edits since, in order. It can be shown, taken back edit by edit,
-and put on top of a newer list when somebody else was faster: edits that no longer fit are named, the others stay.
+A draft begins at the list as it was read and holds the edits since, in order. It can be shown and taken back edit by
+edit. When somebody else was faster it is merged with the newer list, as `aclflow acl apply` merges a file: where both
+touch the same packets, the draft stays as it is until a person says whose rules win.
 
     base (as read at its ETag) ── edit ── edit ── edit ──▶ acl (what would be committed)
 """
@@ -12,8 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from orchestrator.client import AclSeen
-from orchestrator.errors import AclflowError, BadPolicy
+from orchestrator.errors import BadPolicy
+from orchestrator.policy.merge import merge, take_mine
 from orchestrator.policy.model import Acl, AddressGroup, Rule
+from orchestrator.policy.rulechanges import list_changes
+
+_MOST_EDITS = 100
+"""A merge that brings more is one edit: nobody takes so many back one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,8 @@ class Draft:
     base: AclSeen
     edits: tuple[Edit, ...] = ()
     states: tuple[Acl, ...] = field(default=(), repr=False)
+    comment: str = ""
+    """What its author says about it so far."""
 
     @property
     def acl(self) -> Acl:
@@ -131,21 +139,31 @@ class Draft:
 
     def edited(self, edit: Edit) -> Draft:
         """With one more edit. Raises BadPolicy, with its place, where the edit does not fit the list."""
-        return Draft(self.base, (*self.edits, edit), (*self.states, edit.applied(self.acl)))
+        return replace(self, edits=(*self.edits, edit), states=(*self.states, edit.applied(self.acl)))
 
     def undone(self) -> Draft:
         """Without the last edit."""
-        return Draft(self.base, self.edits[:-1], self.states[:-1])
+        return replace(self, edits=self.edits[:-1], states=self.states[:-1])
 
-    def onto(self, base: AclSeen) -> tuple[Draft, tuple[str, ...]]:
-        """The same edits of a newer list, and those that do not fit it any more, with the reason."""
-        draft, lost = Draft(base), []
-        for edit in self.edits:
-            try:
+    def onto(self, base: AclSeen) -> Draft | tuple[str, ...]:
+        """The same changes on top of a newer list; or, where they touch what was changed there, the conflicts."""
+        found = merge(self.base.acl, self.acl, base.acl)
+        return found.conflicts if found.acl is None else self._rebased(base, found.acl)
+
+    def over(self, base: AclSeen) -> Draft:
+        """The same changes on top of a newer list, with the draft's own rules wherever both were changed."""
+        return self._rebased(base, take_mine(self.base.acl, self.acl, base.acl))
+
+    def _rebased(self, base: AclSeen, wanted: Acl) -> Draft:
+        draft = Draft(base, comment=self.comment)
+        edits = _edits(base.acl, wanted)
+        if len(edits) <= _MOST_EDITS:
+            for edit in edits:
                 draft = draft.edited(edit)
-            except AclflowError as error:
-                lost.append(f"{edit}: {error.reason}")
-        return draft, tuple(lost)
+        if draft.acl == wanted:
+            return draft
+        origin = f"your changes and version {base.version}"
+        return Draft(base, comment=self.comment).edited(ReplaceAll(wanted, origin))
 
     def marks(self) -> Mapping[str, str]:
         """What happened to each rule of the list that is not as it was: ``new``, ``changed`` or ``moved``, by id."""
@@ -168,6 +186,30 @@ class Draft:
         """The rules that were there and are not any more."""
         left = {rule.id for rule in self.acl.rules}
         return tuple(rule for rule in self.base.acl.rules if rule.id not in left)
+
+
+def _edits(before: Acl, after: Acl) -> tuple[Edit, ...]:
+    """Edits that lead from one list to another, but for defaults and groups that go."""
+    changes = list_changes(before, after)
+    edits: list[Edit] = [SetGroup(after.groups[name]) for name in changes.groups if name in after.groups]
+    edits += [Remove(change.id) for change in changes.rules if change.kind == "removed"]
+    gone = {change.id for change in changes.rules if change.kind == "removed"}
+    order = [rule.id for rule in before.rules if rule.id not in gone]
+    follows = dict(zip((rule.id for rule in after.rules), (None, *(rule.id for rule in after.rules)), strict=False))
+    for change in changes.rules:
+        if change.after is None:
+            continue
+        others = [name for name in order if name != change.id]
+        leader = follows[change.id]
+        place = 0 if leader is None else others.index(leader) + 1
+        if change.kind == "added":
+            edits.append(Insert(change.after, place))
+        elif change.kind == "changed":
+            edits.append(Replace(change.after))
+        if change.kind == "moved" or (change.kind == "changed" and order.index(change.id) != place):
+            edits.append(Move(change.id, place))
+        order = [*others[:place], change.id, *others[place:]]
+    return tuple(edits)
 
 
 def _index(acl: Acl, rule: str) -> int:

@@ -57,7 +57,7 @@ class Timekeeper:
         self,
         *,
         expiry_lead: dt.timedelta = dt.timedelta(days=1),
-        silence_s: float = 60.0,
+        silence_s: float = 8.0,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lead = expiry_lead

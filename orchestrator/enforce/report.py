@@ -25,8 +25,10 @@ Letter = TypeVar("Letter")
 
 PATIENCE = Patience()
 
-SIGN_OF_LIFE_S = 20.0
-"""After this time without news an empty report goes out. Points are repeated by whoever leads a device, see `Loop`."""
+SIGN_OF_LIFE_S = 2.5
+"""After this time without news an empty report goes out, which costs the service a millisecond of a processor. Three of
+them fit into the time after which the service calls a point down. Points are repeated by whoever leads a device, see
+`Loop`."""
 
 
 LINGER_S = 0.004

@@ -8,7 +8,8 @@ A side *touches* a rule if it adds, removes, changes or moves it, or changes an 
 lists are merged only if no rule that one side touches shares a packet with a rule that the other side touches. Then
 every packet is decided by rules of one side and by rules that nobody touched, and these keep their order in the merged
 list: it decides each packet as the side decides it that touched a rule for it. Where two rules do share a packet, only
-a person can say which of them is meant to win, so that is refused with the names of both.
+a person can say which of them is meant to win, so that is refused with the names of both. `take_mine` is for the person
+who has said it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from orchestrator.errors import ChangeTheRequest
 from orchestrator.policy.model import Acl, AddressGroup, Direction, Rule, RuleId
@@ -44,7 +46,7 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
     if theirs == base:
         return Merge(mine)
     ours, others = _Side(base, mine), _Side(base, theirs)
-    kept = tuple(rule.id for rule in base.rules if rule.id not in ours.boxes and rule.id not in others.boxes)
+    kept = _untouched(base, ours, others)
     conflicts = (
         *_default_conflicts(ours, others),
         *_group_conflicts(ours, others),
@@ -57,6 +59,16 @@ def merge(base: Acl, mine: Acl, theirs: Acl) -> Merge:
         return Merge(_merged(kept, ours, others))
     except ChangeTheRequest as error:  # such as a rule that names a group which the other side removed
         return Merge(None, (str(error),))
+
+
+def take_mine(base: Acl, mine: Acl, theirs: Acl) -> Acl:
+    """Merge the two edits where they conflict too: what both sides touch is as `mine` has it.
+
+    Of two touched rules at one place, mine comes first. A group that one side removed stays while a rule of the other
+    names it. Packets that no rule touched by mine matches are decided as `theirs` decides them.
+    """
+    ours, others = _Side(base, mine), _Side(base, theirs)
+    return _merged(_untouched(base, ours, others), others, ours, spare={**theirs.groups, **mine.groups})
 
 
 class _Side:
@@ -145,8 +157,18 @@ def _place_conflicts(ours: _Side, others: _Side, kept: Collection[RuleId]) -> It
             yield f"rule '{name}' stands at different places on the two sides"
 
 
-def _merged(kept: Sequence[RuleId], ours: _Side, others: _Side) -> Acl:
-    """Return the untouched rules in order, each followed by the sides' rules, theirs first."""
+def _untouched(base: Acl, ours: _Side, others: _Side) -> tuple[RuleId, ...]:
+    """The rules of the base that neither side touched, in order."""
+    return tuple(rule.id for rule in base.rules if rule.id not in ours.boxes and rule.id not in others.boxes)
+
+
+def _merged(
+    kept: Sequence[RuleId], ours: _Side, others: _Side, *, spare: Mapping[str, AddressGroup] = MappingProxyType({})
+) -> Acl:
+    """The rules that nobody touched, in their order; after each, what the sides put behind it, the others' first.
+
+    What both sides touched is as the others have it. Groups that rules name and that are gone are taken from `spare`.
+    """
     behind: defaultdict[RuleId | None, list[Rule]] = defaultdict(list)
     untouched = frozenset(kept)
     for name, place in others.places(untouched).items():
@@ -158,12 +180,15 @@ def _merged(kept: Sequence[RuleId], ours: _Side, others: _Side) -> Acl:
     for name in kept:
         rules += [others.rules[name], *behind[name]]
     ingress, egress = (
-        (ours if way in ours.changes.defaults else others).acl.default(way)
+        (others if way in others.changes.defaults else ours).acl.default(way)
         for way in (Direction.INGRESS, Direction.EGRESS)
     )
-    return Acl(tuple(rules), _merged_groups(ours, others), ingress_default=ingress, egress_default=egress)
+    groups = _merged_groups(ours, others)
+    gone = {name for rule in rules for name in _groups_of(rule)} & (spare.keys() - groups.keys())
+    groups |= {name: spare[name] for name in gone}
+    return Acl(tuple(rules), groups, ingress_default=ingress, egress_default=egress)
 
 
-def _merged_groups(ours: _Side, others: _Side) -> Mapping[str, AddressGroup]:
-    groups = {name: group for name, group in others.acl.groups.items() if name not in ours.changes.groups}
-    return groups | {name: ours.acl.groups[name] for name in ours.changes.groups if name in ours.acl.groups}
+def _merged_groups(ours: _Side, others: _Side) -> dict[str, AddressGroup]:
+    groups = {name: group for name, group in ours.acl.groups.items() if name not in others.changes.groups}
+    return groups | {name: others.acl.groups[name] for name in others.changes.groups if name in others.acl.groups}

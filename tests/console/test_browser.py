@@ -81,7 +81,7 @@ def test_why_a_packet_is_dropped_and_how_to_let_it_in(look: Look) -> None:
     page.get_by_role("button", name="Review and commit").click()
     expect(page.get_by_text("ingress: tcp 192.0.2.70 > 198.51.100.20, to port 22")).to_be_visible()
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("Enforced on every host")).to_be_visible()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
     look.open("/project/shop/trace?source=192.0.2.70&destination=198.51.100.20&port=22")
     expect(page.get_by_text("Permitted: rule permit-tcp-22")).to_be_visible()
     with look.town.client() as client:
@@ -207,7 +207,7 @@ def test_a_review_says_first_what_is_dangerous(look: Look) -> None:
     assert "text-negative" in (said.get_attribute("class") or "")
     page.get_by_label("What is it for?").fill("a test of the very wide kind")
     page.get_by_role("button", name="Commit", exact=True).click()
-    expect(page.get_by_text("Enforced on every host")).to_be_visible()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
     look.open("/project/shop/history")
     expect(page.get_by_text("a test of the very wide kind")).to_be_visible()
 
@@ -216,7 +216,7 @@ def test_whoever_looks_sees_whether_the_list_is_in_force(look: Look) -> None:
     """A host that does not hold the list yet: members learn that there is one, and the page follows by itself."""
     page = look.page
     look.sign_in(look.town.member)
-    for path in ("/project/shop", "/project/shop/acl", "/project/shop/history"):
+    for path in (path for path in PLACES if path.startswith("/project/shop")):
         look.open(path)
         expect(page.locator("[data-part=in-force]")).to_contain_text("in force since")
     with look.town.client() as client:
@@ -349,6 +349,68 @@ def test_somebody_else_was_faster(look: Look) -> None:
     expect(page.get_by_text("is committed")).to_be_visible()
     with look.town.client() as client:
         assert {"dns", "late"}.isdisjoint(rule.id for rule in client.rules("shop"))
+
+
+def test_two_people_changed_the_same_packets_and_nothing_typed_is_lost(look: Look) -> None:
+    """One says which rules win; until then the draft is as it was, with what was said about it."""
+    page = look.page
+    look.sign_in(look.town.member)
+    look.open("/project/shop/acl")
+    page.get_by_label("Edit ssh-office").click()
+    page.get_by_label("Destination ports").fill("2222")
+    page.get_by_role("button", name="Keep in draft").click()
+    page.get_by_role("button", name="Review and commit").click()
+    page.get_by_label("What is it for?").fill("another door")
+    expect(page.get_by_text("Newly permitted")).to_be_visible()
+    with look.town.client() as client:
+        client.delete_rule("shop", "late")
+        client.delete_rule("shop", "ssh-office")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("rule 'ssh-office' was changed on both sides")).to_be_visible()
+    page.get_by_role("button", name="Leave my draft as it is").click()
+    look.open("/project/shop/acl")
+    expect(page.get_by_text("any port 2222")).to_be_visible()
+    page.get_by_role("button", name="Review and commit").click()
+    expect(page.get_by_label("What is it for?")).to_have_value("another door")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    page.get_by_role("button", name="Put my rules on top, and review").click()
+    expect(page.get_by_text("new rule 'ssh-office'")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible()
+    with look.town.client() as client:
+        rules = {rule.id: rule for rule in client.rules("shop")}
+        assert [str(each) for each in rules["ssh-office"].destination_ports] == ["2222"]
+        assert "late" not in rules
+        assert next(client.acl_versions("shop")).comment == "another door"
+
+
+def test_two_browsers_commit_at_once_and_both_changes_are_there(look: Look) -> None:
+    """The rules that two people add touch no packet of each other."""
+    page = look.page
+    look.sign_in(look.town.member)
+    other = page.context.browser.new_context().new_page()
+    other.goto(f"{look.town.console}/login#token={look.town.admin}")
+    other.wait_for_url(lambda url: "/login" not in url)
+    other.goto(f"{look.town.console}/project/shop/acl")
+    look.open("/project/shop/acl")
+    for who, name, source in ((page, "mine", "203.0.113.7"), (other, "theirs", "203.0.113.8")):
+        who.get_by_role("button", name="New rule").click()
+        for label, value in {"Name": name, "Source": source, "Destination": "198.51.100.9"}.items():
+            who.get_by_label(label, exact=True).fill(value)
+        who.get_by_role("dialog").get_by_role("button", name="permit").click()
+        who.get_by_role("button", name="Keep in draft").click()
+        who.get_by_role("button", name="Review and commit").click()
+        expect(who.get_by_text("Newly permitted")).to_be_visible()
+    other.get_by_role("button", name="Commit", exact=True).click()
+    expect(other.get_by_text("is committed")).to_be_visible()
+    other.context.close()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    page.get_by_role("button", name="Review again").click()
+    expect(page.get_by_text("new rule 'mine'")).to_be_visible()
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(page.get_by_text("is committed")).to_be_visible()
+    with look.town.client() as client:
+        assert {"mine", "theirs"} <= {rule.id for rule in client.rules("shop")}
 
 
 def test_an_older_version_is_taken_back(look: Look) -> None:

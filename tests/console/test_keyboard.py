@@ -100,7 +100,7 @@ def test_a_rule_is_moved_edited_and_committed(look: Look) -> None:
     expect(page.get_by_text("Newly permitted").first).to_be_visible()
     tab_to(page, "Commit")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Enforced on every host")).to_be_visible()
+    expect(page.get_by_text("In force on every host")).to_be_visible()
     with look.town.client() as client:
         first = next(client.rules("shop"))
         assert (first.id, [str(each) for each in first.destination_ports]) == ("ssh-office", ["22", "2222"])

@@ -210,7 +210,7 @@ def test_firewalls_are_shown_with_their_fleet_and_move_without_a_reload(page: Lo
     expect(seen.locator("tr", has_text="fs1")).to_contain_text("never reported")
     expect(seen.get_by_text("2 → 3")).to_be_visible()
     expect(seen.get_by_text(BECAUSE).first).to_be_visible()
-    expect(seen.get_by_text("not enforced yet")).to_be_visible()
+    expect(seen.get_by_text("Shares of generation").filter(has_text="behind")).to_be_visible()
     expect(seen.get_by_text("Processors: 61% in use, 58% by the capacity model, which is 6% too low")).to_be_visible()
     page.picture("admin-firewalls")
     seen.evaluate("window.stays = true")

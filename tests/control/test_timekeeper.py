@@ -14,9 +14,11 @@ from orchestrator.control.control import Control
 from orchestrator.control.metrics import Metrics
 from orchestrator.control.publisher import Publisher
 from orchestrator.control.timekeeper import LONGEST_SLEEP_S, LOOK_AT_CLOCK_S, Timekeeper
+from orchestrator.enforce.report import SIGN_OF_LIFE_S
 from orchestrator.errors import NotEquivalent, TooOften
 from orchestrator.policy.addresses import EVERY_IPV4, Prefix
 from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.settings import Settings
 from orchestrator.store import Store, open_store
 from orchestrator.store.records import PolicySnapshot
 from orchestrator.store.unit import Unit
@@ -194,6 +196,31 @@ def test_the_loop_notices_a_jump(tmp_path: Path) -> None:
     finally:
         plant.control.stop()
         store.close()
+
+
+def test_silence_is_told_within_ten_seconds_and_not_for_two_signs_that_are_lost(plant: Plant) -> None:
+    """By the settings as they are: the service sleeps as long as it may between its looks."""
+    silence_s = Settings().enforcer_silence_s
+    assert silence_s > 3 * SIGN_OF_LIFE_S
+    plant.timekeeper = Timekeeper(silence_s=silence_s, ticks=lambda: plant.ticks)
+    with plant.store.write() as unit:
+        secret = unit.enforcers.invite("pop", expires=START + HOUR, author="test")
+        enforcer = unit.enforcers.enrol(secret, name="c1", kind="openflow").enforcer.id
+    told_after: float | None = None
+    for quiet_s in (SIGN_OF_LIFE_S, 3 * SIGN_OF_LIFE_S, 60.0):
+        with plant.store.write() as unit:
+            unit.enforcers.report(enforcer, [])
+        passed = 0.0
+        while passed < quiet_s and told_after is None:
+            step = min(plant.tick(), quiet_s - passed)
+            passed += step
+            plant.ticks += step
+            plant.wall.now += dt.timedelta(seconds=step)
+            plant.tick()
+            told_after = passed if plant.told("enforcer.down") else None
+        assert (told_after is not None) == (quiet_s == 60.0)
+    assert told_after is not None
+    assert told_after <= 10.0
 
 
 def test_nobody_is_down_before_all_had_the_time_to_speak(plant: Plant) -> None:

@@ -13,7 +13,7 @@ from strategies import OWN_POOL, acls, corner_packets_of
 from orchestrator.errors import ChangeTheRequest
 from orchestrator.policy import oracle
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
-from orchestrator.policy.merge import merge
+from orchestrator.policy.merge import merge, take_mine
 from orchestrator.policy.model import (
     Acl,
     Action,
@@ -90,6 +90,39 @@ def test_a_merged_list_decides_as_the_side_that_changed_it(base: Acl, data: st.D
                 assert now == my
             else:
                 assert now == my == their
+
+
+@settings(max_examples=200, deadline=None)
+@given(acls(6, 2), st.data())
+def test_a_person_who_keeps_his_own_keeps_what_others_did_elsewhere(base: Acl, data: st.DataObject) -> None:
+    """Mine has every rule that I touched as I wrote it; packets of untouched rules alone are decided as theirs."""
+    mine, theirs = data.draw(edited(base, "m")), data.draw(edited(base, "t"))
+    merged = take_mine(base, mine, theirs)
+    mine_now, merged_now = ({rule.id: rule for rule in acl.rules} for acl in (mine, merged))
+    for change in list_changes(base, mine).rules:
+        assert merged_now.get(change.id) == mine_now.get(change.id)
+    found = merge(base, mine, theirs)
+    if found.acl is not None:
+        assert all(
+            decided(found.acl, packet, way) == decided(merged, packet, way)
+            for packet in corner_packets_of(base, mine, theirs)
+            for way in Direction
+        )
+
+
+def test_what_both_changed_is_as_i_have_it_and_the_rest_as_they_have_it() -> None:
+    base = Acl((permit("web", 443), permit("ssh", 22)))
+    theirs = Acl((permit("web", 445), permit("ssh", 22), permit("dns", 53)))
+    merged = take_mine(base, Acl((permit("web", 444), permit("ssh", 22))), theirs)
+    assert merged.rules == (permit("web", 444), permit("ssh", 22), permit("dns", 53))
+
+
+def test_a_rule_keeps_the_group_that_the_other_side_removed() -> None:
+    group = AddressGroup(GroupName("office"), (Prefix.parse("192.0.2.0/24"),))
+    base = Acl((permit("web", 443),), {"office": group})
+    mine = replace(base, rules=(*base.rules, permit("mine", 22, Addresses((), ("office",)))))
+    assert take_mine(base, mine, Acl(base.rules)) == mine
+    assert take_mine(base, Acl(base.rules), mine) == mine
 
 
 @settings(max_examples=100, deadline=None)

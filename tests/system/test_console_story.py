@@ -104,7 +104,7 @@ def test_a_list_of_their_own_is_brought_in_looked_at_and_enforced(town: Town, vi
     visitor.sees("Newly permitted")
     visitor.sees("Never decides: rules before it take all its packets")
     visitor.presses("Commit")
-    visitor.sees("Enforced on every host")
+    visitor.sees("In force on every host")
     visitor.presses("Done")
     assert town.arrives(WEB, "web1")
     page.get_by_role("link", name="Check", exact=True).click()
@@ -179,7 +179,7 @@ def test_the_operator_sees_each_host_turn_green(town: Town, browser: Browser) ->
     operator.sign_in(town.plane.token)
     operator.open("/admin/domains")
     for host in POP.hosts:
-        expect(page.get_by_role("row", name=host.name)).to_contain_text("enforced", timeout=WITHIN_MS)
+        expect(page.get_by_role("row", name=host.name)).to_contain_text("in force", timeout=WITHIN_MS)
     operator.open("/admin/topology")
     expect(page.get_by_role("img", name="2 hosts, 2 tenants")).to_be_visible(timeout=WITHIN_MS)
     operator.open("/project/shop/acl")
@@ -188,7 +188,7 @@ def test_the_operator_sees_each_host_turn_green(town: Town, browser: Browser) ->
     operator.presses("Review and commit")
     page.wait_for_selector(COMPLETE)
     operator.presses("Commit")
-    operator.sees("Enforced on every host")
+    operator.sees("In force on every host")
     for host in POP.hosts:
         expect(page.get_by_role("dialog")).to_contain_text(host.name)
-    expect(page.get_by_role("dialog").get_by_text("enforced", exact=True)).to_have_count(len(POP.hosts))
+    expect(page.get_by_role("dialog").get_by_text("in force", exact=True)).to_have_count(len(POP.hosts))

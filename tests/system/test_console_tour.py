@@ -33,7 +33,7 @@ PAGES = {
     "project-shop-groups": ("/project/shop/groups", "office"),
     "project-shop-history": ("/project/shop/history", "Version 1"),
     "admin-topology": ("/admin/topology", "fs1"),
-    "admin-domains": ("/admin/domains", "enforced"),
+    "admin-domains": ("/admin/domains", "in force"),
     "admin-placement": ("/admin/placement", "ping"),
     "admin-edge": ("/admin/edge", "fs2"),
     "admin-events": ("/admin/events", "placement"),
@@ -119,6 +119,6 @@ def test_a_dropped_packet_is_asked_for_permitted_and_committed(visitor: Visitor)
     page.wait_for_selector(COMPLETE)
     keep_picture(page, "review")
     visitor.presses("Commit")
-    visitor.sees("Enforced on every host")
+    visitor.sees("In force on every host")
     keep_picture(page, "commit")
     visitor.presses("Done")

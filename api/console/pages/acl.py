@@ -12,7 +12,6 @@ from api.console.draft import Move, Remove, Replace
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.files import offer_export, take_import
-from api.console.parts.forcemark import ForceMark
 from api.console.parts.ruleedits import add_rule, change_rule
 from api.console.parts.ruleform import document_of
 from api.console.parts.rules import edited, row_of
@@ -35,9 +34,7 @@ _NO_RULES = "No rules yet. Nothing gets in until a rule permits it: add one, or 
 async def build(view: View) -> None:
     """Draw the page."""
     page = _AclPage(await Desk.of(view))
-    mark = ForceMark(view)
     page.draw(view.query.get("q", ""))
-    await mark.refresh()
     await page.read_hits()
 
 
@@ -203,13 +200,16 @@ class _AclPage:
             return
         try:
             changed = edited(rule, field, text)
+            draft = self._desk.draft.edited(Replace(changed))
         except AclflowError as error:
             self._wrong.setdefault(name, {})[field] = text, error.reason
-            changed = rule
+            self._show()
         else:
             self._wrong.get(name, {}).pop(field, None)
-        if changed == rule or not self._desk.edit(Replace(changed)):
-            self._show()
+            if changed == rule:
+                self._show()
+            else:
+                self._desk.put(draft)
         _focus(f"{name}/{field}")
 
     def _dropped(self, event: events.GenericEventArguments) -> None:

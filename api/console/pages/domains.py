@@ -21,7 +21,7 @@ from orchestrator.wire.onboarding import MachineOnboarding
 from orchestrator.wire.points import Enforcer
 
 _LIVE_S = 2.0
-_SILENT_S = 30.0
+_SILENT_S = 8.0
 _HOSTS = columns(
     ("name", "Host", "left"),
     ("state", "State", "left"),
@@ -93,7 +93,7 @@ class _Domain:
                 ui.button("Invite an enforcer", icon="key", on_click=self._invite).props("flat dense no-caps")
                 ui.button("Bring in a host", icon="add", on_click=self._bring).props("outline dense no-caps")
             heading("Hosts")
-            self._hosts = plain_table(_HOSTS, "No host yet: bring one in. Until then nothing is enforced here.")
+            self._hosts = plain_table(_HOSTS, "No host yet: bring one in. Until then no list is in force here.")
             self._hosts.add_slot("body-cell-state", CHIP_CELL)
             self._hosts.add_slot("body-cell-says", WRAPPED_CELL)
             self._hosts.add_slot("body-cell-actions", _ACTIONS)
@@ -114,7 +114,7 @@ class _Domain:
             return
         late = {each.host: each for each in seen.state.laggards}
         self._generation.text = f"generation {words.count(seen.domain.generation)}"
-        done = "every host enforces it" if seen.hosts else "no host"
+        done = "in force on every host" if seen.hosts else "no host"
         self._state.text = done if seen.state.done else f"{words.of(len(late), 'enforcement point')} behind"
         self._state.classes(replace=f"chip {'none' if not seen.hosts else 'good' if seen.state.done else 'warn'}")
         brought = {each.name for each in seen.machines}
@@ -205,10 +205,11 @@ def _host_row(host: Host, lag: Lagging | None, *, may_go: bool) -> dict[str, obj
 
 def _state_words(lag: Lagging | None) -> tuple[str, str, str]:
     if lag is None:
-        return "enforced", "good", ""
+        return "in force", "good", ""
     if lag.state is None:
         return "never reported", "bad", "its controller has not enrolled, or its switch does not reach it"
-    return lag.state, "warn", f"at generation {lag.generation or 0}" + (f": {lag.error}" if lag.error else "")
+    state = "behind" if lag.state == "enforced" else lag.state
+    return state, "warn", f"at generation {lag.generation or 0}" + (f": {lag.error}" if lag.error else "")
 
 
 def _enforcer_row(each: Enforcer, now: dt.datetime) -> dict[str, object]:

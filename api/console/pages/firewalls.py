@@ -160,7 +160,7 @@ class _Firewalls:
     def _show_spread(self, spread: SpreadSeen | None) -> None:
         self._spread.set_visibility(spread is not None)
         if spread is not None:
-            held = "the spreading switch holds them" if spread.enforced >= spread.generation else "not enforced yet"
+            held = "the spreading switch holds them" if spread.enforced >= spread.generation else "behind"
             both = "; both directions of a connection meet the same firewall" if spread.stateful else ""
             self._spread.text = f"Shares of generation {words.count(spread.generation)}: {held}{both}"
 
@@ -272,7 +272,8 @@ def _state(member: FleetMember | None, late: Lagging | None) -> tuple[str, str, 
         kind = _KINDS.get(member.state, "info") if member.well else "bad"
         return state, kind, "; ".join(each for each in said if each)
     if late is None:
-        return "enforced", "good", ""
+        return "in force", "good", ""
     if late.state is None:
         return "never reported", "bad", "its agent has not enrolled, or has not loaded its program yet"
-    return late.state, "warn", f"at generation {late.generation or 0}" + (f": {late.error}" if late.error else "")
+    state = "behind" if late.state == "enforced" else late.state
+    return state, "warn", f"at generation {late.generation or 0}" + (f": {late.error}" if late.error else "")

@@ -12,7 +12,7 @@ from api.console.parts.draftbar import DraftBar
 from api.console.parts.pieces import empty
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
-from orchestrator.errors import AclflowError
+from orchestrator.errors import AclflowError, BadInput
 from orchestrator.policy.addresses import Prefix
 from orchestrator.policy.model import Acl, AddressGroup, GroupName
 
@@ -87,16 +87,21 @@ class _Groups:
 
             def keep() -> None:
                 try:
-                    box.submit(_group(name.value, about.value, members.value))
+                    made = _group(name.value, about.value, members.value)
+                    if group is None and made.name in self._desk.draft.acl.groups:
+                        raise BadInput("there is a group of that name: edit that one, or take another name")
+                    draft = self._desk.draft.edited(SetGroup(made))
                 except AclflowError as error:
                     wrong.text = str(error)
+                    return
+                if made != group:
+                    self._desk.put(draft)
+                box.submit(True)
 
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=box.close).props("flat no-caps")
                 ui.button("Keep in draft", on_click=keep).props("no-caps unelevated")
-        made = await box
-        if made is not None and made != group:
-            self._desk.edit(SetGroup(made))
+        await box
 
 
 def _group(name: str, description: str, members: str) -> AddressGroup:

@@ -12,7 +12,6 @@ from api.console.parts.desk import Desk
 from api.console.parts.dialog import dialog
 from api.console.parts.differences import Json, draw_difference
 from api.console.parts.draftbar import DraftBar
-from api.console.parts.forcemark import ForceMark
 from api.console.parts.pieces import empty
 from api.console.parts.section import working
 from api.console.parts.view import View
@@ -31,7 +30,6 @@ async def build(view: View) -> None:
         return
     bar = DraftBar(desk)
     desk.on_change = bar.refresh
-    await ForceMark(view).refresh()
     page = _History(desk, found)
     for number, version in enumerate(found[:_SHOWN]):
         page.draw(version, newest=number == 0, oldest=number == len(found) - 1)

@@ -11,7 +11,6 @@ from api.console import words
 from api.console.parts.desk import Desk
 from api.console.parts.draftbar import DraftBar
 from api.console.parts.events import draw_events
-from api.console.parts.forcemark import ForceMark
 from api.console.parts.pieces import heading, tile
 from api.console.parts.question import ask_why
 from api.console.parts.tree import path_of
@@ -33,7 +32,6 @@ async def build(view: View) -> None:
     """Draw the page."""
     tenant = await view.read("tenant", lambda client: client.tenant(view.tenant), fresh_s=10)
     ui.label(f"Owns {words.named([str(prefix) for prefix in tenant.prefixes], 6) or 'no prefix yet'}").classes("quiet")
-    mark = ForceMark(view)
     page = _Overview(view)
     page.draw()
     ask_why([tenant, *await _others(view)])
@@ -42,7 +40,6 @@ async def build(view: View) -> None:
     if desk is not None:
         bar = DraftBar(desk)
         desk.on_change = bar.refresh
-    await mark.refresh()
     await page.refresh()
     ui.timer(_LIVE_S, page.refresh)
     view.parts.later(page.look)

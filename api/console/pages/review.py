@@ -9,6 +9,7 @@ import time
 from asyncio import Task
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from nicegui import ui
 
@@ -23,7 +24,7 @@ from api.console.parts.section import Section
 from api.console.parts.tree import path_of
 from api.console.parts.view import View
 from api.console.reading import begun
-from orchestrator.client import Client, Review, Written
+from orchestrator.client import AclSeen, Client, Review, Written
 from orchestrator.client.lists import Part
 from orchestrator.errors import AclflowError, Stale
 from orchestrator.policy.addresses import Prefix
@@ -31,6 +32,7 @@ from orchestrator.policy.formats.native import acl_text
 from orchestrator.policy.headline import Sentence, counts_wanted, headline
 from orchestrator.wire.domains import Enforced, Lagging
 
+_MOST_CONFLICTS = 12
 _COUNTED = 500
 """Rules that the service tells the counts of at once."""
 _LOOK_S = 0.25
@@ -70,7 +72,9 @@ class _ReviewPage:
             self._cost = Section("cost", "Cost", "Counting what each kind of device needs")
         with ui.row().classes("w-full justify-end items-center gap-3"):
             self._comment = (
-                ui.input("What is it for? (kept in the history)").props("outlined dense maxlength=1000").classes("grow")
+                ui.input("What is it for? (kept in the history)", value=draft.comment, on_change=self._keep_comment)
+                .props("outlined dense maxlength=1000")
+                .classes("grow")
             )
             ui.button("Back to the list", on_click=lambda: ui.navigate.to(path_of("acl", self._view.tenant))).props(
                 "flat no-caps"
@@ -170,17 +174,54 @@ class _ReviewPage:
         self._view.session.drafts.pop(tenant, None)
         await _Enforcing(self._view, written).follow()
 
+    def _keep_comment(self) -> None:
+        """What is said about the change is a part of the draft: another look at the page does not lose it."""
+        self._desk.put(replace(self._desk.draft, comment=self._comment.value or ""))
+
     async def _put_on_top(self, draft: Draft) -> None:
-        """Somebody else was faster: go on from the list as it is now."""
-        seen = await self._view.session.reading.once(lambda: self._view.client.acl(self._view.tenant))
-        rebased, lost = draft.onto(seen)
-        self._desk.put(rebased)
+        """Somebody else was faster: go on from the list as it is now, or ask whose rules win."""
+        try:
+            seen = await self._view.session.reading.once(lambda: self._view.client.acl(self._view.tenant))
+        except AclflowError as error:
+            ui.notify(f"Not committed, and your draft is kept: {error}", type="negative", timeout=0, close_button=True)
+            self._commit.set_enabled(True)
+            return
+        rebased = await asyncio.to_thread(draft.onto, seen)
+        if isinstance(rebased, Draft):
+            self._desk.put(rebased)
+            self._say_merged()
+        else:
+            self._ask_whose(draft, seen, rebased)
+
+    def _say_merged(self) -> None:
         with dialog("Somebody changed the list meanwhile") as box:
             box.props("persistent")
             ui.label("Your changes were put on top of the newest version. Look at them again before you commit.")
-            for reason in lost:
-                ui.label(f"left out: {reason}").classes("text-negative small")
             ui.button("Review again", on_click=ui.navigate.reload).props("no-caps unelevated")
+
+    def _ask_whose(self, draft: Draft, seen: AclSeen, conflicts: Sequence[str]) -> None:
+        """Both sides touch the same packets, so only a person can say which rules are meant to win."""
+
+        def take_mine() -> None:
+            self._desk.put(draft.over(seen))
+            ui.navigate.reload()
+
+        with dialog("Somebody changed the same packets meanwhile", 620) as box:
+            box.props("persistent")
+            ui.label(f"The list is at version {seen.version}, and your draft began at version {draft.base.version}:")
+            with ui.column().classes("gap-1").props("role=list"):
+                for conflict in conflicts[:_MOST_CONFLICTS]:
+                    ui.label(conflict).classes("text-negative small").props("role=listitem")
+                if len(conflicts) > _MOST_CONFLICTS:
+                    ui.label(f"and {words.count(len(conflicts) - _MOST_CONFLICTS)} more").classes("quiet small")
+            ui.label(
+                "Nothing was committed, and your draft is as it was. With your rules on top, the review shows what that"
+                " takes back of the other change, before anything is committed."
+            )
+            with ui.row().classes("w-full justify-end gap-2"):
+                ui.button("Leave my draft as it is", on_click=box.close).props("flat no-caps")
+                ui.button("Put my rules on top, and review", on_click=take_mine).props("no-caps unelevated")
+        self._commit.set_enabled(True)
 
 
 def _points(client: Client, domain: str) -> tuple[str, ...]:
@@ -207,7 +248,7 @@ class _Enforcing:
             points = await self._view.read("points", lambda client: _points(client, tenant.domain), fresh_s=5)
         with dialog(f"Version {self._written.version} is committed", 460) as box:
             box.props("persistent")
-            self._text = ui.label("Waiting until it is enforced …").props("aria-live=polite")
+            self._text = ui.label("Waiting until it is in force …").props("aria-live=polite")
             self._bar = ui.linear_progress(show_value=False).props("indeterminate rounded")
             self._rows = {point: self._row(point) for point in points}
             with ui.row().classes("w-full justify-end"):
@@ -239,7 +280,7 @@ class _Enforcing:
             self._close.text = "Done"
             self._box.props(remove="persistent")
             self._text.text = (
-                f"Enforced on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
+                f"In force on every host, {words.seconds(time.monotonic() - self._begun)} after the commit."
             )
         elif waited_s > _PATIENCE_S:
             self._looks.interval = _LATER_S
@@ -249,7 +290,7 @@ class _Enforcing:
         lagging = {each.host: each for each in state.laggards}
         if not self._rows:
             late = len(state.laggards)
-            self._text.text = f"{words.of(late, 'enforcement point')} still to follow" if late else ""
+            self._text.text = f"{words.of(late, 'enforcement point')} behind" if late else ""
         for host, (icon, text) in self._rows.items():
             shape, look, said = _progress(lagging.get(host))
             icon.props(f"name={shape}")
@@ -260,14 +301,15 @@ class _Enforcing:
 def _progress(late: Lagging | None) -> tuple[str, str, str]:
     """How a point is shown that lags, or does not any more: the icon, how it looks, and what is said of it."""
     if late is None:
-        return "check_circle", "text-positive", "enforced"
+        return "check_circle", "text-positive", "in force"
     if late.error:
         return "error", "text-negative", late.error
-    return "hourglass_top", "quiet", "not reached yet" if late.state is None else "still at an earlier version"
+    where = "never reported" if late.state is None else "still at an earlier version"
+    return "hourglass_top", "quiet", f"behind, {where}"
 
 
 def _still(state: Enforced) -> str:
     """Who does not hold a list yet, as far as whoever looks may know."""
     names = [each.host for each in state.laggards if each.host is not None]
     who = words.named(names) if names else words.of(len(state.laggards), "enforcement point")
-    return f"Not enforced yet on {who}."
+    return f"Behind: {who}."

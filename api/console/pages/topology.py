@@ -110,7 +110,8 @@ def _host(name: str, state: Enforced) -> Node:
         return Node(name, f"holds generation {words.count(state.generation)}", "good")
     if lag.state is None:
         return Node(name, "never reported", "bad")
-    return Node(name, f"{lag.state}, at {words.count(lag.generation or 0)}", "bad" if lag.state in _SILENT else "warn")
+    says = "behind" if lag.state == "enforced" else lag.state
+    return Node(name, f"{says}, at {words.count(lag.generation or 0)}", "bad" if lag.state in _SILENT else "warn")
 
 
 def _firewall(firewall: Firewall, state: Enforced, server: Mapping[str, Any] | None) -> Node:

@@ -9,6 +9,7 @@ from nicegui import ui
 from api.console import words
 from api.console.draft import Draft, Edit
 from api.console.parts.dialog import is_sure
+from api.console.parts.ruleform import error_text
 from api.console.parts.view import View
 from orchestrator.client import AclSeen, Client
 from orchestrator.errors import AclflowError
@@ -56,7 +57,7 @@ class Desk:
         try:
             self.put(self._draft.edited(edit))
         except AclflowError as error:
-            ui.notify(error.reason, type="negative")
+            ui.notify(error_text(error, self._draft.acl), type="negative", multi_line=True)
             return False
         return True
 

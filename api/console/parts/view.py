@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import ui
 from starlette.responses import Response
 
+from api.console import words
 from api.console.parts.frame import frame, say_lost, say_refused
 from api.console.parts.tree import SECTIONS
 from api.console.reading import REST
@@ -26,6 +27,7 @@ from orchestrator.errors import AclflowError, Busy, Unauthenticated, Unreachable
 
 T = TypeVar("T")
 
+_FORCE_LIVE_S = 2.0
 _PATIENCE_S = 20.0
 """How long a page may take to be drawn."""
 
@@ -88,6 +90,37 @@ class View:
             self.session.reading.forget()
 
 
+class _ForceMark:
+    """Whether the tenant's list is in force, on each of its pages, live.
+
+    A line such as ``Version 7: in force since 12:04:05``; red while a host is behind.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._label = ui.label().classes("chip none").props("role=status data-part=in-force")
+        self._label.set_visibility(False)
+        ui.timer(_FORCE_LIVE_S, self.refresh)
+
+    async def refresh(self) -> None:
+        """Show it as it is."""
+        tenant = self._view.tenant
+        try:
+            seen = await self._view.read(
+                "in force", lambda client: client.tenant(tenant).in_force, fresh_s=_FORCE_LIVE_S - 0.5
+            )
+        except AclflowError:
+            return
+        since = words.moment(seen.since, self._view.session.zone)
+        is_behind = seen.state == "behind"
+        what = (
+            seen.state if not is_behind else f"behind: {words.named(seen.behind or ()) or words.of(seen.late, 'host')},"
+        )
+        self._label.text = f"Version {seen.version}: {what} since {since}"
+        self._label.set_visibility(True)
+        self._label.classes(replace=f"chip {'bad' if is_behind else 'good'}")
+
+
 Builder = Callable[[View], Awaitable[None]]
 
 
@@ -111,6 +144,8 @@ def add_page(sessions: Sessions, key: str, build: Builder) -> None:
                 say_refused("This page is for operators; your token is for one project.")
                 parts.drawn()
                 return None
+            if tenant:
+                parts.later(_ForceMark(view).refresh)
             try:
                 await build(view)
             except Unauthenticated:
