@@ -1,1 +1,1 @@
-"""One folder a data plane, each with its driver, the fake beside it, and the same contract suite over both."""
+"""One folder a data plane: its driver, its fake, and one contract suite for both."""

@@ -1,4 +1,6 @@
-"""A flow cache in front of a packet filter: a tc program that decides popular packets before the kernel's IP stack.
+"""A flow cache before a packet filter: a tc program that decides popular packets.
+
+It runs before the kernel's IP stack.
 
     _native/    the program, in C, and what its maps hold
     libbpf.py   the few calls of libbpf that are needed, by ctypes

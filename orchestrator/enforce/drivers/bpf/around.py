@@ -1,4 +1,4 @@
-"""What else decides about packets on this machine, and the flow cache would pass by.
+"""Other deciders of packets on this machine that a flow cache would bypass.
 
 The cache sends a packet on before the kernel's IP stack has seen it. What happens there besides the filter of ours must
 be repeated by the cache or not be there:

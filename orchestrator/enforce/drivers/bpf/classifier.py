@@ -62,7 +62,10 @@ class KernelClassifier(KernelProgram):
         self._held = serial, held
 
     def read(self) -> FlowSet | None:
-        """What it decides by; None while it is closed, where an interface lacks it, or if another process opened it."""
+        """Return the active set.
+
+        None while it is closed, where an interface lacks it, or if another process opened it.
+        """
         loaded = self._known()
         if loaded is None or self._held is None or not self._is_everywhere(loaded):
             return None
@@ -88,7 +91,9 @@ class KernelClassifier(KernelProgram):
 def make_tables(
     made: dict[str, dict[int, int]], half: int, rows: Sequence[CacheRow], counter: Callable[[int], int]
 ) -> None:
-    """Make the tables of a set in a half, noting in `made` (by map and place) the descriptor of each as it is made.
+    """Make the tables of a set in one half.
+
+    `made` gets each descriptor, by map and place, as soon as it exists.
 
     `counter`: the place of a cookie's counter. Raises TooLarge, Refused, Missing.
     """

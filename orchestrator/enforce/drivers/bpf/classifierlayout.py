@@ -29,7 +29,7 @@ _HALF = (1 << 64) - 1
 
 
 def rule_set(held: FlowSet, serial: int, half: int, *, remembers: bool) -> bytes:
-    """What the classifier begins with."""
+    """Pack the classifier's header."""
     sizes = [len(held.of(family)) for family in Family]
     head = _HEAD.pack(serial, held.stamp.generation, held.stamp.digest, *sizes, held.source_check, remembers, half)
     return head + b"".join(looked_at(family, held.of(family)) for family in Family)
@@ -70,7 +70,7 @@ def vectors(axis: Axis) -> bytes:
 
 
 def outcomes(rows: Sequence[CacheRow], counter: Callable[[int], int]) -> bytes:
-    """What becomes of every row's packets."""
+    """Pack the outcome of every row."""
     return b"".join(outcome(row, counter) for row in rows).ljust(OUTCOMES_BYTES, b"\0")
 
 

@@ -1,4 +1,4 @@
-"""The flow cache's kernel in memory: it holds rows, decides packets and counts them, as the program does."""
+"""The flow cache's kernel in memory: it holds rows, decides and counts packets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from orchestrator.policy.model import Packet
 
 
 class FakeKernel:
-    """One machine's. What it counted stays when a set goes, as the kernel's counters do."""
+    """The kernel of one machine.
+
+    Counters stay when a set goes, as the real kernel's do.
+    """
 
     def __init__(self) -> None:
         self._held: FlowSet | None = None
@@ -27,7 +30,7 @@ class FakeKernel:
         self._held = held
 
     def read(self) -> FlowSet | None:
-        """What it decides by."""
+        """Return the active set."""
         return self._held
 
     def counted(self) -> Counted:
@@ -36,7 +39,7 @@ class FakeKernel:
         return Counted(1, columns[:, 0], columns[:, 1], columns[:, 2])
 
     def decide(self, packet: Packet, octets: int) -> Verdict:
-        """What becomes of a packet that the kernel would forward; DEFER is the slow path's."""
+        """Return the verdict for a packet to be forwarded; DEFER leaves it to the filter."""
         rows = self._held.rows if self._held is not None else ()
         row = next((row for row in rows if row.holds(packet)), None)
         if row is None or row.verdict is Verdict.DEFER:

@@ -1,4 +1,6 @@
-"""The flow cache as the agent's loop sees it: rows of a program in front of a packet filter (`filters/front.py`).
+"""The flow cache for the agent's loop: a program's rows before a packet filter.
+
+See `filters/front.py`.
 
     close ──▶ the filter changes ──▶ open
 
@@ -36,7 +38,7 @@ _KEYS = 0xCAC4E << 44
 
 
 class Kernel(Protocol):
-    """What holds the rows: the kernel, or a fake."""
+    """The holder of the rows: the kernel, or a fake."""
 
     def close(self) -> None: ...
     def open(self, held: FlowSet) -> None: ...
@@ -45,7 +47,7 @@ class Kernel(Protocol):
 
 
 class BpfFront:
-    """A flow cache at some interfaces of the network namespace it is called in, before the filter of a plane."""
+    """A flow cache at interfaces of the current network namespace, before a plane's filter."""
 
     def __init__(
         self,
@@ -68,7 +70,9 @@ class BpfFront:
         self._kernel.close()
 
     def open(self, rows: FlowTable, stamp: Stamp = NO_STAMP) -> None:
-        """Hold these rows, of the policy that the stamp names, and begin to decide. Without rows stay closed.
+        """Hold these rows of the stamp's policy and start deciding.
+
+        Without rows stay closed.
 
         Raises Missing on a machine that lacks what a flow cache needs, and from then on it has no rows here.
         """
@@ -85,7 +89,10 @@ class BpfFront:
         self._opened = found, mine
 
     def observe(self) -> FlowTable:
-        """The rows, as read back; none while it is closed, or when it would have to be opened anew."""
+        """Return the rows read back.
+
+        None while it is closed, or when it would have to be opened anew.
+        """
         self._look_again()
         held = self._kernel.read()
         if held is None or held.source_check != self._around.source_check:
@@ -103,7 +110,7 @@ class BpfFront:
         return mine.take(np.flatnonzero(families(mine) == Family.IPV4))
 
     def hits(self) -> Hits:
-        """What the cache has decided, by rule."""
+        """Return the cache's counts by rule."""
         found = self._kernel.counted()
         # A key of a flow cache's counter: nobody else's has this form, and it is another when counters begin anew.
         key = found.cookie ^ np.uint64(_KEYS | found.epoch << 8)

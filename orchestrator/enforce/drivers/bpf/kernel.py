@@ -40,7 +40,10 @@ class KernelCache(KernelProgram):
             os.close(filled)
 
     def read(self) -> FlowSet | None:
-        """What it decides by; None while it is closed, or where an interface lacks it. Raises Drifted."""
+        """Return the active set.
+
+        None while it is closed, or where an interface lacks it. Raises Drifted.
+        """
         loaded = self._known()
         if loaded is None or not self._is_everywhere(loaded):
             return None

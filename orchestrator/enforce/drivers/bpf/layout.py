@@ -1,4 +1,6 @@
-"""A set of rows as the octets of a map's value, and back: `struct flow_set` of `_native/flowcache.h`.
+"""A set of rows as bytes of a map's value, and back.
+
+The layout is `struct flow_set` of `_native/flowcache.h`.
 
     0       serial                                    8       no other set's
     8       generation, digest                        8 + 16  the policy that the rows are of
@@ -46,7 +48,7 @@ SET_BYTES = _HEAD.size + sum(
 
 @dataclass(frozen=True, slots=True)
 class FlowSet:
-    """What the cache in the kernel holds: rows of IPv4 first, and the stamp of the policy that they are of.
+    """The rows in the kernel's cache, IPv4 first, and the stamp of their policy.
 
     `source_check` is what rp_filter says: 0 no check, 1 strict, 2 loose.
     """
@@ -61,7 +63,10 @@ class FlowSet:
 
 
 def pack(held: FlowSet, serial: int, counter: Callable[[int], int]) -> bytes:
-    """The octets; `counter` gives the place of a cookie's counter. Raises Refused for more rows than have room."""
+    """Pack a set.
+
+    `counter` gives the place of a cookie's counter. Raises Refused for more rows than have room.
+    """
     by_family = {family: held.of(family) for family in Family}
     sizes = [len(rows) for rows in by_family.values()]
     if max(sizes) > MOST_ROWS:
@@ -80,7 +85,10 @@ def pack(held: FlowSet, serial: int, counter: Callable[[int], int]) -> bytes:
 
 
 def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
-    """The set of some octets; `cookies` are those of the counters. Raises ValueError for octets that are none."""
+    """Unpack a set.
+
+    `cookies` are those of the counters. Raises ValueError for other bytes.
+    """
     _, generation, digest, *sizes, source_check = _HEAD.unpack_from(octets)
     if max(sizes) > MOST_ROWS:
         raise ValueError(f"{max(sizes)} rows of one IP version")
@@ -99,7 +107,7 @@ def unpack(octets: bytes, cookies: Mapping[int, int]) -> FlowSet:
 
 
 def outcome(row: CacheRow, counter: Callable[[int], int]) -> bytes:
-    """What becomes of a row's packets."""
+    """Pack the outcome of a row."""
     places = [counter(cookie) for cookie in row.counts]
     return _OUTCOME.pack(*places, *[MOST_COUNTERS] * (MOST_COUNTED - len(places)), row.verdict)
 

@@ -1,4 +1,4 @@
-"""libbpf by ctypes: loading programs, their maps, attaching them with tc, and running one on one packet.
+"""libbpf by ctypes: load programs and maps, attach them with tc, run them.
 
 Only what our programs need, each call once. Whatever the kernel refuses is `Refused` with the call's name; a library
 or right that is missing is `Missing`. File descriptors are the caller's to close.
@@ -154,7 +154,7 @@ def _call(name: str, *arguments: Any, fine: tuple[int, ...] = ()) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPrograms:
-    """The programs of one object file and the maps that they share, by name, as descriptors."""
+    """The programs of one object file and their shared maps, as descriptors by name."""
 
     programs: Mapping[str, int]
     maps: Mapping[str, int]
@@ -166,7 +166,10 @@ class LoadedPrograms:
 
 
 def load_programs(path: Path) -> LoadedPrograms:
-    """Load an object file with several programs. Each holds all maps, those too that it does not look at itself."""
+    """Load an object file with several programs.
+
+    Each holds all maps, those too that it does not use itself.
+    """
     opened = _call("bpf_object__open_file", os.fsencode(path), None)
     try:
         _call("bpf_object__load", opened)
@@ -184,7 +187,9 @@ def load_programs(path: Path) -> LoadedPrograms:
 
 
 def load(path: Path, kept: Mapping[str, int]) -> Loaded:
-    """Load an object file with one program, which holds all of its maps, those too that it does not look at itself.
+    """Load an object file with one program, which keeps all of its maps alive.
+
+    Those too that it does not use itself.
 
     Maps named in `kept` are those descriptors' maps instead of new ones.
     """
@@ -205,7 +210,7 @@ def load(path: Path, kept: Mapping[str, int]) -> Loaded:
 
 
 def loaded_as(number: int) -> Loaded | None:
-    """A program that is in the kernel already, by its id; None if it is gone."""
+    """Open a loaded program by its id; None if it is gone."""
     program = _call("bpf_prog_get_fd_by_id", number, fine=(errno.ENOENT,))
     if program is None:
         return None
@@ -219,14 +224,14 @@ def loaded_as(number: int) -> Loaded | None:
 
 
 def _info(descriptor: int, asked: bytes | bytearray = bytes(_INFO_BYTES)) -> bytes:
-    """What the kernel says of a program or a map."""
+    """Return the kernel's information on a program or a map."""
     info = ctypes.create_string_buffer(bytes(asked), len(asked))
     _call("bpf_obj_get_info_by_fd", descriptor, info, byref(c_uint32(len(asked))))
     return info.raw
 
 
 def identity(descriptor: int) -> int:
-    """The id of a program or a map, no other's as long as the machine runs."""
+    """Return the id of a program or a map, unique until the machine restarts."""
     return int(struct.unpack_from("=I", _info(descriptor), 4)[0])
 
 
@@ -249,7 +254,10 @@ def new_array(name: str, size: int) -> int:
 
 
 def new_long_array(name: str, size: int, values: bytes) -> int:
-    """An array map with as many values of `size` octets as are given, such as a map of maps may hold of any length."""
+    """Make an array map with as many values of `size` bytes as are given.
+
+    A map of maps may hold such maps of any length.
+    """
     count = len(values) // size
     options = _MapOptions(ctypes.sizeof(_MapOptions), map_flags=_OF_ANY_LENGTH)
     made = int(_call("bpf_map_create", _MAP_ARRAY, name.encode(), 4, size, count, byref(options)))
@@ -264,13 +272,19 @@ def put(descriptor: int, place: int, value: bytes) -> None:
 
 
 def stand(descriptor: int, made: Mapping[int, int]) -> None:
-    """Put maps, as descriptors, at places of a map of maps. Returns once no program runs that saw what was there."""
+    """Put maps, as descriptors, at places of a map of maps.
+
+    Returns once no program runs that saw the old ones.
+    """
     places, inside = (c_uint32 * len(made))(*made), (c_uint32 * len(made))(*made.values())
     _call("bpf_map_update_batch", descriptor, places, inside, byref(c_uint32(len(made))), None)
 
 
 def take_out(descriptor: int, place: int) -> None:
-    """Empty a place of a map of maps. Returns when no program runs any more that may have seen what was there."""
+    """Empty a place of a map of maps.
+
+    Returns once no program runs that may have seen the old map.
+    """
     _call("bpf_map_delete_elem", descriptor, byref(c_uint32(place)), fine=(errno.ENOENT,))
 
 
@@ -289,14 +303,17 @@ def value(descriptor: int, place: int, size: int) -> bytes:
 
 
 def element(descriptor: int, key: bytes, size: int) -> bytes | None:
-    """The value of `size` bytes under a key of a hash map; None where there is none."""
+    """Return the value of `size` bytes under a key of a hash map, or None."""
     found = ctypes.create_string_buffer(size)
     missing = _call("bpf_map_lookup_elem", descriptor, key, found, fine=(errno.ENOENT,)) is None
     return None if missing else found.raw
 
 
 def put_element(descriptor: int, key: bytes, value: bytes) -> None:
-    """Write the value under a key of a hash map. Raises Refused where the map is full."""
+    """Write the value under a key of a hash map.
+
+    Raises Refused where the map is full.
+    """
     _call("bpf_map_update_elem", descriptor, key, value, 0)
 
 
@@ -306,7 +323,10 @@ def drop_element(descriptor: int, key: bytes) -> None:
 
 
 def elements(descriptor: int, key_size: int, value_size: int, at_once: int = 4096) -> tuple[bytes, bytes]:
-    """All keys and all values of a hash map, one after the other. Entries that come or go meanwhile may be missing."""
+    """Return all keys and all values of a hash map, each concatenated.
+
+    Entries that come or go meanwhile may be missing.
+    """
     keys, values = ctypes.create_string_buffer(key_size * at_once), ctypes.create_string_buffer(value_size * at_once)
     token, before, end = ctypes.create_string_buffer(max(key_size, 8)), None, (errno.ENOENT,)
     every_key, every_value = bytearray(), bytearray()
@@ -322,7 +342,10 @@ def elements(descriptor: int, key_size: int, value_size: int, at_once: int = 409
 
 
 def first_values(descriptor: int, count: int, size: int) -> bytes:
-    """The first `count` values of an array, each of `size` octets (of a per-CPU array: of all CPUs together)."""
+    """Return the first `count` values of an array, each of `size` bytes.
+
+    Of a per-CPU array: of all CPUs together.
+    """
     if not count:
         return b""
     keys, values, token = (c_uint32 * count)(), ctypes.create_string_buffer(count * size), c_uint64()
@@ -341,7 +364,7 @@ def processors() -> int:
 
 
 def attach(interface: int, program: int, priority: int, *, egress: bool = False) -> None:
-    """Let a program see each packet that comes in (or goes out) by an interface, in place of what had this priority."""
+    """Attach a program to an interface's ingress (or egress), replacing one of this priority."""
     hook, options = _at(interface, priority, egress)
     _call("bpf_tc_hook_create", byref(hook), fine=(errno.EEXIST,))
     options.prog_fd, options.flags = program, _REPLACE
@@ -370,7 +393,7 @@ def _at(interface: int, priority: int, egress: bool = False) -> tuple[_Hook, _Op
 
 
 def repeated(program: int, frame: bytes, times: int) -> int:
-    """Run a tc program so many times on a frame; nanoseconds that a run took on average, by the kernel's clock."""
+    """Run a tc program on a frame repeatedly; return mean nanoseconds by the kernel's clock."""
     given = ctypes.create_string_buffer(frame, len(frame))
     test = _TestRun(
         ctypes.sizeof(_TestRun), ctypes.addressof(given), None, len(frame), 0, None, None, 0, 0, repeat=times
@@ -380,12 +403,12 @@ def repeated(program: int, frame: bytes, times: int) -> int:
 
 
 def put_all(descriptor: int, keys: bytes, values: bytes, count: int) -> None:
-    """Write so many values of a map at once, one after the other as their keys are."""
+    """Write many values of a map at once, in the order of their keys."""
     _call("bpf_map_update_batch", descriptor, keys, values, byref(c_uint32(count)), None)
 
 
 def run(program: int, frame: bytes, interface: int, mark: int = 0) -> tuple[int, bytes]:
-    """Run a tc program on a frame as if it had come in by an interface; its answer, and the frame as it left it."""
+    """Run a tc program on a frame from an interface; return verdict and frame."""
     context = ctypes.create_string_buffer(_SKB_BYTES)
     struct.pack_into("=I", context, _SKB_MARK, mark)
     struct.pack_into("=II", context, _SKB_IIF, interface, interface)

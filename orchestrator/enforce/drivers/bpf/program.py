@@ -1,4 +1,4 @@
-"""A tc program of ours in the kernel: found or loaded, attached, its counters. What it decides by is its own business.
+"""A tc program of ours in the kernel: found or loaded, attached, and its counters.
 
 Nothing is kept in files. What is attached to an interface holds the program, the program holds its maps, and so whoever
 comes next (this process after a kill) finds all of it by asking tc what is attached:
@@ -31,7 +31,10 @@ _KEPT = ("counters", "owners")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What counters say: the cookie each counts for, packets and octets. `epoch` is another after they began anew."""
+    """Counters: each one's cookie, packets and bytes.
+
+    `epoch` is another after they began anew.
+    """
 
     epoch: int
     cookie: U64
@@ -41,8 +44,10 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A program: its object file, its place among those that see an interface's packets, and the map of maps in whose
-    only place is what it decides by."""
+    """A program: object file, tc priority, and the map of maps with its rows.
+
+    The rows are in the map's only place.
+    """
 
     file: Callable[[], Path]
     priority: int
@@ -50,7 +55,7 @@ class Kind:
 
 
 class KernelProgram:
-    """One kind of program in the network namespace that its methods are called in, at some interfaces.
+    """One kind of program at interfaces of the current network namespace.
 
     One that is found at other interfaces, where somebody attached it before, is closed and taken away with it.
     """
@@ -63,7 +68,10 @@ class KernelProgram:
         self._places: dict[int, int] = {}
 
     def close(self) -> None:
-        """Decide nothing from now on, at no interface. Does nothing where no program of ours is attached."""
+        """Stop deciding at every interface.
+
+        Does nothing where no program of ours is attached.
+        """
         for loaded in self._loaded_as(set(self._attached().values())):
             try:
                 libbpf.take_out(loaded.maps[self._kind.root], ONLY)
@@ -71,7 +79,7 @@ class KernelProgram:
                 loaded.close()
 
     def counted(self) -> Counted:
-        """Every counter that was ever given to a cookie; nothing where the program is not attached."""
+        """Return every counter ever assigned to a cookie; none where nothing is attached."""
         loaded = self._known()
         if loaded is None:
             nothing = np.empty(0, np.uint64)
@@ -133,7 +141,10 @@ class KernelProgram:
         return all(found.get(number) == mine for number in self._here())
 
     def _known(self) -> libbpf.Loaded | None:
-        """The program, if this process or one before it has loaded it; with whose counters are where."""
+        """Return the program, if this process or an earlier one loaded it.
+
+        With the places of its counters.
+        """
         if self._loaded is None:
             here = self._here()
             found = self._loaded_as({program for number, program in self._attached().items() if number in here})
@@ -149,7 +160,7 @@ class KernelProgram:
         self._places = {cookie: place for place, cookie in enumerate(owners) if cookie}
 
     def _ready(self) -> libbpf.Loaded:
-        """The program of this version of ours. One of another version is replaced, and its counters are kept."""
+        """Return this version's program; an older one is replaced, with its counters kept."""
         known = self._known()
         if known is not None and self._is_ours:
             return known
@@ -172,7 +183,10 @@ class KernelProgram:
         self._loaded, self._is_ours, self._places = None, False, {}
 
     def _here(self) -> set[int]:
-        """Our interfaces. One that is not there, or not any more, gets no packets, and no policy waits for it."""
+        """Return our existing interfaces.
+
+        A missing one gets no packets, and no policy waits for it.
+        """
         there = {name: number for number, name in socket.if_nameindex()}
         return {there[interface] for interface in self._interfaces if interface in there}
 

@@ -1,4 +1,4 @@
-"""What drivers of packet filters share.
+"""The common part of packet filters' drivers.
 
 driver.py    observe, apply, hits over whatever filter a `Tool` reads and writes
 command.py   running the filter's programs

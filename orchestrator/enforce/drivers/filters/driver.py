@@ -1,4 +1,4 @@
-"""A packet filter's driver: observe, apply, hits over whatever filter a `Tool` reads and writes.
+"""A packet filter's driver: observe, apply and hits over any `Tool`.
 
     rows of the program ── resolve ──▶ objects as the device lists them ◀── Tool.read ── device
                                               │ a delta of them
@@ -30,7 +30,7 @@ from orchestrator.program.program import Tier
 
 
 class Key(NamedTuple):
-    """What the device calls an object."""
+    """The device's name of an object."""
 
     filter: Filter
     name: str
@@ -41,8 +41,10 @@ Objects = Mapping[Key, str]
 
 
 class Count(NamedTuple):
-    """One counter. `name`: words that no other counter of the device ever had, so that one which was replaced has new
-    ones; `comment`: whom it counts for."""
+    """One counter.
+
+    `name` is unique on the device for ever, so that a replaced counter gets a new one; `comment` names its rule.
+    """
 
     name: str
     comment: str
@@ -52,7 +54,10 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a device was read to hold. `stamp` is None unless both IP versions carry the same one."""
+    """The objects read from a device.
+
+    `stamp` is None unless both IP versions carry the same one.
+    """
 
     objects: Objects
     stamp: Stamp | None
@@ -69,8 +74,10 @@ class Tool(Protocol):
         ...
 
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
-        """Make the device hold `after`; `before` is what it holds. Raises as `read`; Refused also for objects that
-        would let pass what no rule permits."""
+        """Change the device from `before` to `after`.
+
+        Raises as `read`; Refused also for objects that would let pass what no rule permits.
+        """
         ...
 
     def normal(self, name: str, text: str) -> str:
@@ -79,7 +86,7 @@ class Tool(Protocol):
 
 
 class FilterDriver:
-    """One device: the packet filter of a network namespace. It is nobody else's, so it is always ours to write."""
+    """One device: the packet filter of a network namespace, always ours to write."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -103,7 +110,10 @@ class FilterDriver:
         return Observed(rows, held.stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
-        """Change objects and write the stamp, all or nothing for each IP version (and no packet is of both)."""
+        """Change objects and write the stamp, atomically for each IP version.
+
+        No packet is of both.
+        """
         before = self._held if self._held is not None else self._read().objects
         self._held = None
         removed = {key for key, _ in self._normal(delta.removed)}
@@ -113,7 +123,10 @@ class FilterDriver:
         self._held = after
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
-        """Apply a change and read it back; the counters are read right before, for some of them begin anew."""
+        """Apply a change and read it back.
+
+        Counters are read right before, for some of them begin anew.
+        """
         yield LASTING
         last = self.hits()
         return replace(wholly(self, delta, stamp), last=last)
@@ -123,11 +136,11 @@ class FilterDriver:
         return None
 
     def hits(self) -> Hits:
-        """What every line and element of a rule, a default or return traffic has counted, in both IP versions."""
+        """Return the counts of every rule, default and return traffic, in both IP versions."""
         return _hits(self._read().counts)
 
     def packets_under(self, comment: str) -> int:
-        """What the lines with a comment had counted when the device was last read."""
+        """Return the packets under a comment when the device was last read."""
         return sum(count.packets for count in self._counts if count.comment == comment)
 
     def _normal(self, flows: FlowTable) -> Iterator[tuple[Key, str]]:

@@ -1,4 +1,4 @@
-"""A cache in front of a packet filter: it decides what it has seen decided, so it must not outlive a policy.
+"""A cache before a packet filter, which must not outlive the filter's policy.
 
     close ──▶ the filter changes ──▶ it is read back with the new stamp ──▶ open
 
@@ -29,7 +29,10 @@ class Front(Protocol):
     """A cache. Its rows are those of the program that the filter's driver passes over."""
 
     def close(self) -> None:
-        """From now on decide nothing. An error means that this is not certain, and nothing is changed."""
+        """Stop deciding.
+
+        An error means that this is not certain, and nothing is changed.
+        """
         ...
 
     def open(self, rows: FlowTable, stamp: Stamp) -> None:
@@ -37,7 +40,10 @@ class Front(Protocol):
         ...
 
     def observe(self) -> FlowTable:
-        """Its rows, as read back; none while it is closed. Raises Drifted when it holds what nobody of ours wrote."""
+        """Return its rows read back; none while it is closed.
+
+        Raises Drifted for rows that aclflow did not write.
+        """
         ...
 
     def resolve(self, rows: FlowTable) -> FlowTable:
@@ -45,13 +51,13 @@ class Front(Protocol):
         ...
 
     def hits(self) -> Hits:
-        """What it has decided, by rule; the filter has not seen these packets."""
+        """Return its counts by rule; the filter has not seen these packets."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What the cache is to hold once the filter is read back with a stamp."""
+    """The cache's next content, used once the filter is read back with a stamp."""
 
     rows: FlowTable
     stamp: Stamp
@@ -75,7 +81,7 @@ class Fronted:
         return FlowTable.joined([self._device.resolve(flows, symbols), self._front.resolve(flows)])
 
     def observe(self, cookies: U64 | None = None) -> Observed:
-        """Both. Opens the cache when the filter is seen to hold what the cache was closed for."""
+        """Observe both; open the cache once the filter holds what it was closed for."""
         found = self._device.observe(cookies)
         pending, self._pending = self._pending, None
         if pending is not None and found.stamp == pending.stamp:
@@ -114,7 +120,7 @@ class Fronted:
         return _joined(self._device.hits(), self._front.hits())
 
     def _cached(self) -> FlowTable:
-        """The cache's rows; one that holds what nobody of ours wrote is closed, and has none."""
+        """Return the cache's rows; close one with foreign content, which has none."""
         try:
             return self._front.observe()
         except Drifted as error:

@@ -1,4 +1,4 @@
-"""Packets that a packet filter reports because a rule logs: what it sends to our group of NFLOG, received over netlink.
+"""Packets that a filter's logging rules report, received from our NFLOG group over netlink.
 
     nlmsghdr 16 │ family 1, version 1, group 2 │ attributes: prefix (the rule's comment), payload (from the IP header)
 
@@ -49,7 +49,7 @@ _ETHERNET = {4: bytes(12) + b"\x08\x00", 6: bytes(12) + b"\x86\xdd"}
 
 
 class PacketReports:
-    """Listens in a thread of its own, in the network namespace in which it is made."""
+    """Listens in a thread of its own, in the network namespace of its creation."""
 
     def __init__(self, seen: Seen, group: int = GROUP) -> None:
         self._seen = seen
@@ -59,7 +59,10 @@ class PacketReports:
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
-        """Begin. Raises Missing where the kernel has no NFLOG, or somebody else listens to our group."""
+        """Start.
+
+        Raises Missing where the kernel has no NFLOG, or somebody else listens to our group.
+        """
         try:
             self._socket = _bound(self._group)
         except OSError as error:
@@ -92,7 +95,7 @@ class PacketReports:
 
 
 def reports_in(message: bytes) -> Iterator[tuple[int, Packet, int]]:
-    """The cookie, packet and length of each report in a datagram of the kernel's; what is none of ours is left out."""
+    """Yield cookie, packet and length of each of our reports in a kernel's datagram."""
     for kind, _, body in replies(message):
         if kind != _PACKET:
             continue

@@ -1,4 +1,4 @@
-"""What `iptables-save -c` prints, and rules in the words in which it prints them.
+"""Read `iptables-save -c`, and write rules as it prints them.
 
 The compiler writes rules as iptables-save would, but for names of protocols, which it takes from the machine's own list
 (``-p 47`` comes back as ``-p gre``), the numbers of a u32 test, and IPv6 addresses. Both sides are brought to numbers
@@ -42,7 +42,10 @@ class SavedTable:
 
 
 def read_saved(text: str) -> SavedTable:
-    """The filter table in what `iptables-save -c` printed. Raises Drifted for what it could not have printed."""
+    """Read the filter table of `iptables-save -c`.
+
+    Raises Drifted for text that it cannot print.
+    """
     table = SavedTable()
     inside = False
     for line in text.splitlines():

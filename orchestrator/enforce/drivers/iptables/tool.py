@@ -29,7 +29,10 @@ _LOCK_WAIT_S = "10"
 
 
 class IptablesTool:
-    """`variant` chooses among the programs of a machine that has several: ``legacy``, ``nft``; empty: its default."""
+    """Reads and writes iptables.
+
+    `variant` chooses among the programs of a machine that has several: ``legacy``, ``nft``; empty: its default.
+    """
 
     filters = frozenset(FILTERS[Plane.IPTABLES].values())
 
@@ -74,7 +77,10 @@ def iptables_driver(variant: str = "", run: Run = run) -> FilterDriver:
 
 
 def _ours(table: SavedTable) -> Iterator[tuple[str, str]]:
-    """The chains that are ours as objects. FORWARD is none while there is nothing but its policy to drop."""
+    """Yield our chains as objects.
+
+    FORWARD is none while there is nothing but its policy to drop.
+    """
     for name, rules in table.chains.items():
         text = [rule.words for rule in rules]
         if name == FORWARD and (text or table.policies[name] != "DROP"):
@@ -96,7 +102,10 @@ def _stamp(table: SavedTable) -> Stamp | None:
 
 
 def _restoring(family: Family, before: Objects, after: Objects, stamp: Stamp) -> str:
-    """The text that leaves one IP version with some chains, FORWARD's policy being to drop whatever they are."""
+    """Return the restore text for one IP version's chains.
+
+    FORWARD's policy is to drop, whatever they are.
+    """
     mine = FILTERS[Plane.IPTABLES][family]
     chains: Mapping[str, list[str]] = {key.name: text.splitlines() for key, text in after.items() if key.filter is mine}
     _check(chains)
@@ -120,7 +129,7 @@ def _restoring(family: Family, before: Objects, after: Objects, stamp: Stamp) ->
 
 
 def _check(chains: Mapping[str, list[str]]) -> None:
-    """Refuse what is not ours to write, and a FORWARD that does not end by dropping."""
+    """Refuse foreign chains, and a FORWARD that does not end by dropping."""
     for name, lines in chains.items():
         if name == FORWARD and lines[:1] != [CLOSED]:
             raise Refused(f"the program's {FORWARD} does not begin with '{CLOSED}'")

@@ -1,4 +1,6 @@
-"""What the table of pairs holds, remembered: asking the kernel for all of it takes time that grows with the square.
+"""The content of the table of pairs, cached.
+
+Asking the kernel for all of it takes time that grows with the square.
 
 Every transaction of anybody in a network namespace moves the kernel's number of generation on by one. As long as it is
 what our own transactions made it, the sets hold what they held. Otherwise a small table is read; a large one is held to
@@ -74,8 +76,10 @@ class HeldPairs:
         return None if self._held is None else {kind: held.settle() for kind, held in self._held.items()}
 
     def anew(self, pairs: Change, label: bytes) -> None:
-        """A table with these elements, whatever there was: made beside it, which goes then, so that what both permit is
-        never dropped."""
+        """Replace the table by one with these elements.
+
+        It is made beside the old one, which goes then, so that what both permit is never dropped.
+        """
         self._held = None
         fresh = PairTable(next(name for name in NAMES if name != self._table.name))
         fresh.remove()
@@ -89,7 +93,9 @@ class HeldPairs:
         self._know({kind: pairs.get(kind, joined((), kind)) for kind in PAIR_SETS}, label)
 
     def change(self, added: Change, removed: Change, label: bytes | None) -> None:
-        """Add and remove, and label what there is then, in one transaction unless it is large. Raises as `PairTable`.
+        """Add and remove elements and set the label, in one transaction unless large.
+
+        Raises as `PairTable`.
 
         Only where all is known; an error means that nothing is known any more.
         """
@@ -118,7 +124,7 @@ class HeldPairs:
     # -------------------------------------------------------------------------------------------------------- inside
 
     def _look(self) -> None:
-        """Read what there is, if it is one table as it should be, with little in it."""
+        """Read the content, if it is one correct table with little in it."""
         self._held = None
         there = [table for table in map(PairTable, NAMES) if table.is_there()]
         if len(there) != 1:

@@ -1,4 +1,4 @@
-"""What `nft list table` prints, and what the compiler writes, as objects in normal form.
+"""Objects in normal form, from `nft list table` and from the compiler.
 
 chain senders {                               name   chain senders
     type filter hook forward priority -1;...  text   its lines, each rule in normal form
@@ -29,7 +29,10 @@ _PRIORITIES = {"filter": "0", "filter - 1": "-1"}
 
 @dataclass(slots=True)
 class ListedTable:
-    """Objects by kind and name, and their counters; `strange` holds lines of the table that are in no object."""
+    """Objects by kind and name, and their counters.
+
+    `strange` holds lines of the table that are in no object.
+    """
 
     objects: dict[str, str] = field(default_factory=dict)
     counts: list[Count] = field(default_factory=list)
@@ -37,7 +40,10 @@ class ListedTable:
 
 
 def read_table(text: str) -> ListedTable:
-    """One table, as nft lists it with handles. Raises Drifted for what it could not have printed."""
+    """Read one table, as nft lists it with handles.
+
+    Raises Drifted for text that it cannot print.
+    """
     lines = text.splitlines()
     head = _TABLE.match(lines[0]) if lines else None
     if head is None or lines[-1] != "}":
@@ -99,7 +105,7 @@ def _set(where: str, lines: Sequence[str]) -> tuple[str, list[Count]]:
 
 
 def _statements(lines: Sequence[str]) -> Iterator[str]:
-    """What a declaration says before its elements."""
+    """Yield a declaration's statements before its elements."""
     for line in lines:
         if line.startswith("elements = {"):
             return

@@ -1,4 +1,4 @@
-"""Messages to the kernel's nf_tables, without a library: what changing one element of a set must not cost.
+"""Messages to the kernel's nf_tables without a library, for cheap single elements.
 
 `nft` reads words, and lists sets with all that they hold. A message that names a set and its elements costs the same
 whatever the set holds. Messages of a batch are one transaction, all or nothing.
@@ -116,7 +116,10 @@ class Netlink:
             raise self._unanswered(error) from None
 
     def ask(self, kind: int, flags: int, family: int, body: bytes = b"") -> Iterator[tuple[int, bytes]]:
-        """What the kernel answers, message by message: kind and body behind the family. Raises as `commit`."""
+        """Yield the kernel's answers: kind and body behind the family.
+
+        Raises as `commit`.
+        """
         try:
             yield from self._answers(kind, flags, family, body)
         except OSError as error:
@@ -146,7 +149,7 @@ class Netlink:
         self._socket = _opened()
 
     def _unanswered(self, error: OSError) -> Unreachable:
-        """The kernel has not taken or given anything, in time too: what still comes is forgotten."""
+        """Forget outstanding answers after the kernel has not answered in time."""
         self.reopen()
         return Unreachable(f"netlink: {error.strerror or 'the kernel does not answer'}")
 

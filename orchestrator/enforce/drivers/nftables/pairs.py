@@ -1,4 +1,4 @@
-"""The table of exact pairs: hash sets of the kernel, asked before the filter, changed an element at a time.
+"""The table of exact pairs: kernel hash sets before the filter, changed by element.
 
     forward, filter - 10   pairs   source . destination in `hosts`? ──────────────── marked, accepted here
                                    source . destination . protocol . port in `services`? ─── marked, accepted here
@@ -83,7 +83,10 @@ _MESSAGES_A_BATCH = 64
 
 
 class PairTable:
-    """The pairs of this machine's filter, in both IP versions, and a label that changes in the same transaction."""
+    """The pairs of this machine's filter in both IP versions, and their label.
+
+    The label changes in the same transaction.
+    """
 
     def __init__(self, name: str = NAMES[0]) -> None:
         self.name = name
@@ -91,7 +94,7 @@ class PairTable:
         self._one: dict[PairSet, tuple[bytes, bytes]] = {}
 
     def create(self) -> None:
-        """Make the table, with no pairs in it, where it is not there as it should be."""
+        """Make the table without pairs, unless it is there and correct."""
         if not self.is_right():
             self.remove()
             self._netlink().commit([each for family in Family for each in _table(self.name, family)])
@@ -107,7 +110,7 @@ class PairTable:
         return False
 
     def is_right(self) -> bool:
-        """Whether sets and rules of both IP versions are as `create` makes them, and no others are there."""
+        """Return whether sets and rules of both IP versions are exactly as `create` makes them."""
         return all(self._rules(family) == [_rule_body(kind) for kind in _of(family)] for family in Family)
 
     def remove(self) -> None:
@@ -130,8 +133,9 @@ class PairTable:
         label: bytes | None = None,
         before: bytes | None = None,
     ) -> int:
-        """Add and remove elements, and put a label (`LABEL_BYTES`) in the place of the one before; returns in how many
-        transactions: one, unless it is more than a batch holds. The label goes with the last.
+        """Add and remove elements, and replace the label (`LABEL_BYTES`).
+
+        Returns in how many transactions: one, unless it is more than a batch holds. The label goes with the last.
 
         Raises NotThere for what is to be removed and is not there; then its transaction did nothing.
         """
@@ -212,8 +216,7 @@ class PairTable:
             return False
 
     def _rules(self, family: Family) -> list[bytes]:
-        """What the chain's rules consist of, and the name of every set that is there and is not ours, or
-        the other way round."""
+        """Return the chain's rules, and the names of missing or foreign sets."""
         body = text(1, self.name) + text(2, CHAIN)
         try:
             rules = [dict(attributes(answer)) for _, answer in self._netlink().ask(
@@ -272,7 +275,7 @@ def _type(kind: PairSet) -> int:
 
 
 def _rule_body(kind: PairSet) -> bytes:
-    """The expressions of the rule that asks a set, as the kernel gives them back (but for the counter)."""
+    """Return the expressions of a set's rule, as the kernel lists them without the counter."""
     both = kind.family.bits // 4
     behind = both // 4
     loads = [_payload(0, _NETWORK_HEADER, _SOURCE_AT[kind.family], both)]
@@ -287,7 +290,10 @@ def _rule_body(kind: PairSet) -> bytes:
 
 
 def _register(kind: int, word: int) -> bytes:
-    """An attribute that names the register from a word of 32 bits on, as the kernel writes it: four of them are one."""
+    """Return an attribute that names a register from its 32-bit word.
+
+    The kernel writes four of them as one.
+    """
     return number(kind, 1 + word // 4 if word % 4 == 0 else _FIRST_WORD + word)
 
 
@@ -328,7 +334,10 @@ def _message(table: str, verb: int, flags: int, kind: PairSet, keys: Keys) -> by
 
 
 def _dumped(octets: bytes, kind: PairSet) -> Keys:
-    """The elements of one answer: they are all alike, so one look at the first says where the keys are."""
+    """Read the elements of one answer.
+
+    They are all alike, so one look at the first says where the keys are.
+    """
     first = struct.unpack_from("=H", octets)[0]
     stride = (first + 3) & ~3
     whole = np.frombuffer(octets[: len(octets) // stride * stride], np.uint8).reshape(-1, stride)

@@ -1,4 +1,4 @@
-"""Ways to the other servers: what a packet's mark says is routed over the interface where all servers meet.
+"""Routes to the other servers: by a packet's mark, over the servers' interface.
 
     mark 0xacf00003 ── rule 1 ──▶ table 11337731 ── default ──▶ 169.254.66.3 by `rehome`
 
@@ -36,7 +36,10 @@ class Peers:
     """The rules and routes of this network namespace."""
 
     def write(self, removed: FlowTable, added: FlowTable) -> None:
-        """Take some ways away and make others. Raises Missing where there is no such interface, Refused."""
+        """Remove some routes and add others.
+
+        Raises Missing where there is no such interface, Refused.
+        """
         gone, come = _ways(removed.rows()), _ways(added.rows())
         if not gone and not come:
             return
@@ -94,7 +97,10 @@ def _take_away(route: IPRoute, number: int, version: int) -> None:
 
 
 def _ours(route: IPRoute, family: int) -> Iterator[Any]:
-    """The rules at our priority: others, of whatever mark, do not come before a machine's own."""
+    """Yield the rules at our priority.
+
+    Others, of whatever mark, do not come before a machine's own.
+    """
     return (rule for rule in route.get_rules(family=family) if rule.get_attr("FRA_PRIORITY") == _PRIORITY)
 
 

@@ -1,4 +1,4 @@
-"""Scripts for `nft -f` that bring our tables from some objects to others, each one transaction over both IP versions.
+"""`nft -f` scripts between two states of our tables, atomic over both IP versions.
 
     whole        a table made anew beside the old one, which is then deleted: right whatever is there
     incremental  only the chains that differ, so that all other counters go on counting, and a small change of a long
@@ -55,7 +55,7 @@ Tables = Mapping[Family, Table]
 
 
 def check(table: Table) -> None:
-    """Refuse objects that are not ours to write, and tables that would let pass what no rule permits."""
+    """Refuse foreign objects, and tables that would pass what no rule permits."""
     for name in table:
         if not _NAME.match(name) or name in (STAMP, GUARD):
             raise Refused(f"the program has an object '{name[:40]}', which is not one of ours")
@@ -84,15 +84,19 @@ def removal(name: str) -> str:
 
 
 def replacement(name: str) -> str:
-    """The script after which the tables of a name are the only ones. Where these are not there, nft refuses it, and
-    what there is stays: nobody may take the last tables away."""
+    """Return the script that replaces all tables of a name.
+
+    Where these are not there, nft refuses it, and what there is stays: nobody may take the last tables away.
+    """
     there = [f"add chain {IP[family]} {name} {STAMP.removeprefix('chain ')}\n" for family in Family]
     return "".join([*there, *(removal(other) for other in NAMES if other != name)])
 
 
 class Incremental(NamedTuple):
-    """The scripts of a change: what comes, what leads there from then on, and what goes. The first and the last may be
-    empty."""
+    """The scripts of a change: additions, redirection, removals.
+
+    The first and the last may be empty.
+    """
 
     coming: str
     change: str
@@ -100,7 +104,7 @@ class Incremental(NamedTuple):
 
 
 def incremental(name: str, before: Tables, after: Tables, stamp: Stamp) -> Incremental | None:
-    """The scripts that change what differs in the tables of a name; None where everything is to be made anew."""
+    """Return scripts for the difference of tables; None where a replacement is needed."""
     steps = [_Step.between(f"{IP[family]} {name}", before[family], after[family]) for family in Family]
     if sum(step.size for step in steps) > MOST_CHANGES or not all(step.is_simple for step in steps):
         return None
@@ -127,7 +131,10 @@ def _apart(text: str) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """From some objects of a table to others. `is_made`: there are some before and after, so neither is the guard."""
+    """A step between objects of a table.
+
+    `is_made`: there are some before and after, so neither is the guard.
+    """
 
     table: str
     gone: Table
@@ -151,7 +158,7 @@ class _Step:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it is all about lists of one direction, and no map that is there is to hold something else."""
+        """Return whether it changes lists of one direction, and no existing map's content."""
         names = [*self.gone, *self.changed, *self.added]
         lists = [_OF_A_LIST.match(name) for name in names]
         directions = {found[1] for found in lists if found is not None}
@@ -159,7 +166,7 @@ class _Step:
         return self.is_made and None not in lists and len(directions) <= 1 and chains
 
     def additions(self) -> Iterator[str]:
-        """What nothing leads to yet."""
+        """Yield objects that nothing refers to yet."""
         yield from (f"add {self._named(name)}" for name in self.added if name.startswith("chain "))
         for name, text in self.added.items():
             if not name.startswith("chain "):
@@ -174,7 +181,10 @@ class _Step:
         yield from self._rules(self.changed)
 
     def removals(self) -> Iterator[str]:
-        """What nothing leads to any more: what leads goes before what it leads to."""
+        """Yield objects that nothing refers to any more.
+
+        References go before their targets.
+        """
         chains = [name for name in self.gone if name.startswith("chain ")]
         yield from (f"flush {self._named(name)}" for name in chains)
         yield from (f"delete {self._named(name)}" for name in self.gone if name.startswith("map "))

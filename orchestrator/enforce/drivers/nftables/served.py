@@ -1,4 +1,4 @@
-"""The driver of a firewall server: a filter's tables, exact pairs in sets beside them, ways to the other servers.
+"""The driver of a firewall server: filter tables, sets of pairs, routes to others.
 
     a pair comes or goes   one message to the kernel, with the new label; read back by asking for it and for the label
     anything else          1 pairs that come ── 2 tables, as of every filter ── 3 pairs that go, with the new label
@@ -54,7 +54,7 @@ class _Counted:
 
 
 class ServedDriver:
-    """The firewall server of a network namespace. It is nobody else's, so it is always ours to write."""
+    """The firewall server of a network namespace, always ours to write."""
 
     def __init__(self, commands: Run = run) -> None:
         self._counted = _Counted(commands)
@@ -76,7 +76,10 @@ class ServedDriver:
         return FlowTable.joined([self._filter.resolve(flows, symbols), replace(own, tenant=np.zeros_like(own.tenant))])
 
     def observe(self, cookies: U64 | None = None) -> Observed:
-        """All of it, or what has some cookies. Where the pairs cannot be known there are none, and no stamp."""
+        """Observe everything, or the objects of some cookies.
+
+        Where the pairs cannot be known there are none, and no stamp.
+        """
         found = self._filter.observe(cookies)
         self._tables = found.stamp
         pairs = self._pairs.read()
@@ -88,8 +91,11 @@ class ServedDriver:
         return Observed(FlowTable.joined([found.flows, own]), stamp)
 
     def apply(self, delta: Delta, stamp: Stamp) -> None:
-        """Change ways, pairs and tables, and write the stamp. Where a way cannot be made the rest is done before that
-        is said: what would go there is dropped, and a policy must not wait for it."""
+        """Change routes, pairs and tables, and write the stamp.
+
+        Where a route cannot be made the rest is done before that is said: what would go there is dropped, and a policy
+        must not wait for it.
+        """
         try:
             self._peers.write(_rows_of_peers(delta.removed), _rows_of_peers(delta.added))
         finally:
@@ -134,19 +140,21 @@ class ServedDriver:
         return self._filter.counter_keys(flows)
 
     def hits(self) -> Hits:
-        """What the tables have counted; pairs are not counted by rule."""
+        """Return the tables' counts; pairs are not counted by rule."""
         found = self._filter.hits()
         self._again = self._again[-1], self._filter.packets_under(AGAIN_WORDS)
         return found
 
     def trouble(self) -> str | None:
-        """What is wrong, from what was counted between the last two times: servers that each think another has a tenant
-        send its packets on, and the second drops them."""
+        """Return a fault seen in the last two counts.
+
+        Servers that each think another has a tenant send its packets on, and the second drops them.
+        """
         before, now = self._again
         return TWICE if now > before else None
 
     def _stamp(self, label: bytes | None) -> Stamp | None:
-        """What a label says, if it goes with the tables that are there."""
+        """Return a label's stamp, if it belongs to the present tables."""
         if label is None or self._tables is None:
             return None
         generation, digest, tables = _LABEL.unpack(label)

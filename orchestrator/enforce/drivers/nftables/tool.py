@@ -1,4 +1,4 @@
-"""Reading and writing our tables as `nft` does: of one name, for IPv4 and for IPv6.
+"""Read and write our tables with `nft`: one name, IPv4 and IPv6.
 
 Both IP versions change in one transaction. Nothing else on the machine is touched: other tables may drop what we
 accept, but nobody can accept what we drop. While a table takes the place of another, and after a death between the two
@@ -30,7 +30,7 @@ _STRANGE, _LEFT_OVER = "strange", "left over"
 
 @dataclass(slots=True)
 class _Found:
-    """The tables of one name: objects with the driver's own taken out, the stamp of each IP version, counters."""
+    """The tables of one name: objects without the driver's own, stamps, counters."""
 
     objects: dict[Key, str] = field(default_factory=dict)
     stamps: dict[Family, Stamp | None] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class NftTool:
         return found
 
     def write(self, before: Objects, after: Objects, stamp: Stamp) -> None:
-        """Only what changed, where that is simple and nft takes it; else new tables beside the old ones, which go."""
+        """Write only the difference if nft takes it, else new tables in place of old."""
         new = _tables(after)
         for table in new.values():
             scripts.check(table)
@@ -132,7 +132,10 @@ def _tables(objects: Objects) -> scripts.Tables:
 
 
 def _taken_stamp(table: dict[str, str]) -> Stamp | None:
-    """Take the stamp out of a table. One that is not as we write it stays, as an object that should not be there."""
+    """Remove the stamp from a table.
+
+    One that is not as we write it stays, as an object that should not be there.
+    """
     text = table.get(scripts.STAMP, "")
     words = text.removeprefix('return comment "').removesuffix('"')
     stamp = read_stamp(words)

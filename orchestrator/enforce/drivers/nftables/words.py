@@ -1,4 +1,4 @@
-"""Rules, maps and sets of nftables in one normal form, whoever wrote them down.
+"""Rules, maps and sets of nftables in one normal form, from any writer.
 
 What nft lists is not what it was given: it drops a test that another one implies (``meta l4proto 6 th dport 80`` comes
 back as ``tcp dport 80``), joins neighbouring fields into one (``@th,0,32``), writes flags and numbers in other words
@@ -142,7 +142,7 @@ class _Tests:
         return place + 3
 
     def _flags(self, place: int) -> int:
-        """``& M == V``, ``V / M,M,...`` or ``! M``: the flags of a mask have a value."""
+        """Read flags under a mask: ``& M == V``, ``V / M,M,...`` or ``! M``."""
         words = self._words
         if words[place] == "&" and words[place + 2] == "==":
             mask, value, following = int(words[place + 1], 0), int(words[place + 3], 0), place + 4
@@ -156,7 +156,7 @@ class _Tests:
         return following
 
     def _vmap(self, place: int) -> int:
-        """A look-up in a verdict map, from a word to the end, with what it implies; 0 if that is not one.
+        """Read a look-up in a verdict map to the end; 0 if it is none.
 
         Only the test of a protocol may stand before it.
         """
@@ -175,7 +175,7 @@ class _Tests:
 
 
 def _field(words: list[str]) -> tuple[str, str]:
-    """A field of a key, masked or not, in one form; and the protocol that it implies."""
+    """Return a key's field, masked or not, in one form, and its implied protocol."""
     if len(words) == 4 and words[2] == "&":
         name, protocol = _field(words[:2])
         mask = f"{int(words[3], 0):#04x}" if name == "tcp flags" else _value(words[3])

@@ -1,4 +1,4 @@
-"""The OpenFlow application: turns os-ken's (or ryu's) connections into channels and announces what happens to them.
+"""The OpenFlow application: turns os-ken's (or ryu's) connections into announced channels.
 
 os-ken shakes hands, answers echoes and keeps the list of ports. Everything that answers an exchange of ours goes to the
 channel as raw octets, in the thread that reads the connection: os-ken's message objects are 12 to 25 times slower than
@@ -33,7 +33,10 @@ _NEVER_AN_ANSWER = frozenset({0, 2, 3, 10, 11, 12, 30, 31, 32})
 
 
 class SwitchObserver(Protocol):
-    """Whoever wants to know about switches. Called in the application's thread: return soon, and do not raise."""
+    """An observer of switches.
+
+    Called in the application's thread: return soon, and do not raise.
+    """
 
     def connected(self, channel: Channel) -> None:
         """A switch is there and may be talked to."""
@@ -52,12 +55,15 @@ class SwitchObserver(Protocol):
         ...
 
     def seen(self, channel: Channel, message: bytes) -> None:
-        """A rule that logs has shown us a packet: the packet-in as it came. Called in the thread that reads."""
+        """Receive a packet-in of a rule that logs.
+
+        Called in the thread that reads.
+        """
         ...
 
 
 class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyped
-    """One switch's connection: os-ken's datapath, with a stream for a socket and a channel after the handshake."""
+    """One switch's connection: os-ken's datapath over a stream, with a channel after the handshake."""
 
     channel: StreamChannel | None = None
 
@@ -76,7 +82,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         self.xid = 0  # the library counts its own messages from here, far below the channel's
 
     def set_state(self, state: str) -> None:
-        """Make the channel the moment the handshake is over, in the reading thread: no answer can be missed."""
+        """Make the channel at the end of the handshake, in the reading thread.
+
+        So no answer can be missed.
+        """
         if state == compat.MAIN_DISPATCHER and self.channel is None:
             self.channel = StreamChannel(
                 self.id, self.port_numbers(), self.stream.sendall, self._borrowed, hosts=self._hosts
@@ -96,7 +105,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         return self.channel.deliver(message)
 
     def _see(self, message: bytes) -> bool:
-        """Pass a packet on that a rule has shown us; the library would make objects of its headers."""
+        """Pass on a packet of a logging rule.
+
+        The library would make objects of its headers.
+        """
         if self.channel is not None:
             self._seen(self.channel, message)
         return True
@@ -105,7 +117,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         return self.stream.borrowed(self._pass_on)
 
     def _recv_loop(self) -> None:
-        """Read until the connection ends: in pieces as large as they come, where os-ken reads message by message."""
+        """Read until the connection ends, in large pieces.
+
+        os-ken reads message by message.
+        """
         try:
             with contextlib.suppress(OSError):
                 self.stream.serve(self._pass_on)
@@ -113,7 +128,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
             self.stream.close()
 
     def _pass_on(self, data: bytes) -> None:
-        """Give every message that is whole by now to whom it is for. One thread at a time."""
+        """Dispatch every complete message.
+
+        One thread at a time.
+        """
         arrived = self._arrived
         arrived += data
         at = 0
@@ -129,7 +147,7 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
         del arrived[:at]
 
     def _parse(self, version: int, kind: int, length: int, xid: int, message: bytes) -> None:
-        """A message that is the library's own business, given to its handlers as the library would."""
+        """Pass a message to the library's own handlers."""
         parsed = compat.ofproto_parser.msg(self, version, kind, length, xid, bytearray(message))
         if not parsed or self.ofp_brick is None:
             return
@@ -153,7 +171,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
             self.is_active = False
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
-        """As the library's, which looks twice at a queue that the sending thread takes away at its end."""
+        """Send as the library does.
+
+        The library looks twice at a queue that the sending thread takes away at its end.
+        """
         self._send_q_sem.acquire()
         queue = self.send_q
         if queue is None:
@@ -169,7 +190,10 @@ class Connection(compat.Datapath):  # type: ignore[misc]  # the library is untyp
             self.send_msg(self.ofproto_parser.OFPEchoRequest(self))
 
     def close(self) -> None:
-        """End the connection; the reading thread is woken and cleans up. May be called twice, from any thread."""
+        """End the connection; the reading thread wakes and cleans up.
+
+        May be called twice, from any thread.
+        """
         if self.channel is not None:
             self.channel.close()
         self.set_state(compat.DEAD_DISPATCHER)

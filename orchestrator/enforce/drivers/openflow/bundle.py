@@ -1,4 +1,4 @@
-"""One change of a switch as one ordered, atomic bundle: its messages, their numbers, and who is to blame.
+"""One change of a switch as one ordered, atomic bundle, with errors by flow.
 
     xids   0     1 .. r      r+1              r+2 .. r+1+a   r+2+a     r+3+a             r+4+a
            open  deletes     delete stamps    adds           barrier   commit/discard    barrier
@@ -111,7 +111,7 @@ class Bundle:
         return messages.bundle_control(self.xids[-2], self.number, what)
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
-        """What the switch's complaints amount to, with the first flow it complains about as the place."""
+        """Turn the switch's errors into Refused, at the first flow they name."""
         return refused(errors, self.flow)
 
     def flow(self, xid: int) -> Flow | None:
@@ -139,7 +139,10 @@ def _without(groups: FlowTable, others: FlowTable) -> FlowTable:
 
 
 def refused(errors: Sequence[ErrorMessage], flow_of: Callable[[int], Flow | None]) -> Refused:
-    """What complaints about messages amount to, given the flow that the message with a number carried."""
+    """Turn errors about messages into Refused.
+
+    `flow_of` returns a message's flow by its number.
+    """
     for error in errors:
         flow = flow_of(error.xid)
         if flow is not None:

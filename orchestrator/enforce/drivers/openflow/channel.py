@@ -1,4 +1,4 @@
-"""The boundary between the OpenFlow driver and whatever holds the connection: raw messages out, raw answers back.
+"""The boundary between OpenFlow driver and connection: raw messages out, raw answers back.
 
 The driver says what to write and what the answer meant; a channel says how bytes travel. One channel is one live
 connection to one switch, after hello and features. It knows no OpenFlow beyond the eight header octets:
@@ -54,21 +54,30 @@ class Channel(Protocol):
 
     @property
     def hosts(self) -> frozenset[str] | None:
-        """The hosts that it has proven to be the switch of, by its certificate; None where it was not asked for one."""
+        """The hosts that its certificate names as the switch's.
+
+        None where it was not asked for one.
+        """
         ...
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """Interface name -> OpenFlow port number, as last reported. Replaced as a whole whenever a port changes."""
+        """Interface name -> OpenFlow port number, as last reported.
+
+        Replaced as a whole whenever a port changes.
+        """
         ...
 
     @property
     def closed(self) -> bool:
-        """True once the connection is gone; it never comes back, a new connection is a new channel."""
+        """True once the connection is gone.
+
+        It never comes back; a new connection is a new channel.
+        """
         ...
 
     def reserve(self, count: int) -> range:
-        """Take `count` consecutive xids that no other exchange of this channel uses at the same time."""
+        """Take `count` consecutive xids that no other exchange uses at the same time."""
         ...
 
     def begin(self, messages: bytes, xids: range, *, timeout_s: float) -> AbstractContextManager[Exchange]:
@@ -87,7 +96,7 @@ class Channel(Protocol):
         ...
 
     def exchange_parts(self, parts: Iterable[bytes], xids: range, *, timeout_s: float) -> list[bytes]:
-        """The same for much: what `parts` gives, each some whole messages, is written as it comes."""
+        """Exchange in parts, each some whole messages, written as they come."""
         ...
 
 
@@ -107,7 +116,10 @@ class Exchange:
         self.xids = xids
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for so long at most. Whether there is nothing more to wait for: it is over, or its time is."""
+        """Wait for a limited time.
+
+        Returns whether there is nothing more to wait for: it is over, or its time is.
+        """
         until = self._deadline if timeout_s is None else min(self._deadline, time.monotonic() + timeout_s)
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             if self._pump is None or not self._pump(left):
@@ -125,7 +137,10 @@ class Exchange:
         raise Unreachable(f"switch {self._datapath_id:016x} did not answer within {self._timeout_s:g} s")
 
     def take(self, message: bytes) -> None:
-        """One message that answers. Where they are too much, none is kept and there is nothing more to wait for."""
+        """Take one answer.
+
+        Where they are too much, none is kept and there is nothing more to wait for.
+        """
         self._bytes += len(message)
         if self._bytes > MOST_BYTES:
             self._messages.clear()
@@ -148,7 +163,7 @@ class Exchange:
 
 
 class StreamChannel:
-    """A channel over anything that can write bytes; its owner hands in each message that arrives.
+    """A channel over anything that writes bytes; its owner delivers each message.
 
     `send` writes all bytes in order, may block, and raises OSError when the connection is gone. The owner calls
     `deliver` from its reading thread (never from within `send` while holding a lock of its own), `set_ports` when
@@ -212,7 +227,7 @@ class StreamChannel:
         return range(first, first + count)
 
     def deliver(self, message: bytes) -> bool:
-        """Hand in one whole message from the switch. Returns whether an exchange was waiting for it."""
+        """Deliver one whole message of the switch; return whether an exchange waited for it."""
         xid = HEADER.unpack_from(message)[3]
         with self._lock:
             waiting = next((each for each in self._waiting if xid in each.xids), None)

@@ -1,4 +1,4 @@
-"""The one place that imports the OpenFlow library: os-ken where it is installed, else ryu, its older parent.
+"""The only import of the OpenFlow library: os-ken, else ryu, its parent.
 
 The two share their API; what differs is settled here, so that every other module is written once. Importing this module
 under ryu turns the process over to eventlet's green threads: import it before anything starts a thread there.
@@ -51,7 +51,7 @@ NATIVE_THREADS: bool = getattr(hub, "HUB_TYPE", "eventlet") == "native"
 
 
 def on(event: Any, *states: str) -> Callable[[Handler], Handler]:
-    """Declare an application's method to be the handler of an event in some states of a connection."""
+    """Declare a method as the handler of an event in some connection states."""
     declare: Callable[[Handler], Handler] = set_ev_cls(event, list(states))
     return declare
 

@@ -1,4 +1,4 @@
-"""A switch as the loop sees it: the OpenFlow driver, won by role before it is written."""
+"""A switch for the loop: the OpenFlow driver, which becomes master before it writes."""
 
 from __future__ import annotations
 

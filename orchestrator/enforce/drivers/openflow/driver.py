@@ -60,7 +60,9 @@ MANY_COOKIES = 256
 
 
 class OpenFlowDriver:
-    """Drives one switch over one connection. Not for several threads at a time; a new connection is a new driver.
+    """Drives one switch over one connection.
+
+    Not for several threads at a time; a new connection is a new driver.
 
     `uplink` is the name of the interface towards the edge. `timeout_s` bounds every exchange. `in_kernel`: take it that
     the switch forwards in the kernel, also where it does not.
@@ -88,8 +90,9 @@ class OpenFlowDriver:
         return self._channel
 
     def start(self, epoch: int) -> None:
-        """Become the switch's master, have it show fragments as they are, and find out where it forwards. To be called
-        once, before the verbs.
+        """Become the switch's master, and set it up.
+
+        It shows fragments as they are, and is asked where it forwards. Called once, before the verbs.
 
         `epoch` grows with each controller of the domain. Raises Refused when a controller with a newer one was here,
         or when the switch cannot match fragments; Unreachable.
@@ -103,7 +106,7 @@ class OpenFlowDriver:
         self._in_kernel = self._in_kernel or self._refuses_trial()
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
-        """The rows that this switch should hold for these rows of a program: what `observe` is compared with."""
+        """Return a program's rows as this switch should hold them, to compare with `observe`."""
         if self._in_kernel:
             flows = kernelpath.adapted(flows)
         return resolve(flows, symbols, self._channel.ports, self._uplink)
@@ -113,7 +116,9 @@ class OpenFlowDriver:
         return entry_keys(flows.take(~flows.are_groups()))
 
     def observe(self, cookies: U64 | None = None) -> Observed:
-        """Read flows back, with the switch's own port numbers; foreign flows too when all are read. See `Driver`.
+        """Read flows back with the switch's port numbers.
+
+        Foreign flows too when all are read. See `Driver`.
 
         Reading all also sees to it that the switch still shows fragments, without which flows mean something else.
         """
@@ -163,7 +168,10 @@ class OpenFlowDriver:
         self._forget_meters(meters.declared(removed).keys() - meters.declared(added).keys())
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
-        """As `apply`, for a few rows of a program; reads back what the switch holds under their keys. See `Device`."""
+        """Apply a few rows of a program, and read them back.
+
+        See `Device`.
+        """
         removed = self._rows(delta.removed, delta.removed_ports)
         added = self._rows(delta.added, delta.ports)
         own = self._own.change(stamp, marked=not self._in_kernel)
@@ -207,7 +215,7 @@ class OpenFlowDriver:
     def _changed(
         self, removed: tuple[Flow, ...], added: tuple[Flow, ...], small: SmallChange, answers: list[bytes]
     ) -> Changed:
-        """What the answers to the second exchange say."""
+        """Evaluate the answers to the second exchange."""
         shown = flowdesc.entries(messages.multipart_replies(answers, small.showing))
         touched = {row.key for row in (*removed, *added)}
         stamps = [row for row in shown if self._own.is_stamp(row)]
@@ -217,7 +225,10 @@ class OpenFlowDriver:
         return Changed(added, tuple(found), read_stamp(stamps), last)
 
     def _refuses_trial(self) -> bool:
-        """Whether the switch forwards in the kernel: it takes no row that only the daemon's datapath can do."""
+        """Return whether the switch forwards in the kernel.
+
+        It refuses rows that only the daemon's datapath can do.
+        """
         trial = Bundle(
             number=next(self._bundles),
             xids=self._channel.reserve(6),

@@ -52,7 +52,10 @@ _GARBLED = "the switch's flow description is cut off or garbled"
 
 @dataclass(frozen=True, slots=True)
 class FlowStats:
-    """Flow entries with their counters, as columns of equal length. Tenants are unknown to a switch: all 0."""
+    """Flow entries with counters, as columns.
+
+    Tenants are unknown to a switch: all 0.
+    """
 
     flows: FlowTable
     packets: U64
@@ -67,14 +70,17 @@ class FlowStats:
 
 
 def request(xid: int, *, table: int = ALL_TABLES, cookie: int = 0, cookie_mask: int = 0, match: bytes = b"") -> bytes:
-    """Ask for flow entries: of one table or all, whose cookies match under a mask, and which `match` covers."""
+    """Return a request for flow entries of a table, cookies and a match."""
     body = struct.pack("!B3xII4xQQHH", table, ANY_PORT, ANY_GROUP, cookie, cookie_mask, 1, 4 + len(match)) + match
     body += bytes(-(4 + len(match)) % 8)
     return multipart_request(Multipart.FLOW_DESC, xid, body)
 
 
 def entries(replies: Sequence[bytes]) -> list[Flow]:
-    """Flow entries one by one, as `decode` gives them in columns. Raises Drifted for octets that are no such reply."""
+    """Return flow entries one by one; `decode` gives columns.
+
+    Raises Drifted for other bytes.
+    """
     try:
         return [flow for reply in replies for flow in _entries(memoryview(reply)[MULTIPART_BODY:])]
     except struct.error:
@@ -97,7 +103,10 @@ def _entries(octets: memoryview) -> Iterator[Flow]:
 
 
 def decode(replies: Sequence[bytes]) -> FlowStats:
-    """Columns from the parts of flow-desc replies. Raises Drifted for octets that are no such reply."""
+    """Decode the parts of flow-desc replies to columns.
+
+    Raises Drifted for other bytes.
+    """
     whole = b"".join([reply[MULTIPART_BODY:] for reply in replies])
     starts = _starts(whole)
     # Rows are gathered with a fixed width that may reach behind the last entry: hence the padding.
@@ -198,7 +207,10 @@ def _counters(octets: U8, starts: npt.NDArray[np.intp], sizes: npt.NDArray[np.in
 
 
 def _places(stats: U8) -> dict[int, int]:
-    """Where in rows of statistics each field's value lies. Raises Drifted if not every row has the same fields."""
+    """Return each field's place in rows of statistics.
+
+    Raises Drifted if not every row has the same fields.
+    """
     places: dict[int, int] = {}
     first = stats[0].tobytes()
     at = 4
@@ -212,7 +224,10 @@ def _places(stats: U8) -> dict[int, int]:
 
 
 def _column(stats: U8, place: int | None, kind: str) -> npt.NDArray[np.uint64]:
-    """One counter of every row. One that the switch does not keep is 0 (absent), or all ones as the switch has it."""
+    """Return one counter of every row.
+
+    One that the switch does not keep is 0 (absent), or all ones as the switch has it.
+    """
     if place is None:
         return np.zeros(len(stats), np.uint64)
     size = np.dtype(kind).itemsize

@@ -1,4 +1,4 @@
-"""Flow entries on their way to a switch: columns become the messages of a bundle, without a loop over rows.
+"""Encode columns of flow entries as bundle messages, without a loop over rows.
 
 A bundle-add message holds one flow-mod, so a row becomes these octets (sizes in octets, everything big-endian):
 
@@ -34,7 +34,7 @@ from orchestrator.program.flows import U8, Flow, FlowTable
 
 
 class Command(enum.IntEnum):
-    """What a flow-mod does."""
+    """The command of a flow-mod."""
 
     ADD = 0
     DELETE = 3
@@ -68,7 +68,7 @@ class Encoded:
 
 
 def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) -> Encoded:
-    """A bundle-add message for every row: adding it as it is, or deleting what has its key."""
+    """Encode a bundle-add message for every row: add it, or delete its key."""
     instructed = command is Command.ADD
     sizes = np.array([len(each) if instructed else 0 for each in flows.instruction_set] or [0], np.uint32)
     layouts = flows.match_length.astype(np.uint32) << 16 | sizes[flows.instructions]
@@ -90,14 +90,14 @@ def bundled(command: Command, flows: FlowTable, *, bundle: int, first_xid: int) 
 
 
 def bundled_row(command: Command, flow: Flow, *, bundle: int, xid: int) -> bytes:
-    """The bundle-add message for one row: adding it as it is, or deleting what has its key."""
+    """Encode the bundle-add message for one row: add it, or delete its key."""
     if command is Command.ADD:
         return _message(command, flow, bundle, xid, flags=RESET_COUNTS)
     return _message(command, Flow(flow.table, flow.priority, flow.match, b"", 0), bundle, xid)
 
 
 def bundled_delete(table: int, cookie: int, cookie_mask: int, *, bundle: int, xid: int) -> bytes:
-    """A bundle-add message that deletes every entry of a table whose cookie matches under a mask."""
+    """Encode a message that deletes a table's entries by cookie under a mask."""
     return _message(Command.DELETE, Flow(table, 0, b"", b"", cookie), bundle, xid, cookie_mask)
 
 

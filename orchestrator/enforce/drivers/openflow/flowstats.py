@@ -1,4 +1,4 @@
-"""Counters on their way back: what a poll reads from the parts of a flow-desc reply.
+"""Read a poll's counters from the parts of a flow-desc reply.
 
 `flowdesc` takes whole flow entries apart, to compare them with a program; here only names and counters are read, in C
 (`_native/flowstats.c`), for this is done every few seconds with every entry of a switch.
@@ -19,7 +19,10 @@ _KINDS = (np.uint64, np.uint64, np.uint64, np.uint64, np.uint32, np.float64)
 
 
 def read_counters(replies: Sequence[bytes]) -> Hits:
-    """The counters of every entry in flow-desc replies. Raises Drifted for octets that are no such reply."""
+    """Return the counters of every entry in flow-desc replies.
+
+    Raises Drifted for other bytes.
+    """
     try:
         columns = _flowstats.counters(list(replies), MULTIPART_BODY)
     except ValueError as error:

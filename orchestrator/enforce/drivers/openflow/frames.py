@@ -42,7 +42,10 @@ Pseudo = Callable[[int, int], bytes]
 
 
 def frame(packet: Packet, *, src_mac: int, dst_mac: int, payload: bytes = b"") -> bytes:
-    """The frame that a policy's packet stands for. Raises NotExpressible where no frame can be that packet."""
+    """Build the frame of a policy's packet.
+
+    Raises NotExpressible where no frame can be that packet.
+    """
     if packet.family is Family.IPV4:
         pseudo = pseudo_v4(packet.source, packet.destination)
         offset = LATER_OFFSET if packet.later_fragment else 0
@@ -95,7 +98,10 @@ def vlan(number: int, untagged: bytes) -> bytes:
 def ipv4(
     source: int, destination: int, protocol: int, payload: bytes, *, fragment: int = 0, options: bytes = b""
 ) -> bytes:
-    """An IPv4 packet. `fragment` is the 16-bit word of flags and offset; `options` must fill whole words."""
+    """Build an IPv4 packet.
+
+    `fragment` is the 16-bit word of flags and offset; `options` must fill whole words.
+    """
     words = 5 + len(options) // 4
     total = words * 4 + len(payload)
     head = struct.pack("!BBHHHBBH", 4 << 4 | words, 0, total, 0x1F1F, fragment, 64, protocol, 0)
@@ -115,7 +121,10 @@ def extension(next_header: int, size: int = 8) -> bytes:
 
 
 def fragment_header(next_header: int, offset_and_flags: int) -> bytes:
-    """IPv6's fragment header: the offset in octets, a multiple of 8, plus 1 if more fragments follow."""
+    """Build IPv6's fragment header.
+
+    The offset in bytes, a multiple of 8, plus 1 if more fragments follow.
+    """
     return struct.pack("!BBHI", next_header, 0, offset_and_flags, 0x1F1F1F1F)
 
 
@@ -126,7 +135,10 @@ def tcp(source_port: int, destination_port: int, flags: int, payload: bytes, pse
 
 
 def udp(source_port: int, destination_port: int, payload: bytes, pseudo: Pseudo) -> bytes:
-    """A UDP datagram. A checksum that comes out as zero is sent as all ones, for zero means none."""
+    """Build a UDP datagram.
+
+    A checksum that comes out as zero is sent as all ones, for zero means none.
+    """
     head = struct.pack("!HHHH", source_port, destination_port, 8 + len(payload), 0)
     whole = _with_checksum(head + payload, 6, pseudo, UDP)
     return whole if whole[6:8] != b"\0\0" else whole[:6] + b"\xff\xff" + whole[8:]
@@ -140,7 +152,10 @@ def sctp(source_port: int, destination_port: int, payload: bytes) -> bytes:
 
 
 def icmp(kind: int, code: int, rest: bytes, pseudo: Pseudo | None = None) -> bytes:
-    """An ICMP message, or with a pseudo header an ICMPv6 one. `rest` is all behind the checksum."""
+    """Build an ICMP message, or with a pseudo header an ICMPv6 one.
+
+    `rest` is all behind the checksum.
+    """
     head = struct.pack("!BBH", kind, code, 0)
     return _with_checksum(head + rest, 2, pseudo or (lambda _protocol, _length: b""), ICMPV6)
 
@@ -164,7 +179,7 @@ def link_address(option: int, mac: int) -> bytes:
 
 
 def pseudo_v4(source: int, destination: int) -> Pseudo:
-    """What TCP and UDP checksums cover besides themselves, over IPv4."""
+    """Build the IPv4 pseudo header of TCP and UDP checksums."""
     return lambda protocol, length: struct.pack("!IIBBH", source, destination, 0, protocol, length)
 
 

@@ -1,4 +1,4 @@
-"""Groups on their way to a switch and back: rows of table `GROUPS` become group-mods of a bundle, descriptions rows.
+"""Encode rows of table `GROUPS` as group-mods, and decode group descriptions.
 
     ┌ bundle-add ─────────────┐┌ group-mod ────────────────────────────────────────────────────────┐
     │ header 8 │ id 4 │ 0 │ fl ││ header 8 │ command 2 │ type 1 │ 0 │ number 4 │ length 2 │ ... │ buckets
@@ -32,7 +32,7 @@ from orchestrator.program.program import Tier
 
 
 class GroupCommand(enum.IntEnum):
-    """What a group-mod does."""
+    """The command of a group-mod."""
 
     DELETE = 2
     ADD_OR_MODIFY = 0x8000
@@ -72,7 +72,10 @@ def request(xid: int) -> bytes:
 
 
 def decode(replies: Sequence[bytes], tier: Tier) -> FlowTable:
-    """The groups in the parts of group-desc replies, as rows of a tier. Raises Drifted for octets that are none."""
+    """Decode group-desc replies to rows of a tier.
+
+    Raises Drifted for other bytes.
+    """
     try:
         return FlowTable.of(row for reply in replies for row in _rows(reply[MULTIPART_BODY:], tier))
     except struct.error:

@@ -1,4 +1,4 @@
-"""What a switch sees in a frame: its header fields, under the names of the OpenFlow standard, and where they lie.
+"""The header fields of a frame, by their OpenFlow names, and their places.
 
 Reading follows Open vSwitch, for what a switch does not see it cannot match:
 
@@ -91,7 +91,7 @@ def parse(octets: bytes) -> Headers:
 
 
 def packet_of(headers: Headers) -> Packet | None:
-    """What a policy calls this frame; None if it is no whole IP packet."""
+    """Return a frame as a policy's packet; None if it is no whole IP packet."""
     values = headers.values
     family = {frames.IPV4: Family.IPV4, frames.IPV6: Family.IPV6}.get(values.get("eth_type", 0))
     if family is None or "ip_proto" not in values:
@@ -194,7 +194,7 @@ def _read_ipv6(reader: _Reader) -> None:
 
 
 def _walk_extensions(reader: _Reader, protocol: int) -> tuple[int, int] | None:
-    """The upper layer's protocol and the fragment bits; None if the packet ends within an extension header."""
+    """Return the upper protocol and fragment bits; None if a header is cut off."""
     fragment = 0
     while protocol in frames.EXTENSION_HEADERS:
         if reader.left < 8:

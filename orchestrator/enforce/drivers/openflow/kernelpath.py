@@ -1,4 +1,4 @@
-"""What a switch that forwards in the kernel cannot do, and what it does instead.
+"""The limits of switches that forward in the kernel, and the replacements.
 
 A neighbour solicitation is made its own answer by writing two fields that Linux' datapath does not know (Open vSwitch
 calls them the ND extensions): the kind of the first option, and the flags. Where the datapath is the kernel's, Open

@@ -1,4 +1,4 @@
-"""Runs os-ken inside this process: listens for switches, runs the application, stops without leaving a thread behind.
+"""Run os-ken inside this process: listen, run the application, stop without stray threads.
 
 os-ken 4 has no manager command any more, and its native hub (real threads) has defects that a controller cannot live
 with. Each is mended here and pinned by a test:
@@ -49,7 +49,10 @@ PATIENT_BYTES_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where switches connect to. Port 0 takes any free one (`Launcher.port` tells); without `tls` it is plain TCP."""
+    """The listening address for switches.
+
+    Port 0 takes any free one (`Launcher.port` tells); without `tls` it is plain TCP.
+    """
 
     address: str
     port: int = 6653
@@ -58,8 +61,11 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much strangers may have of a controller: connections, those of one address, and those that have not shaken
-    hands yet; and how long the hello, TLS included, may take in seconds."""
+    """Limits for unknown peers of a controller.
+
+    Connections, those of one address, and those that have not shaken hands yet; and how long the hello, TLS included,
+    may take in seconds.
+    """
 
     connections: int = 4096
     of_address: int = 256
@@ -85,8 +91,10 @@ class _Guest:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """How long a switch has said nothing, counted in looks at it and not read off a clock: where this machine stood
-    still for a while, which makes one look come late, no switch had the time to answer."""
+    """A switch's silence, counted in checks instead of time.
+
+    Where this machine stood still for a while, which makes one check come late, no switch had the time to answer.
+    """
 
     heard: int = -1
     seconds: float = 0.0
@@ -97,7 +105,7 @@ class _Silence:
 
 
 class _NeverRaised(BaseException):
-    """What a native hub thread takes for its normal end."""
+    """Stands for the normal end of a native hub thread."""
 
 
 def mend_native_hub() -> None:
@@ -131,7 +139,10 @@ class _Handshake(compat.OFPHandler):  # type: ignore[misc]  # the library is unt
 
 
 class Launcher:
-    """os-ken and the application in this process. One at a time: os-ken's registry of applications is global."""
+    """Runs os-ken and the application in this process.
+
+    One at a time: os-ken's registry of applications is global.
+    """
 
     def __init__(
         self,
@@ -183,7 +194,7 @@ class Launcher:
         log.info("openflow.listening", address=self._listen.address, port=self.port, tls=self._context is not None)
 
     def refuse(self, serials: frozenset[str]) -> None:
-        """Take no switch with one of these certificates from now on, and end the connections of those there."""
+        """Refuse switches with one of these certificates, and end their connections."""
         self._refused = serials
         for _, guest in self._serving():
             connection = guest.connection
@@ -192,7 +203,10 @@ class Launcher:
                 connection.close()
 
     def show_certificate(self) -> None:
-        """Show the certificate that is in its file now to every switch that connects from now on. Raises OSError."""
+        """Use the certificate file's present content for new connections.
+
+        Raises OSError.
+        """
         tls = self._listen.tls
         if self._context is not None and tls is not None:
             self._context.load_cert_chain(tls.certificate, tls.key)
@@ -276,7 +290,10 @@ class Launcher:
             self._guests[thread].sock = sock
 
     def _hosts_of(self, stream: Stream) -> frozenset[str] | None:
-        """The hosts that a switch has proven to be of; None where it was not asked to. Raises OSError for others."""
+        """Return the hosts that a switch has proven to be.
+
+        None where it was not asked to. Raises OSError for others.
+        """
         tls = self._listen.tls
         if tls is None or tls.domain is None:
             return None

@@ -1,4 +1,4 @@
-"""OpenFlow 1.5 messages that come one at a time: hello, features, configuration, role, ports, bundles, errors.
+"""Single OpenFlow 1.5 messages: hello, features, configuration, role, ports, bundles, errors.
 
 Flow entries come by the thousand and have modules of their own: `flowmods` writes them, `flowdesc` reads them.
 Functions named after a request return its bytes; functions named ``read_...`` take an answer apart. Layouts are those
@@ -65,7 +65,7 @@ MORE_TO_COME = 1
 
 
 class Role(enum.IntEnum):
-    """What a controller is to a switch."""
+    """A controller's role for a switch."""
 
     NO_CHANGE = 0
     EQUAL = 1
@@ -74,7 +74,7 @@ class Role(enum.IntEnum):
 
 
 class BundleControl(enum.IntEnum):
-    """What to do with a bundle; a switch answers with the number that follows."""
+    """A bundle's control message; a switch answers with the next number."""
 
     OPEN = 0
     OPENED = 1
@@ -124,18 +124,21 @@ def barrier_request(xid: int) -> bytes:
 
 
 def role_request(xid: int, role: Role, generation: int) -> bytes:
-    """Become `role`; a switch refuses generations (64 bits, wrapping) older than the newest it has heard."""
+    """Request `role`.
+
+    A switch refuses generations (64 bits, wrapping) older than the newest it has heard.
+    """
     return message(Type.ROLE_REQUEST, xid, struct.pack("!IHHQ", role, 0xFFFF, 0, generation & (1 << 64) - 1))
 
 
 def read_role(reply: bytes) -> Role:
-    """What a role reply says we are now."""
+    """Return the role in a role reply."""
     return Role(struct.unpack_from("!I", reply, HEADER.size)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchConfig:
-    """A switch's configuration: how it treats fragments, and how much of a packet it shows a controller."""
+    """A switch's configuration: its treatment of fragments, and bytes of packet-ins."""
 
     fragments: Fragments
     miss_send_bytes: int
@@ -196,7 +199,10 @@ def bundle_control(xid: int, bundle: int, what: BundleControl) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """What a switch complains about. `data` is the beginning of the message that it complains about."""
+    """A switch's error.
+
+    `data` is the beginning of the message that it is about.
+    """
 
     xid: int
     type: int

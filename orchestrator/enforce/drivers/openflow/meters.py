@@ -1,4 +1,4 @@
-"""Meters: how a switch is brought to those that a program's rows declare, and which rows it therefore holds.
+"""Bring a switch's meters to a program's, and find rows without their meter.
 
 A meter changes outside of bundles, so it is made before the rows that use it and deleted after them. An entry keeps to
 the meter that was there when it was added: a meter is changed in place, and where one was lost its entries count as
@@ -21,7 +21,7 @@ from orchestrator.program.flows import FlowTable
 
 
 class MeterCommand(enum.IntEnum):
-    """What a meter-mod does."""
+    """The command of a meter-mod."""
 
     ADD = 0
     MODIFY = 1
@@ -43,7 +43,7 @@ def declared(rows: FlowTable) -> dict[int, Meter]:
 
 
 def changes(wanted: Iterable[Meter], there: Mapping[int, Meter], xids: Sequence[int]) -> Iterator[bytes]:
-    """What makes a switch that has the meters `there` have the wanted ones too; at most a message each."""
+    """Yield messages that add or change meters to the wanted ones; one each."""
     for xid, meter in zip(xids, wanted, strict=False):
         if meter.number not in there:
             yield _mod(MeterCommand.ADD, meter, xid)
@@ -62,7 +62,10 @@ def request(xid: int) -> bytes:
 
 
 def read(replies: Iterable[bytes]) -> dict[int, Meter]:
-    """The meters of a switch by number; of those of another kind than ours, one that nobody wants."""
+    """Return a switch's meters by number.
+
+    One of another kind than ours counts as one that nobody wants.
+    """
     found: dict[int, Meter] = {}
     for reply in replies:
         at = MULTIPART_BODY
@@ -77,7 +80,7 @@ def read(replies: Iterable[bytes]) -> dict[int, Meter]:
 
 
 def held(rows: FlowTable, there: Mapping[int, Meter]) -> FlowTable:
-    """The rows that a switch holds in earnest: not those whose meter is not what a row of theirs declares."""
+    """Return the rows in force: those whose meter is as their row declares."""
     wanted = declared(rows)
     lost = {number for number, meter in wanted.items() if there.get(number) != meter}
     if not lost:

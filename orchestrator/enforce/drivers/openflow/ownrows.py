@@ -1,4 +1,4 @@
-"""The driver's own rows on a switch, which come and go with every change and are no part of any program.
+"""The driver's own rows on a switch, replaced by every change, in no program.
 
 The stamp says which program the switch holds, and the cache's mark has the switch forget what it has cached
 (`cachemark.py`). Both bear the cookie of a stamp; whatever else does is a foreign flow.
@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a change does to them."""
+    """The change of the driver's own rows."""
 
     removed: Sequence[Flow]
     replaced: CookieMatch
@@ -88,7 +88,10 @@ class OwnRows:
 
 
 def read_stamp(stamps: Sequence[Flow]) -> Stamp | None:
-    """What the one stamp flow says. Anything but exactly one good stamp says nothing."""
+    """Return the stamp of the one stamp flow.
+
+    Anything but exactly one good stamp is None.
+    """
     if len(stamps) != 1:
         return None
     flow = stamps[0]

@@ -16,7 +16,7 @@ _BY_AN_ACTION = 1
 
 
 def read(message: bytes) -> tuple[int, Packet, int] | None:
-    """The cookie of the row that shows a packet, the packet, and its length as it was; None where it is no IP packet.
+    """Return a packet-in's cookie, packet and original length; None without an IP packet.
 
     What was cut off behind the headers does not matter. Never raises: a switch may send what it likes.
     """

@@ -32,7 +32,7 @@ _OUTPUT, _SET_FIELD = 0, 25
 
 @dataclass(frozen=True, slots=True)
 class PortNumbers:
-    """What a program's symbols mean on one switch, given its ports by interface name.
+    """The port numbers of a program's symbols on one switch.
 
     `uplink` is the interface that the symbol of that name means.
     """
@@ -42,7 +42,7 @@ class PortNumbers:
     uplink: str
 
     def number(self, value: int) -> int | None:
-        """The number behind a symbolic port value; None if the switch lacks the port or the program the symbol."""
+        """Return the number of a port symbol; None if the port or the symbol is missing."""
         index = value - SYMBOL_BASE
         if index >= len(self.symbols):
             return None
@@ -75,7 +75,10 @@ def resolve(flows: FlowTable, symbols: tuple[str, ...], ports: Mapping[str, int]
 
 
 def resolve_row(flow: Flow, numbers: PortNumbers) -> Flow | None:
-    """One row of a program as one switch holds it; None if it needs a port that the switch lacks. See `resolve`."""
+    """Return one row as a switch holds it; None without its port.
+
+    See `resolve`.
+    """
     match, instructions = flow.match, flow.instructions
     if match.startswith(_SYMBOLIC_IN_PORT) and len(match) >= 8:
         number = numbers.number(int.from_bytes(match[4:8], "big"))
@@ -111,7 +114,7 @@ def _resolved_matches(flows: FlowTable, numbers: PortNumbers) -> tuple[U8, npt.N
 
 
 def _resolved_instructions(instructions: bytes, numbers: PortNumbers) -> bytes | None:
-    """An instruction list with numbers for symbols; None if it needs a port that the switch lacks.
+    """Replace symbols of an instruction list by numbers; None without a port.
 
     A group does not go for want of one port: its buckets that would use it drop.
     """
@@ -144,7 +147,10 @@ def _resolved_group(body: bytes, numbers: PortNumbers) -> bytes:
 
 @lru_cache(maxsize=1 << 12)
 def _port_places(instructions: bytes) -> tuple[int, ...]:
-    """Where port values stand in an instruction list: in output actions, and written into the output-port register."""
+    """Return the places of port values in an instruction list.
+
+    In output actions, and written into the output-port register.
+    """
     places = []
     for at, kind, end in _walk(instructions, 0, len(instructions)):
         if kind not in (_APPLY_ACTIONS, _WRITE_ACTIONS):

@@ -1,4 +1,4 @@
-"""A change of a few rows in two exchanges: filled and checked, then committed and read back.
+"""A change of a few rows in two exchanges: fill and check, commit and read back.
 
     filling   open, deletes, delete stamps, adds, barrier                      no complaints? else discard
     closing   counters of what goes, commit, barrier, entries by key, stamp, barrier
@@ -110,7 +110,7 @@ class SmallChange:
         )
 
     def refused(self, errors: Sequence[ErrorMessage]) -> Refused:
-        """What the switch's complaints amount to, with the first flow it complains about as the place."""
+        """Turn the switch's errors into Refused, at the first flow they name."""
         return refused(errors, self._flow)
 
     def _flow(self, xid: int) -> Flow | None:

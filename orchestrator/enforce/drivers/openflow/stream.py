@@ -1,4 +1,4 @@
-"""The byte stream to one switch: what os-ken uses as a socket, made safe for a reader and several writers.
+"""The byte stream to one switch: os-ken's socket, safe for several writers.
 
 os-ken's own socket use has three faults that matter here. Two writers may interleave their bytes; a writer that waits
 for a stuck switch is not woken when the connection is closed; and over TLS its reader and writer use one SSL object at
@@ -44,7 +44,7 @@ Take = Callable[[bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files (PEM) for OpenFlow over TLS: our key and certificate, and the authority that switches must be signed by.
+    """PEM files for OpenFlow over TLS: key, certificate, and the switches' authority.
 
     With `domain` that authority is aclflow's own: a certificate must then be one of a switch of that domain, for it
     signs those of other machines too.
@@ -70,7 +70,7 @@ class Stream:
 
     @property
     def certificate(self) -> Mapping[str, object]:
-        """What the switch showed (as `ssl` reads it); nothing without TLS."""
+        """Return the switch's certificate (as `ssl` reads it); nothing without TLS."""
         return {}
 
     def setsockopt(self, level: int, name: int, value: int) -> None:
@@ -82,7 +82,10 @@ class Stream:
         self._socket.settimeout(self._timeout_s)
 
     def serve(self, take: Take) -> None:
-        """Have everything that arrives taken, until the other end or `close` ends the stream. Raises OSError."""
+        """Pass everything that arrives to `take` until the stream ends.
+
+        Raises OSError.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 if not self._read(take):
@@ -93,7 +96,10 @@ class Stream:
         return nullcontext()
 
     def sendall(self, data: bytes | memoryview) -> None:
-        """Write all of it, uninterrupted by other writers. Raises OSError, and ends the stream, when that fails."""
+        """Write all of it, uninterrupted by other writers.
+
+        Raises OSError, and ends the stream, when that fails.
+        """
         whole = memoryview(data)
         with self._writing:
             self.unanswered_bytes += len(whole)
@@ -132,8 +138,10 @@ class Stream:
 
 
 class SharedStream(Stream):
-    """A TCP socket whose reading changes hands: who serves sleeps on an epoll, from which the socket is taken out
-    for as long as somebody else reads."""
+    """A TCP socket whose reader changes.
+
+    The serving thread sleeps on an epoll, from which the socket is taken out for as long as somebody else reads.
+    """
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         super().__init__(sock, timeout_s)
@@ -182,7 +190,7 @@ class SharedStream(Stream):
             yield pump
 
     def _rest(self, events: int) -> None:
-        """What the thread that serves is woken by, apart from the stream's end."""
+        """Set the events that wake the serving thread besides the stream's end."""
         with contextlib.suppress(OSError, ValueError):  # it has ended, and there is nobody to wake
             self._arrivals.modify(self._socket, events)
 
@@ -201,7 +209,10 @@ class SharedStream(Stream):
 
 
 class TlsStream(Stream):
-    """The same over TLS: the SSL object is only touched under a lock, and waiting happens outside of it."""
+    """A stream over TLS.
+
+    The SSL object is only touched under a lock, and waiting happens outside of it.
+    """
 
     def __init__(self, sock: ssl.SSLSocket, timeout_s: float) -> None:
         super().__init__(sock, timeout_s)
@@ -212,7 +223,7 @@ class TlsStream(Stream):
 
     @property
     def certificate(self) -> Mapping[str, object]:
-        """What the switch showed (as `ssl` reads it)."""
+        """Return the switch's certificate (as `ssl` reads it)."""
         return self._certificate
 
     def settimeout(self, _timeout_s: float | None) -> None:
@@ -232,7 +243,7 @@ class TlsStream(Stream):
             rest = rest[sent:]
 
     def _insist(self, attempt: Callable[[], T]) -> T:
-        """Try, and wait for the socket as often as TLS asks, until the time-out of one operation is over."""
+        """Retry an operation, waiting for the socket as TLS asks, until its time-out."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -264,7 +275,9 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def hosts_named(certificate: Mapping[str, object], domain: str) -> frozenset[str]:
-    """Of which hosts of a domain a peer's certificate (as `ssl` reads it) makes it the switch.
+    """Return the hosts of a domain whose switch a peer's certificate names.
+
+    The certificate is as `ssl` reads it.
 
     Raises OSError for one of no switch there.
     """
@@ -305,7 +318,9 @@ def open_stream(
     timeout_s: float,
     taken: Callable[[socket.socket], None] = lambda _: None,
 ) -> Stream:
-    """Take an accepted connection over; with TLS this shakes hands first. Raises OSError when that fails.
+    """Take an accepted connection over, after TLS's handshake if used.
+
+    Raises OSError when that fails.
 
     `taken` is given the socket that is in the place of the accepted one, before hands are shaken.
     """

@@ -1,4 +1,4 @@
-"""iptables in plain Python: what the kernel does with a filter table, and what the programs do with texts about it.
+"""iptables in plain Python: the kernel's filter table, and the programs that write it.
 
 walk.py      a packet through the FORWARD chain
 programs.py  `iptables-restore` and `iptables-save`: what the driver runs

@@ -1,5 +1,4 @@
-"""`iptables-restore` and `iptables-save` as the driver runs them, over tables in memory that packets can be sent
-through."""
+"""`iptables-restore` and `iptables-save` over tables in memory that decide packets."""
 
 from __future__ import annotations
 
@@ -16,7 +15,10 @@ _TARGETS = ("ACCEPT", "DROP", "RETURN", "NFLOG")
 
 
 class FakeIptables:
-    """A machine. `fails` makes the next restores that are not tests end with its words, nothing changed."""
+    """A machine.
+
+    `fails` makes the next restores that are not tests end with its words, nothing changed.
+    """
 
     def __init__(self) -> None:
         self.tables = {Family.IPV4: Table.fresh(), Family.IPV6: Table.fresh()}
@@ -27,7 +29,7 @@ class FakeIptables:
         return self.tables[packet.family].send(packet, octets=octets).accepted
 
     def run(self, command: Sequence[str], text: str) -> str:
-        """What the driver gets to see (`filters.command.Run`)."""
+        """Run a command for the driver (`filters.command.Run`)."""
         program, *options = command
         family = Family.IPV6 if program.startswith("ip6") else Family.IPV4
         if program.endswith("-save"):
@@ -43,7 +45,7 @@ class FakeIptables:
 
 
 def table_of(text: str) -> Table:
-    """What a fresh machine has after a restore of everything."""
+    """Return a fresh machine's table after a full restore."""
     return restored(Table.fresh(), text, is_flushed=True)
 
 

@@ -41,8 +41,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Journey:
-    """What became of a packet, the comments that it was counted under, those under which it was reported, and the lines
-    it was compared with."""
+    """A packet's verdict, its counting and reporting comments, and the lines compared."""
 
     accepted: bool = False
     comments: list[str] = field(default_factory=list)
@@ -52,19 +51,22 @@ class Journey:
 
 @dataclass(slots=True)
 class Table:
-    """A filter table: the policies of the kernel's own chains, and the rules of every chain."""
+    """A filter table: the base chains' policies, and the rules of every chain."""
 
     policies: dict[str, str]
     chains: dict[str, list[Rule]]
 
     @classmethod
     def fresh(cls) -> Table:
-        """What a machine begins with: everything is accepted."""
+        """Return a fresh machine's table: everything is accepted."""
         own = ("INPUT", "FORWARD", "OUTPUT")
         return cls(dict.fromkeys(own, "ACCEPT"), {name: [] for name in own})
 
     def send(self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0) -> Journey:
-        """A packet to be forwarded. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
+        """Forward a packet.
+
+        `hidden_protocol`: the protocol that a later IPv6 fragment names.
+        """
         journey = Journey()
         verdict = self._walk("FORWARD", packet, hidden_protocol, journey, octets) or self.policies["FORWARD"]
         journey.accepted = verdict == "ACCEPT"

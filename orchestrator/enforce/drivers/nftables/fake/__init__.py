@@ -1,4 +1,4 @@
-"""nftables in plain Python: what the kernel does with our tables, and what `nft` does with scripts about them.
+"""nftables in plain Python: the kernel's tables of ours, and `nft` scripts.
 
 tables.py    tables, chains, rules, maps and sets, read from nft's language
 walk.py      a packet through the forward hook

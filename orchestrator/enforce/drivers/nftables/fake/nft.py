@@ -1,4 +1,4 @@
-"""`nft` as the driver runs it, over tables in memory through which packets can be sent."""
+"""`nft` for the driver, over tables in memory that decide packets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from orchestrator.policy.model import Packet
 
 
 class FakeNft:
-    """A machine. `fails` makes the next runs of `nft -f` end with its words, nothing changed."""
+    """A machine.
+
+    `fails` makes the next runs of `nft -f` end with its words, nothing changed.
+    """
 
     def __init__(self) -> None:
         self.ruleset = Ruleset()
@@ -24,7 +27,7 @@ class FakeNft:
         return self.ruleset.send(packet, octets=octets).accepted
 
     def run(self, command: Sequence[str], text: str) -> str:
-        """What the driver gets to see (`filters.command.Run`)."""
+        """Run a command for the driver (`filters.command.Run`)."""
         if tuple(command) == ("nft", "-f", "-"):
             if self.fails:
                 raise Refused(f"nft: {self.fails.pop(0)}")

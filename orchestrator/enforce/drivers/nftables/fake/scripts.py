@@ -1,4 +1,4 @@
-"""Transactions: what `nft -f` does with a script about our tables, all of it or nothing."""
+"""Transactions: apply an `nft -f` script to our tables, completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from orchestrator.policy.addresses import Family
 
 
 def ruleset(script: str) -> Ruleset:
-    """What a machine without tables has after a script."""
+    """Return the ruleset of a machine without tables after a script."""
     return after(Ruleset(), script)
 
 
 def after(before: Ruleset, script: str) -> Ruleset:
-    """What there is after a script. Raises Refused for one that nft or the kernel would not take."""
+    """Return the ruleset after a script.
+
+    Raises Refused for one that nft or the kernel would not take.
+    """
     changing = _Script(copy.deepcopy(before), [line.strip() for line in script.splitlines() if line.strip()])
     changing.run()
     for table in changing.made.tables.values():

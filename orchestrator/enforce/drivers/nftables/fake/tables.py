@@ -48,7 +48,7 @@ class Rule(Counted):
 
 @dataclass(slots=True)
 class Element(Counted):
-    """An element of a set or map: an interval of values for each part of the key."""
+    """An element of a set or map: one interval of values per key part."""
 
     key: tuple[tuple[int, int], ...] = ()
     comment: str | None = None
@@ -70,7 +70,10 @@ class Set:
         return "counter" in self.declared
 
     def close(self, name: str) -> None:
-        """Check what the kernel checks: elements do not overlap. Maps of single values are looked up at once."""
+        """Check as the kernel does: elements do not overlap.
+
+        Maps of single values are looked up at once.
+        """
         spans = any(low != high for element in self.elements for low, high in element.key)
         if spans and "flags interval" not in self.declared:
             raise Refused(f"nft: {name} holds intervals")
@@ -94,7 +97,7 @@ class Set:
 
 @dataclass(slots=True)
 class Chain:
-    """A chain; `hook` is its hook's name, its priority there and its policy, if it is at one."""
+    """A chain; `hook` is its hook's name, priority and policy, if any."""
 
     handle: int
     hook: tuple[str, int, str] | None = None
@@ -129,7 +132,7 @@ class Table:
         return self.sets[name]
 
     def close(self) -> None:
-        """Check what the kernel checks at the end of a transaction: whatever is led to is there."""
+        """Check as the kernel does at a transaction's end: every target exists."""
         for name, each in self.sets.items():
             each.close(name)
         verdicts = [element.verdict for each in self.sets.values() for element in each.elements]

@@ -1,4 +1,4 @@
-"""A packet through the hooks of our tables: where its route is chosen, then where it is forwarded.
+"""Send a packet through the hooks of our tables: routing, then forwarding.
 
 A rule that looks at what a packet does not have is broken off, as in the kernel. Asking for ports where a packet has
 none is an error of whoever wrote the rule: the kernel would compare whatever octets are there.
@@ -38,7 +38,7 @@ class _Break(Exception):
 
 @dataclass(slots=True)
 class Journey:
-    """What became of a packet, the comments that it was counted under and reported under, and what it cost.
+    """A packet's verdict, counting and reporting comments, and its cost.
 
     `mark` is what it carries in the end, `came_by` the interface that it came in by.
     """
@@ -54,7 +54,9 @@ class Journey:
 
 @dataclass(slots=True)
 class Ruleset:
-    """Our tables, by IP version and name. A packet must be accepted by every chain at the hook.
+    """Our tables, by IP version and name.
+
+    A packet must be accepted by every chain at the hook.
 
     `ways` are the interfaces by which packets with some marks are routed; others go elsewhere.
     """
@@ -65,7 +67,10 @@ class Ruleset:
     def send(
         self, packet: Packet, hidden_protocol: int = UDP, octets: int = 0, *, mark: int = 0, came_by: str = ""
     ) -> Journey:
-        """A packet through the hooks. `hidden_protocol`: what a later IPv6 fragment says it is part of."""
+        """Send a packet through the hooks.
+
+        `hidden_protocol`: the protocol that a later IPv6 fragment names.
+        """
         journey = Journey(mark=mark, came_by=came_by)
         hooked = [
             (*chain.hook, table, chain)
@@ -147,8 +152,10 @@ class _Walk:
         return verdict
 
     def _statement(self, words: list[str]) -> int:
-        """Do what a rule begins with, if it neither asks nor decides; the number of its words, 0 if it does. A limit
-        lets everything through here."""
+        """Execute a rule's leading statement; return its word count.
+
+        0 if it matches or decides instead. A limit lets everything through here.
+        """
         if words[:2] == ["limit", "name"]:
             self.table.set(words[2])
             return 3
@@ -161,7 +168,10 @@ class _Walk:
         return 0
 
     def _expression(self, words: list[str], place: int) -> tuple[int, bool, Verdict | None]:
-        """A test, or a look-up in a verdict map: where it ends, whether it held, and the verdict."""
+        """Evaluate a match or a verdict map's look-up.
+
+        Returns where it ends, whether it held, and the verdict.
+        """
         values = []
         while True:
             value, place = self._operand(words, place)

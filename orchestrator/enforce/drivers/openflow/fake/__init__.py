@@ -1,4 +1,4 @@
-"""A switch that speaks OpenFlow 1.5 in bytes and forwards real frames: the fake beside the real driver.
+"""A fake switch that speaks OpenFlow 1.5 in bytes and forwards real frames.
 
     switch = FakeSwitch({"vm1": 1, "wan0": 2})
     driver = OpenFlowDriver(channel_to(switch), uplink="wan0")

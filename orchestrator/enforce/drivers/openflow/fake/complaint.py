@@ -1,4 +1,4 @@
-"""What the fake switch refuses, by the OpenFlow standard's error numbers."""
+"""Refusals of the fake switch, by the OpenFlow standard's error numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Match fields as the fake switch knows them: read from bytes, checked, and written back in Open vSwitch's own order.
+"""Match fields of the fake switch: read from bytes, checked, written in Open vSwitch's order.
 
 This table is deliberately not the compiler's. It comes from the standard (section 7.2.3) and from Open vSwitch's
 documentation (ovs-fields(7)), so that a wrong header, mask or prerequisite on one side shows against the other.
@@ -19,7 +19,7 @@ REGISTER_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A field that must have one of these values for another one to be there. A field without a value counts as 0."""
+    """A field's required values for another field; an absent field counts as 0."""
 
     field: str
     values: frozenset[int]
@@ -27,7 +27,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One field of `size` octets, of which `bits` are its value; `needs` say when a packet has it.
+    """One field of `size` bytes with `bits` value bits; `needs` are its prerequisites.
 
     `highest` is the largest value, where that is less than the bits allow. Of a field that `trims`, masks forget about
     bits that its value does not have; others keep them, so that a mask of all the value's bits is not yet no mask.
@@ -60,7 +60,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """What a match asks of a field: `value` under `mask`."""
+    """A match on a field: `value` under `mask`."""
 
     value: int
     mask: int
@@ -142,7 +142,7 @@ _UNKNOWN_PORTS = range(0xFF00, 0xFFFFFF00)
 
 
 def parts(field: Field, bits: Bits) -> list[tuple[str, Bits]]:
-    """A packet register as the two registers that it is made of; any other field as it is."""
+    """Return a packet register as its two registers, or another field as it is."""
     if field.oxm_class != PACKET_REGISTER:
         return [(field.name, bits)]
     low = (1 << REGISTER_BITS) - 1
@@ -153,7 +153,7 @@ def parts(field: Field, bits: Bits) -> list[tuple[str, Bits]]:
 
 
 def read_header(octets: bytes) -> tuple[Field, bool] | None:
-    """The field that an OXM header of four octets names, and whether a mask follows its value."""
+    """Return the field that a 4-byte OXM header names, and whether a mask follows."""
     header = int.from_bytes(octets[:4], "big")
     field = _BY_TYPE.get((header >> 16, header >> 9 & 0x7F))
     masked = bool(header & 0x100)
@@ -203,7 +203,7 @@ def _add(match: dict[str, Bits], field: Field, bits: Bits) -> None:
 
 
 def is_there(field: Field, values: Mapping[str, int]) -> bool:
-    """Whether what has these values has the field: a packet, or all that a match admits."""
+    """Return whether a packet, or all packets of a match, with these values has the field."""
     return all(values.get(need.field, 0) in need.values for need in field.needs)
 
 

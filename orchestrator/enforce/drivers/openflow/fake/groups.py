@@ -1,4 +1,4 @@
-"""Groups of the fake switch: of a select group's buckets one does what it says, the same for all packets of a flow.
+"""Select groups of the fake switch: one bucket acts, the same for a flow.
 
 Which bucket that is, Open vSwitch leaves to its datapath; here it is a checksum over the five-tuple, and no test may
 ask for more than that a flow keeps to its bucket and that buckets get their shares.
@@ -36,7 +36,7 @@ class Group:
     properties: bytes
 
     def chosen(self, values: Mapping[str, int]) -> tuple[Action, ...]:
-        """What is done with a packet of these values; nothing where there is no bucket."""
+        """Return the actions for a packet's values; none without a bucket."""
         if not self.buckets:
             return ()
         flow = repr([values.get(name) for name in _FIVE_TUPLE]).encode()
@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupMod:
-    """What a group-mod asks for; `group` where it puts one there."""
+    """A group-mod; `group` where it adds one."""
 
     command: int
     number: int

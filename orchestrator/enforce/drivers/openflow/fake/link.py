@@ -1,4 +1,4 @@
-"""Ways to reach the fake switch: a channel within the process, or a TCP connection made as a real switch makes it."""
+"""Connections to the fake switch: a channel in process, or TCP as a real switch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.enforce.drivers.openflow.fake.switch import FakeSwitch
 
 
 def channel_to(switch: FakeSwitch) -> StreamChannel:
-    """A channel to the switch; every message is answered before the call that sent it goes on."""
+    """Return a channel to the switch that answers every message synchronously."""
 
     def send(data: bytes) -> None:
         deliver(session.feed(data))
@@ -31,7 +31,7 @@ def channel_to(switch: FakeSwitch) -> StreamChannel:
 
 
 class TcpLink:
-    """The switch's end of a TCP connection to a controller, served by a thread of its own."""
+    """The switch's end of a TCP connection to a controller, with its own thread."""
 
     def __init__(self, switch: FakeSwitch, address: tuple[str, int], *, timeout_s: float = 5.0) -> None:
         """Connect. Raises OSError if nobody listens at the address."""

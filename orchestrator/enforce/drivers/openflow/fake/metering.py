@@ -27,7 +27,10 @@ def changed(meters: Mapping[int, bytes], raw: bytes) -> dict[int, bytes]:
 
 
 def descriptions(meters: Mapping[int, bytes], raw: bytes) -> list[bytes]:
-    """What a request is told: one meter, or all of them. Raises Complaint."""
+    """Return descriptions of one meter, or of all.
+
+    Raises Complaint.
+    """
     (asked,) = struct.unpack_from("!I", raw, 16)
     if asked != ALL_METERS and asked not in meters:
         raise Complaint(Reason.UNKNOWN_METER)

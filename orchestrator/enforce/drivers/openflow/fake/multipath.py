@@ -1,4 +1,4 @@
-"""The hashes that Open vSwitch's multipath action computes from a packet, as version 3.1 without SSE 4.2 does.
+"""The hashes of Open vSwitch's multipath action, version 3.1 without SSE 4.2.
 
 A symmetric hash takes in the two addresses and the two ports exclusive-or'ed, so that it is the same for both
 directions: MurmurHash3's mixing over 32-bit words in this machine's (little-endian) order of octets. Of a single field

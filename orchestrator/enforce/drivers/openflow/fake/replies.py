@@ -1,4 +1,4 @@
-"""What the fake switch sends, as bytes."""
+"""Messages of the fake switch, as bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def flow_description(entry: Entry, now: float) -> bytes:
 
 
 def packet_in(entry: Entry, frame: bytes) -> bytes:
-    """A packet that an entry shows, without the registers that a real switch tells as well."""
+    """Return a packet-in for an entry, without the registers of a real one."""
     head = struct.pack("!IHBBQHH4x", messages.NO_BUFFER, len(frame), _BY_AN_ACTION, entry.table, entry.cookie, 1, 4)
     return messages.message(Type.PACKET_IN, 0, head + bytes(2) + frame)
 

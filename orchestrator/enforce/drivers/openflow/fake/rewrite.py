@@ -41,7 +41,10 @@ def written(frame: bytes, headers: Headers, values: Mapping[str, int]) -> bytes:
 
 
 def _put(octets: bytearray, headers: Headers, values: Mapping[str, int], name: str) -> bool:
-    """Write one field; whether that changed anything. A field that the frame lacks cannot be written."""
+    """Write one field; return whether it changed.
+
+    A field that the frame lacks cannot be written.
+    """
     place = headers.places.get(name)
     if place is None or values.get(name) == headers.values.get(name):
         return False
@@ -50,7 +53,10 @@ def _put(octets: bytearray, headers: Headers, values: Mapping[str, int], name: s
 
 
 def _write_icmpv6(octets: bytearray, headers: Headers, values: Mapping[str, int], at: int) -> None:
-    """Fields of the message that begins at a place; those of neighbour discovery only where there is room for them."""
+    """Write fields of the message at a place.
+
+    Those of neighbour discovery only where there is room for them.
+    """
     before = bytes(octets[at:])
     if headers.end - at >= _FIRST_OPTION:
         _write_discovery(octets, headers, values, at)
@@ -78,7 +84,10 @@ def _write_discovery(octets: bytearray, headers: Headers, values: Mapping[str, i
 
 
 def _renew_checksum(octets: bytearray, headers: Headers, at: int) -> None:
-    """Compute the checksum of an ICMPv6 message anew, as the switch does here, so that a wrong one becomes right."""
+    """Recompute an ICMPv6 message's checksum.
+
+    The switch does so too, so that a wrong one becomes right.
+    """
     addresses = (int.from_bytes(octets[headers.places[name]], "big") for name in ("ipv6_src", "ipv6_dst"))
     place = slice(at + _CHECKSUM_AT[ICMPV6], at + _CHECKSUM_AT[ICMPV6] + 2)
     octets[place] = bytes(2)
@@ -114,7 +123,7 @@ def _mend_network(octets: bytearray, headers: Headers, name: str) -> None:
 
 
 def _mend(octets: bytearray, at: int, old: bytes, new: bytes) -> None:
-    """Change the checksum at a place as the change of what it covers asks (RFC 1624)."""
+    """Update the checksum at a place for a change of its data (RFC 1624)."""
     before = int.from_bytes(octets[at : at + 2], "big")
     pieces = (before ^ 0xFFFF, frames.checksum(old), frames.checksum(new) ^ 0xFFFF)
     octets[at : at + 2] = frames.checksum(b"".join(piece.to_bytes(2, "big") for piece in pieces)).to_bytes(2, "big")

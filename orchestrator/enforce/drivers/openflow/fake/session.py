@@ -82,7 +82,7 @@ class Session:
         }
 
     def hello(self) -> bytes:
-        """What the switch says first."""
+        """Return the switch's first message."""
         return messages.hello(0)
 
     def feed(self, data: bytes) -> bytes:
@@ -163,7 +163,7 @@ class Session:
             self._push(messages.message(Type.ROLE_STATUS, 0, struct.pack("!IBxxxQ", Role.SLAVE, 0, self._generation())))
 
     def _tell_ports(self) -> None:
-        """Port status messages for all ports: enough for a controller to see what came, went or changed."""
+        """Send port status messages for all ports, which show every change."""
         reason_modified = 2
         for port in replies.port_descriptions(self.switch.ports):
             self._push(messages.message(Type.PORT_STATUS, 0, struct.pack("!B7x", reason_modified) + port))
@@ -199,14 +199,20 @@ class Session:
         return b""
 
     def _read_change(self, raw: bytes) -> Change:
-        """What a flow-mod or a group-mod would do. Raises Complaint for one that cannot be read."""
+        """Return the change of a flow-mod or group-mod.
+
+        Raises Complaint for one that cannot be read.
+        """
         if raw[1] == Type.FLOW_MOD:
             return self._read_flow_mod(raw)
         asked = read_group_mod(raw)
         return lambda undo: self.switch.change_groups(asked, undo)
 
     def _read_flow_mod(self, raw: bytes) -> Change:
-        """What a flow-mod would do. Raises Complaint for one that cannot be read."""
+        """Return the change of a flow-mod.
+
+        Raises Complaint for one that cannot be read.
+        """
         cookie, mask, table, command, _, _, priority, _, _, _, flags, _ = _FLOW_MOD.unpack_from(raw, 8)
         match, at = _read_padded_match(raw, 48)
         switch, what = self.switch, FlowFilter(table, match, cookie, mask)
@@ -278,7 +284,10 @@ def _written(instructions: Instructions) -> set[str]:
 
 
 def _commit(bundle: _Bundle) -> bytes:
-    """Do all of a bundle or none of it; nothing, or the error that names the message that failed."""
+    """Commit all of a bundle or nothing.
+
+    Returns nothing, or the error that names the message that failed.
+    """
     undo: Undo = []
     for raw, change in bundle.changes:
         try:

@@ -72,7 +72,10 @@ class FakeSwitch:
         self.report_watchers: list[Callable[[Entry, bytes], None]] = []
 
     def forward(self, frame: bytes, in_port: str) -> list[tuple[str, bytes]]:
-        """Send a frame in by a port; the frames that come out, with their ports' names. Counters go up."""
+        """Send a frame in by a port; return the frames out, by port.
+
+        Counters go up.
+        """
         with self.lock:
             trace = self.trace(frame, in_port)
             for entry in trace.entries:
@@ -87,14 +90,17 @@ class FakeSwitch:
             return [(names[port], sent) for port, sent in trace.sent if port in names]
 
     def trace(self, frame: bytes, in_port: str) -> Trace:
-        """What would become of a frame, and why; nothing is counted."""
+        """Trace a frame without counting."""
         with self.lock:
             return Journey(frame, self._seen(frame), self.ports[in_port], self.groups, self.connections).through(
                 self.tables
             )
 
     def _seen(self, frame: bytes) -> headers.Headers:
-        """The frame's headers; unless told to match fragments, a switch sees no ports in any of them."""
+        """Return a frame's headers.
+
+        Unless told to match fragments, a switch sees no ports in any of them.
+        """
         seen = headers.parse(frame)
         if self.fragments is Fragments.NX_MATCH or not seen.values.get("ip_frag"):
             return seen
@@ -116,7 +122,10 @@ class FakeSwitch:
             tell()
 
     def add(self, entry: Entry, undo: Undo) -> None:
-        """Put an entry in, counters as the standard says. Raises Complaint when the table is full."""
+        """Add an entry, with counters as the standard says.
+
+        Raises Complaint when the table is full.
+        """
         if not self._groups_of(entry) <= self.groups.keys():
             raise Complaint(Reason.BAD_OUT_GROUP)
         table = self.tables.setdefault(entry.table, FlowTable())
@@ -129,7 +138,7 @@ class FakeSwitch:
         undo.append(lambda: table.put(old) if old is not None else table.remove(entry))
 
     def delete_strict(self, what: FlowFilter, priority: int, undo: Undo) -> None:
-        """Take the entry with a key out, if it is there and its cookie is meant."""
+        """Delete the entry of a key, if its cookie matches."""
         for number in self._numbers(what.table):
             entry = self.tables[number].find(priority, what.match)
             if entry is not None and not (entry.cookie ^ what.cookie) & what.cookie_mask:
@@ -141,7 +150,10 @@ class FakeSwitch:
             self._take_out(entry, undo)
 
     def change_groups(self, change: GroupMod, undo: Undo) -> None:
-        """Add, change or delete groups; entries that lead to one that goes, go with it. Raises Complaint."""
+        """Add, change or delete groups, with entries that use a deleted one.
+
+        Raises Complaint.
+        """
         before, self.groups = self.groups, change.after(self.groups)
         undo.append(lambda: setattr(self, "groups", before))
         for entry in [each for each in self.entries() if not self._groups_of(each) <= self.groups.keys()]:

@@ -1,4 +1,4 @@
-"""One flow table of the fake switch: entries by key, and the look-up of a packet by tuple space search.
+"""One flow table of the fake switch: entries by key, tuple space search.
 
 Entries that look at the same bits have the same *shape*. Under one shape a packet can match only entries whose value
 equals the packet's own bits, so that a dictionary answers; a look-up asks shape after shape, those with the highest
@@ -140,7 +140,10 @@ class FlowTable:
         return best
 
     def _matching(self, packet: Mapping[str, int]) -> tuple[Entry | None, list[Entry]]:
-        """The entry that decides by itself, and those from its priority upwards that name clauses. Raises Ambiguous."""
+        """Return the deciding entry, and those above it that name clauses.
+
+        Raises Ambiguous.
+        """
         best: Entry | None = None
         rival: Entry | None = None
         clauses: list[Entry] = []
@@ -177,7 +180,10 @@ def _met(entries: Iterable[Entry]) -> list[int]:
 
 
 def _the_one(best: Entry, other: Entry | None, packet: Mapping[str, int]) -> Entry:
-    """Which of two entries of one priority decides: either, if they do the same. Raises Ambiguous."""
+    """Return the deciding one of two entries of one priority: either, if equal.
+
+    Raises Ambiguous.
+    """
     if other is None or other.priority < best.priority:
         return best
     if other.instructions.octets != best.instructions.octets:
