@@ -1,4 +1,4 @@
-"""The agent of a firewall VNF, as a process inside it: enrols once, follows its program, keeps the packet filter at it.
+"""The agent process inside a firewall VNF: enrols, follows its program, writes the filter.
 
     service ──▶ Watch ──goal──▶ Loop ◀──▶ driver ◀──▶ nftables or iptables of this network namespace
        ▲                          │
@@ -59,7 +59,7 @@ _FORWARDING = ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 
 
 class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
-    """What the agent asks of the service: `orchestrator.client.Client` has it."""
+    """The agent's calls of the service; `orchestrator.client.Client` implements them."""
 
     def follow_program(
         self,
@@ -70,7 +70,7 @@ class Service(ReportSink, CountSink, SightingSink, TrialOffice, Protocol):
         lasts_s: float = 60.0,
         server: str | None = None,
     ) -> Iterator[Program | Delta | None]:
-        """What is newer than what is held, as it comes."""
+        """Yield newer programs or deltas as they come."""
         ...
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
@@ -97,7 +97,10 @@ class Troubled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """How an agent is started. `kind` is what it enrols as; `device` makes the driver of this network namespace."""
+    """The start of an agent.
+
+    `kind` is what it enrols as; `device` makes the driver of this network namespace.
+    """
 
     membership: Membership
     kind: str
@@ -114,8 +117,10 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """The programs of firewall VNFs, from a service that has those of every tier. A firewall server's is its own, and
-    its name stands behind the domain's."""
+    """The programs of firewall VNFs, from a service with programs of every tier.
+
+    A firewall server's is its own, and its name stands behind the domain's.
+    """
 
     service: Service
 
@@ -158,8 +163,10 @@ class Agent:
         self._trying = Chore("trial", trier.look, TRY_EVERY_S) if settings.is_tried else None
 
     def start(self) -> None:
-        """Begin, alone if the service is away. Raises NotFound or Unauthenticated if it does not know us any more,
-        Missing, Refused or Unreachable if the filter cannot be read or written: then nothing is forwarded by our doing.
+        """Start, alone if the service is away.
+
+        Raises NotFound or Unauthenticated if it does not know us any more, Missing, Refused or Unreachable if the
+        filter cannot be read or written: then nothing is forwarded by our doing.
         """
         close_if_bare(self._device, self._first.domain)
         switch_forwarding_on()
@@ -181,7 +188,10 @@ class Agent:
         log.info("agent.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
     def stop(self) -> None:
-        """End in order: no new goals, no loop, the last reports, the program on the disk. The filter stays."""
+        """Stop in order: goals, loop, last reports, program on the disk.
+
+        The filter stays.
+        """
         self._watch.stop()
         self._loop.stop()
         self._telling.stop()
@@ -217,7 +227,10 @@ class Agent:
         return None
 
     def _take_over(self) -> None:
-        """Get an epoch of our own, once in this life: reports of an earlier one count no more. Raises TryAgain."""
+        """Get an epoch, once in this life: earlier reports count no more.
+
+        Raises TryAgain.
+        """
         with self._taking_over:
             if self._leads:
                 return
@@ -248,7 +261,10 @@ class Agent:
         self._reporter.point(point)
 
     def _keep(self) -> None:
-        """Keep the program. Where that cannot be, the older one must not be what a reboot begins with."""
+        """Store the program.
+
+        Where that cannot be, the older one must not be what a reboot begins with.
+        """
         try:
             self._keeper.keep()
         except Missing as error:
@@ -278,7 +294,7 @@ class Agent:
 
 
 def close_if_bare(device: Device, domain: str) -> None:
-    """Unless the filter holds a program of ours as a whole, make it drop everything that is forwarded."""
+    """Make the filter drop all forwarded packets, unless it holds a whole program of ours."""
     observed = device.observe()
     if observed.stamp is None:
         nothing = Program.of(domain, Tier.SERVER, 0, FlowTable.of(()), ())
@@ -306,7 +322,9 @@ def switch_forwarding_on() -> None:
 
 
 def run_agent(settings: AgentSettings) -> None:
-    """The whole life of an agent process, until SIGTERM or SIGINT. To be called in the main thread.
+    """Run an agent process until SIGTERM or SIGINT.
+
+    To be called in the main thread.
 
     Raises what `admitted` and `Agent.start` raise, Missing for a directory that cannot be used, and Conflict where an
     agent that runs has it: a second one would take the name of the first, and nobody would hear that one any more.

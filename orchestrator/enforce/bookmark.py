@@ -1,4 +1,4 @@
-"""Bookmarks: how far the counters of one device have been counted, kept by the service for whoever counts next.
+"""Checkpoints of a device's counters, kept by the service for the next counter.
 
 The service stores a bookmark beside the sums, in the same transaction, and does not look into it. So they never
 disagree: an enforcement point that starts anew, or takes a device over from another one, reads the bookmark and goes on
@@ -39,7 +39,10 @@ class Marks:
 
     @classmethod
     def begun(cls, key: U64, cookie: U64) -> Marks:
-        """Counters that have just come, at zero; where a key comes several times, they are one."""
+        """Return marks of new counters, at zero.
+
+        Where a key comes several times, they are one.
+        """
         ordered, first = np.unique(key, return_index=True)
         zero = np.zeros(len(ordered), np.uint64)
         return cls(ordered, cookie[first], zero, zero, zero)
@@ -74,7 +77,10 @@ def encode_chunk(moved: Marks, gone: U64) -> bytes:
 
 
 def replayed(chunks: Iterable[bytes]) -> Marks:
-    """What the chunks of a bookmark come to. Raises BadInput for octets that are none."""
+    """Return the marks of a checkpoint's chunks.
+
+    Raises BadInput for other bytes.
+    """
     found = NO_MARKS
     for chunk in chunks:
         moved, gone = _decode_chunk(chunk)

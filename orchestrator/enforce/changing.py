@@ -1,4 +1,4 @@
-"""A change of a few rows under way: something that one thread can carry on for several devices at a time.
+"""A running change of a few rows, which one thread continues for several devices.
 
 A device writes such a change and reads back exactly what it touched. It does so as a generator that yields whatever it
 waits for, so whoever drives it (`finish` for one device, `convoy.advance` for several) chooses how to wait.
@@ -26,12 +26,12 @@ class Waiting(Protocol):
     """An answer that is on its way."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for so long at most (None: as long as it takes). Whether it is worth going on."""
+        """Wait for a limited time (None: unlimited); return whether going on is worth it."""
         ...
 
 
 class _Lasting:
-    """What comes takes long: whoever carries several devices on, or brings goals, hands it over."""
+    """Marks a long wait: a thread with several devices or goals hands it over."""
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """At once, for who would wait for ever."""
@@ -43,7 +43,7 @@ LASTING: Waiting = _Lasting()
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a device shows after a change, under the keys that the change touches."""
+    """A device's rows after a change, under the changed keys."""
 
     wanted: tuple[Flow, ...]
     """The rows that it must hold there, with its own port numbers, tenant 0."""

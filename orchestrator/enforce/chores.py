@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 class Chore:
-    """Something done now and then in a thread of its own: every so often, and `settle_s` after `poke`.
+    """A periodic task in its own thread, also run `settle_s` after `poke`.
 
     What it is poked for meanwhile is done with it.
     """

@@ -1,4 +1,4 @@
-"""The OpenFlow controller of a domain, as a process: enrols once, follows the program, keeps every switch at it.
+"""The OpenFlow controller process of a domain: enrols, follows the program, writes switches.
 
     service ──▶ Watch ──goal──▶ Loop (one a host) ◀──device── Launcher ◀── switches
        ▲                          │
@@ -49,7 +49,7 @@ REFUSE_EVERY_S = 2.0
 
 
 class Service(ProgramSource, ReportSink, CountSink, SightingSink, Protocol):
-    """What the controller asks of the service: `orchestrator.client.Client` has it."""
+    """The controller's calls of the service; `orchestrator.client.Client` implements them."""
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
         """A higher epoch than any in the domain."""
@@ -82,7 +82,7 @@ class ControllerSettings:
 
     @property
     def tier(self) -> Tier:
-        """What kind of switches are controlled."""
+        """The kind of the controlled switches."""
         if self.spreads is not None:
             return Tier.SPREAD
         return Tier.EDGE if self.edges else Tier.HOST
@@ -137,8 +137,10 @@ class Controller:
             raise Missing(f"our certificate cannot be used: {error}") from None
 
     def start(self) -> None:
-        """Begin, with what is remembered if the service is away. Raises NotFound or Unauthenticated if it is there and
-        does not know us any more."""
+        """Start, from the disk if the service is away.
+
+        Raises NotFound or Unauthenticated if it is there and does not know us any more.
+        """
         self._fleet.lead(self._credentials.epoch)
         try:
             self._take_over()
@@ -151,7 +153,7 @@ class Controller:
         log.info("controller.started", domain=self._credentials.domain, enforcer=self._credentials.enforcer)
 
     def stop(self) -> None:
-        """End in order: no new goals, no loops, no switches, the last reports, the program on the disk.
+        """Stop in order: goals, loops, switches, last reports, program on the disk.
 
         Loops go before switches, so that nobody is told of lost connections: a successor may have them already.
         """
@@ -168,7 +170,10 @@ class Controller:
         log.info("controller.stopped")
 
     def _take_over(self) -> None:
-        """Get an epoch above everybody's, once in this life. Raises TryAgain while the service is away."""
+        """Get an epoch above all others, once in this life.
+
+        Raises TryAgain while the service is away.
+        """
         with self._taking_over:
             if self._leads:
                 return
@@ -204,7 +209,9 @@ def _grudgingly(keep: Callable[[], None]) -> None:
 
 
 def run_controller(settings: ControllerSettings) -> None:
-    """The whole life of a controller process, until SIGTERM or SIGINT. To be called in the main thread.
+    """Run a controller process until SIGTERM or SIGINT.
+
+    To be called in the main thread.
 
     Raises what `admitted` and `Controller.start` raise, and Missing for a directory or an address that cannot be used.
     """
@@ -235,7 +242,10 @@ def _asked(settings: ControllerSettings, service: Client) -> Service:
 
 
 def _refuse(controller: Controller, state: StateDir, service: Client, domain: str) -> None:
-    """Refuse the switches whose certificates were revoked: as the disk says until the service has said it."""
+    """Refuse switches with revoked certificates.
+
+    The disk's list holds until the service has given it.
+    """
     controller.refuse(state.refused())
     refused = service.revoked_switches(domain)
     if refused != state.refused():
@@ -244,7 +254,10 @@ def _refuse(controller: Controller, state: StateDir, service: Client, domain: st
 
 
 def _listening(settings: ControllerSettings, state: StateDir, credentials: Credentials) -> ControllerSettings:
-    """With TLS by the certificate that we enrolled with, where that is asked for. Raises Missing without one."""
+    """Return settings with TLS by our certificate, if requested.
+
+    Raises Missing without one.
+    """
     if not settings.own_tls:
         return settings
     own, authority = state.identity_file, state.authority_file

@@ -1,4 +1,4 @@
-"""Several devices brought forward together, by one thread: every one is written before any is waited for.
+"""Change several devices in one thread: all are written before any is awaited.
 
 A change of a few rows takes a switch less time than it takes this process to switch between threads. So whoever learns
 of a new goal carries the steps of all devices that can take it at once, in turns; a device that keeps the others
@@ -29,8 +29,9 @@ class Member:
 def advance(
     members: Iterable[Member], meanwhile: Callable[[], None] = lambda: None, *, patience_s: float = PATIENCE_S
 ) -> None:
-    """Carry everybody's work on until it is done or has been handed over. `meanwhile` is done while devices are at what
-    they were given first, and before anything else.
+    """Continue all work until it is done or handed over.
+
+    `meanwhile` is called while devices are at what they were given first, and before anything else.
 
     Where that fails, or finding the next member does, what was begun is handed over: a device whose step nobody
     carries on would wait for it for ever.

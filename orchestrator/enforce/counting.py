@@ -1,4 +1,4 @@
-"""From a device's counters to what its rules decided: sums that never go down and never say more than there was.
+"""Turn a device's counters into sums of rules, which never fall or overstate.
 
 A switch counts each flow entry from the moment it is put in. An entry goes when its rule is edited, lifted or taken
 down, when the switch restarts, when somebody meddles; another one may come under the same name and count from zero. A
@@ -58,8 +58,10 @@ Value = TypeVar("Value", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What was counted since the letter before. `chunk` says how far that is: it goes behind the bookmark, or in its
-    place."""
+    """The counts since the last letter.
+
+    `chunk` is appended to the checkpoint, or replaces it.
+    """
 
     counts: Counts
     notes: tuple[Note, ...]
@@ -69,7 +71,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a change of the device did to its counters: which were read just before, removed (keys), put in.
+    """A change's effect on counters: those read before it, removed keys, new rows.
 
     `gone` is None where the device does not know which: then `last` are all its counters.
     """
@@ -80,14 +82,17 @@ class Change:
 
 
 class Counting(Protocol):
-    """Whoever is told what happens to the counters of devices. Returns at once."""
+    """Receives the events of devices' counters.
+
+    Returns at once.
+    """
 
     def polled(self, host: str, hits: Hits, took_s: float) -> None:
         """All counters of a device were read just now, within so many seconds."""
         ...
 
     def changed(self, host: str, change: Callable[[], Change]) -> None:
-        """A device was changed just now, and read back; what that did to its counters is worked out later."""
+        """Record a device's change, just read back; its counters are evaluated later."""
         ...
 
     def forget(self, host: str) -> None:
@@ -97,7 +102,10 @@ class Counting(Protocol):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts one device. For one thread at a time; times are seconds of one monotonic clock."""
+    """Counts one device.
+
+    For one thread at a time; times are seconds of one monotonic clock.
+    """
 
     _marks: Marks = NO_MARKS
     _dirty: Rows = field(default_factory=lambda: np.zeros(0, bool))
@@ -138,7 +146,7 @@ class Tally:
             self.changed(change, then)
 
     def lose(self) -> None:
-        """Somebody else counts, or the service is not where we thought: what has not been taken is theirs to count."""
+        """Drop everything not yet taken: somebody else counts now."""
         self._claimed = self._unseen = False
         self._marks, self._dirty, self._fresh, self._took_s = NO_MARKS, np.zeros(0, bool), NO_MARKS, None
         for each in (self._gone, self._grown, self._notes, self._waiting):
@@ -191,7 +199,7 @@ class Tally:
         self._fresh = self._fresh.without(gone).and_others(fresh)
 
     def _read_all(self, last: Hits | None, at: float) -> None:
-        """All counters were read before a change of which only the next poll will show what it removed."""
+        """Record counters read before a change whose removals only the next poll shows."""
         if last is not None:
             self.poll(last, at, 0.0)
         self._excused = last is not None
@@ -207,7 +215,10 @@ class Tally:
         return removed.key
 
     def take(self) -> Letter | None:
-        """What is to be told now; None when there is nothing new. Whoever takes it sees to it that it arrives, once."""
+        """Return the counts to send now, or None.
+
+        The caller makes sure that they arrive, once.
+        """
         if not self.is_due:
             return None
         gone = np.concatenate([_NO_KEYS, *self._gone])
@@ -228,7 +239,7 @@ class Tally:
         return encode_chunk(self._marks.take(self._dirty), np.setdiff1d(gone, self._marks.key[self._dirty]))
 
     def _begin(self, now: Reading) -> None:
-        """The first poll of a device that nobody counted: what was there before us is where counting begins."""
+        """Start from the first poll of a device that nobody counted."""
         old = ~np.isin(now.marks.key, self._fresh.key)
         self._marks = now.marks.take(old)
         self._dirty = np.ones(len(self._marks), bool)
@@ -303,5 +314,8 @@ def _younger(age_ms: U64, before_ms: U64, here: Rows, slack_s: float | None) -> 
 
 
 def _micros(at: float, idle_s: I64) -> I64:
-    """When packets came, in microseconds of the clock that `at` is of; never 0, which says that none came."""
+    """Return the microseconds of last packets, by the clock of `at`.
+
+    Never 0, which says that none came.
+    """
     return np.maximum(int(at * 1e6) - idle_s * 1_000_000, 1)

@@ -1,4 +1,4 @@
-"""Tells the service what was counted: one letter a device at a time, each until it has arrived, each counted once.
+"""Sends counts to the service, one frame a device at a time, each once.
 
     Loop ──polled, changed──▶ Tally (one a device) ──letter──▶ thread of its own ──frames──▶ service
                                    ▲                                                       │
@@ -48,7 +48,7 @@ class CountSink(Protocol):
 
 @dataclass(slots=True)
 class _Counted:
-    """A device: its tally, the number of its last letter, and the letter that is under way."""
+    """A device: its tally, the number of its last frame, and the frame under way."""
 
     tally: Tally = field(default_factory=Tally)
     sequence: int = 0
@@ -64,7 +64,9 @@ class _Counted:
 
 
 class CountReporter:
-    """Counts the devices of one enforcement point. Methods may be called from any thread and return at once.
+    """Counts the devices of one enforcement point.
+
+    Methods may be called from any thread and return at once.
 
     `take_over` runs before a device is claimed, and has nothing to do once it has succeeded.
     """
@@ -111,7 +113,7 @@ class CountReporter:
             self._changed.notify()
 
     def changed(self, host: str, change: Callable[[], Change]) -> None:
-        """A device was changed just now, and read back; what that did to its counters is worked out later."""
+        """Record a device's change, just read back; its counters are evaluated later."""
         with self._changed:
             self._devices.setdefault(host, _Counted()).changes.append((change, self._clock()))
 
@@ -140,7 +142,7 @@ class CountReporter:
                 return
 
     def _wait(self) -> bool:
-        """Until there is something to tell, and a moment longer; False when it is time to stop and nothing is due."""
+        """Wait until there is something to send; False when it is time to stop."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or any(map(_is_due, self._devices.values())))
             self._changed.wait_for(lambda: self._stopping, LINGER_S)
@@ -208,7 +210,7 @@ def _is_due(device: _Counted) -> bool:
 
 
 def _next_frame(host: str, device: _Counted) -> CountFrame | None:
-    """The letter that is under way, or the next one, which is under way from now on."""
+    """Return the frame under way, or make the next one."""
     device.catch_up()
     if device.sending is None and (letter := device.tally.take()) is not None:
         device.sending = CountFrame(host, device.sequence + 1, letter.counts, letter.notes, letter.chunk, letter.whole)

@@ -21,7 +21,10 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a device says it holds: written in the same transaction as the flows, so it cannot be ahead of them."""
+    """A device's statement of its program, written in the flows' transaction.
+
+    So it cannot be ahead of them.
+    """
 
     generation: int
     digest: bytes
@@ -29,7 +32,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a device holds: every flow but the stamp, and the stamp if it carries one."""
+    """A device's content: every flow but the stamp, and the stamp if any."""
 
     flows: FlowTable
     stamp: Stamp | None
@@ -41,7 +44,7 @@ UNKNOWN_IDLE_S = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Counters as a device keeps them, as columns of one size: one row a counter, of which a rule may have many.
+    """A device's counters as columns, one row each; a rule may have many.
 
     `key` names the counter: under one key it only grows, unless the device itself begins anew. `idle_s` is how long ago
     its last packet was, or `UNKNOWN_IDLE_S`; `age_s` how long the counter has been there, nan where nobody knows.

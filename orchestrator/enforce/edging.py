@@ -1,4 +1,4 @@
-"""The controller of edge switches: the controller of hosts, with a PoP's switches, following the edge's program."""
+"""The controller of edge switches: a PoP's switches and the edge's program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EdgeService:
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
     ) -> Iterator[Program | Delta | None]:
-        """What edge switches must hold, as it comes."""
+        """Yield an edge's newer programs or deltas as they come."""
         return self._client.follow_program(domain, held, tier=Tier.EDGE, lasts_s=lasts_s)
 
     def hosts(self, domain: str) -> tuple[Host, ...]:

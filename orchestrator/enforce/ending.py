@@ -28,8 +28,10 @@ class Stopping(Protocol):
 
 
 class AskedToEnd:
-    """Whether this process was asked to end since this was made. To be made and asked in the main thread, once in a
-    process: from now on these signals do nothing else."""
+    """Tells whether this process was asked to end.
+
+    To be made and asked in the main thread, once in a process: from now on these signals do nothing else.
+    """
 
     def __init__(self) -> None:
         self._is_asked = False

@@ -1,4 +1,4 @@
-"""Who an enforcement point is: from its disk, or by enrolling with a token.
+"""An enforcement point's credentials, from its disk or by enrolling with a token.
 
     token with a fingerprint ──▶ the authority that has it is believed, and nobody else
     token without            ──▶ `Membership.authority` is believed, else whom the machine believes
@@ -75,7 +75,9 @@ Connect = Callable[[str, ssl.SSLContext | None], Office]
 def enrolled(
     membership: Membership, kind: str, state: StateDir, connect: Connect, stopping: Stopping
 ) -> Credentials | None:
-    """Who we are: from the disk, else by enrolling, for which the service is waited for. None when told to stop.
+    """Return the credentials from the disk, else by enrolling.
+
+    The service is waited for. None when told to stop.
 
     A certificate that has ended is as good as none where there is a token; where that is refused we stay who we were,
     for it may be this machine's clock that is wrong. Raises Missing without credentials and token; Unauthenticated when
@@ -111,7 +113,7 @@ def enrolled(
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """An enforcement point that has enrolled: who it is, its way to the service, and what keeps that open."""
+    """An enrolled enforcement point: credentials, client, and renewal."""
 
     credentials: Credentials
     service: Client
@@ -120,7 +122,10 @@ class Admission:
     """In which our certificate is shown; None for who bears a token."""
 
     def renewal(self, also_show: Callable[[], None] = lambda: None) -> Chore | None:
-        """What renews our certificate, for who has one; `also_show` is told when there is a new one."""
+        """Return the task that renews our certificate, if any.
+
+        `also_show` is called when there is a new one.
+        """
         trust = self.trust
         if trust is None:
             return None
@@ -134,7 +139,10 @@ class Admission:
 
 
 def admitted(membership: Membership, kind: str, state: StateDir, stopping: Stopping) -> Admission | None:
-    """Who we are, enrolling if need be, with a client of the service. None when told to stop. Raises as `enrolled`."""
+    """Return credentials and a client, enrolling if needed.
+
+    None when told to stop. Raises as `enrolled`.
+    """
 
     def connect(url: str, trust: ssl.SSLContext | None) -> Client:
         return Client(url, trust=trust)
@@ -165,7 +173,7 @@ def kept_fresh(renewal: Chore | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Applicant:
-    """Who enrols, once or again after a lost answer."""
+    """An enforcement point that enrols, perhaps again after a lost answer."""
 
     membership: Membership
     kind: str
@@ -174,7 +182,10 @@ class _Applicant:
     token: EnrolmentToken
 
     def enrol(self) -> Credentials:
-        """Enrol, and keep what proves who we are. Raises as `enrolled`, TryAgain while the service is away."""
+        """Enrol and store the credentials.
+
+        Raises as `enrolled`, TryAgain while the service is away.
+        """
         if not self.membership.url.startswith("https://"):
             if self.token.pin is not None:
                 raise BadInput(

@@ -1,4 +1,4 @@
-"""The switches of a domain: which host each one is, its loop, and its connection of the moment.
+"""The switches of a domain: each one's host, loop and present connection.
 
 A switch is known by its datapath id. One that belongs to no host is left alone, connected and unwritten: its host may
 be onboarded later. Of two connections with the same datapath id the newer one counts.
@@ -74,7 +74,7 @@ class Fleet:
     # -------------------------------------------------------------------------------------------- what is to be held
 
     def aim(self, goal: Goal, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Every switch is to hold this; those that it is a few rows away from do when this returns.
+        """Set the program of all switches; small changes are done at return.
 
         `meanwhile` is done before any of them commits, and before anything is reported.
         """
@@ -96,7 +96,10 @@ class Fleet:
                 member.loop.lead(epoch)
 
     def set_hosts(self, hosts: Iterable[Host]) -> None:
-        """These are the domain's hosts now. Switches of hosts that are gone keep what they hold."""
+        """Set the domain's hosts.
+
+        Switches of hosts that are gone keep what they hold.
+        """
         wanted = {host.datapath_id: host for host in hosts}
         with self._lock:
             if self._stopped:  # the list was asked for before
@@ -130,8 +133,10 @@ class Fleet:
     # ----------------------------------------------------------------------------------------- what happens to switches
 
     def connected(self, channel: Channel) -> None:
-        """A switch is there. One whose certificate is of another host than its datapath id is passed over: it must not
-        take the place of the one that it pretends to be.
+        """Take a new switch.
+
+        One whose certificate is of another host than its datapath id is passed over: it must not take the place of the
+        one that it pretends to be.
 
         A datapath id that another connection has stays with that one as long as it lives: it may be somebody else's
         switch that comes. Where it is the same one, which has lost its connection, the old one dies within seconds.
@@ -209,7 +214,7 @@ class Fleet:
 
 
 def _pretends(channel: Channel, host: Host) -> bool:
-    """Whether a switch says that it is of a host and its certificate says that it is of others."""
+    """Return whether a switch claims a host that its certificate does not name."""
     if channel.hosts is None or host.name in channel.hosts:
         return False
     datapath, proven = f"{channel.datapath_id:016x}", sorted(channel.hosts)

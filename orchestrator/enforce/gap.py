@@ -1,4 +1,4 @@
-"""What separates a device from its program: the pure half of the loop, between observing and applying.
+"""The difference between a device and its program: the loop's pure half.
 
 A program is written with port symbols and tenants; a device knows neither. A `Place` gives the rows as one device must
 hold them, and from there on rows of the program and rows that were read back compare byte for byte.
@@ -42,19 +42,19 @@ class Mismatch:
 
 
 def stamp_of(program: Program) -> Stamp:
-    """What a device says that holds this program."""
+    """Return the stamp of a device that holds a program."""
     return Stamp(program.generation, program.digest)
 
 
 def correction(observed: Observed, program: Program, place: Place) -> Delta:
-    """What brings a device from what was read back to a program, whatever it holds."""
+    """Return the delta from what was read back to a program."""
     removed, added = difference(observed.flows, place(program.flows, program.ports))
     base = observed.stamp.digest if observed.stamp else b""
     return Delta(base, program.digest, program.generation, removed, added, ())
 
 
 def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) -> Delta:
-    """What brings a device from a program that it holds to another one.
+    """Return the delta of a device between two programs.
 
     `trail` is how the second program came about, oldest delta first. If it passes by the held one, the work is as much
     as changed since; else both programs are compared.
@@ -68,8 +68,10 @@ def step(held: Program, program: Program, trail: Sequence[Delta], place: Place) 
 
 
 def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -> Delta | None:
-    """The same as the program's own delta, with its symbols; None where it is not known to be a few rows, or has groups
-    or meters among them."""
+    """Return the program's own small delta, with symbols.
+
+    None where it is not known to be a few rows, or has groups or meters among them.
+    """
     if held is None:
         return None
     delta = chained(since(held.digest, program.digest, trail))
@@ -81,14 +83,14 @@ def small_step(held: Program | None, program: Program, trail: Sequence[Delta]) -
 
 
 def since(base: bytes, target: bytes, trail: Sequence[Delta]) -> Sequence[Delta]:
-    """The end of a trail that begins with `base`, if it leads to `target`; else nothing."""
+    """Return the deltas of a trail from `base` to `target`; none if it does not lead there."""
     if not trail or trail[-1].target != target:
         return ()
     return next((trail[index:] for index in reversed(range(len(trail))) if trail[index].base == base), ())
 
 
 def chained(deltas: Sequence[Delta]) -> Delta | None:
-    """One delta for several that follow each other; None if there are none, or joining them is not worth it."""
+    """Join successive deltas; None if there are none, or joining costs too much."""
     if len(deltas) == 1:
         return deltas[0]
     same_ports = all(each.ports == each.removed_ports == deltas[0].ports for each in deltas)
@@ -119,12 +121,12 @@ def touched(delta: Delta) -> U64:
 
 
 def expected(program: Program, cookies: U64, place: Place) -> FlowTable:
-    """What a device that holds a program shows of some cookies."""
+    """Return a program's rows of some cookies on a device."""
     return place(program.blocks.of_cookies(cookies), program.ports)
 
 
 def mismatch(observed: Observed, rows: FlowTable, stamp: Stamp) -> Mismatch | None:
-    """How what was read back differs from what must be there; None when it does not."""
+    """Return how rows read back differ from the expected ones, or None."""
     surplus, missing = difference(observed.flows, rows)
     if len(surplus) or len(missing) or observed.stamp != stamp:
         return Mismatch(len(missing), len(surplus), observed.stamp != stamp)
@@ -132,7 +134,7 @@ def mismatch(observed: Observed, rows: FlowTable, stamp: Stamp) -> Mismatch | No
 
 
 def changed_otherwise(changed: Changed, stamp: Stamp) -> Mismatch | None:
-    """How what a device shows after a small change differs from what it must show; None when it does not."""
+    """Return how a device differs after a small change, or None."""
     found, wanted = frozenset(changed.found), frozenset(changed.wanted)
     if found != wanted or changed.stamp != stamp:
         return Mismatch(len(wanted - found), len(found - wanted), changed.stamp != stamp)
@@ -140,7 +142,10 @@ def changed_otherwise(changed: Changed, stamp: Stamp) -> Mismatch | None:
 
 
 def _move(rows: Iterable[Flow], *, out_of: dict[Flow, None], into: dict[Flow, None]) -> None:
-    """What was added and is removed again was never there, and the other way round."""
+    """Move rows between added and removed.
+
+    What was added and is removed again was never there, and the other way round.
+    """
     for row in rows:
         if row in out_of:
             del out_of[row]
@@ -155,6 +160,6 @@ def _same_meaning(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
 
 
 def _moved_ports(held: Program, program: Program, place: Place) -> Delta:
-    """The same symbol means two ports: rows that look alike are not, so compare what the device holds."""
+    """Return the delta where a symbol's port changed: compare the device's rows."""
     removed, added = difference(place(held.flows, held.ports), place(program.flows, program.ports))
     return Delta(held.digest, program.digest, program.generation, removed, added, ())

@@ -1,4 +1,4 @@
-"""What an enforcement point proves who it is with: its key and its certificate, got at enrolment, renewed in time.
+"""An enforcement point's key and certificate: obtained at enrolment, renewed in time.
 
     first time    pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ credentials.json
     renewal       pending.key ──request──▶ service ──certificate──▶ identity.pem ──▶ new connections ──▶ the old one is
@@ -68,8 +68,11 @@ class Identity:
         return is_due(self.certificate(), now)
 
     def request(self, name: str) -> str:
-        """A certificate request (PEM) for the key that is pending; for a new one where there is none, or where it has
-        a certificate that we no longer need to ask for: it is being renewed, or has ended."""
+        """Return a certificate request (PEM) for the pending key.
+
+        A new key is made where there is none, or where it has a certificate that we no longer need to ask for: it is
+        being renewed, or has ended.
+        """
         key = self._pending()
         if key is None:
             key = new_key()
@@ -77,7 +80,10 @@ class Identity:
         return request_of(key, name)
 
     def adopt(self, certificate: str) -> None:
-        """Be who a certificate (PEM) for the pending key says. Raises BadInput for one of another key, Missing."""
+        """Adopt a certificate (PEM) for the pending key.
+
+        Raises BadInput for one of another key, Missing.
+        """
         key = read_key(self.state.pending_file)
         if parsed_certificate(certificate.encode(), "certificate").public_key() != key.public_key():
             raise BadInput("the service has signed another key than ours", place="certificate")
@@ -93,7 +99,9 @@ class Identity:
         return key if is_enrolling or not is_ours else None
 
     def trust(self, authority: Path | None) -> ssl.SSLContext:
-        """Believe an authority (None: whom the machine believes), and show our certificate if there is one.
+        """Return a TLS context that trusts an authority and shows our certificate, if any.
+
+        None: the machine's authorities.
 
         Where a token has pinned the authority that we enrolled with, that one is believed instead. Raises Missing,
         BadInput.
@@ -115,7 +123,7 @@ class Identity:
 
 
 class Registry(Protocol):
-    """Who renews certificates: the service's client."""
+    """Renews certificates: the service's client."""
 
     def renew_certificate(self, domain: str, enforcer: int, csr: str) -> Certificate:
         """A further certificate."""
@@ -152,8 +160,10 @@ class Renewal:
         self._switched_s: float | None = None
 
     def look(self) -> None:
-        """Renew the certificate if it is time to, lay the one before down if that is over. Raises what a request does,
-        and Missing where nothing can be kept; then it is done the next time."""
+        """Renew the certificate if it is time, and drop the last one if it is over.
+
+        Raises what a request does, and Missing where nothing can be kept; then it is done the next time.
+        """
         if self._switched_s is not None:
             if time.monotonic() - self._switched_s >= self._laid_down_after_s:
                 self._registry.lay_down_certificates(self._credentials.domain, self._credentials.enforcer)

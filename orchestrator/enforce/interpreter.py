@@ -1,4 +1,4 @@
-"""How the interpreter of an enforcement point is set up, so that it holds no change up."""
+"""Set up the interpreter of an enforcement point for short pauses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from orchestrator.turns import take_turns
 
 
 def prepare() -> None:
-    """To be called when everything is imported, which the garbage collector then leaves alone: looking through it would
-    hold a change up for tens of milliseconds."""
+    """Exclude everything imported so far from garbage collection.
+
+    Looking through it would hold a change up for tens of milliseconds.
+    """
     take_turns()
     gc.freeze()

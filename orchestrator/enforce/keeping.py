@@ -23,7 +23,10 @@ KEEP_AFTER_S = 0.2
 
 
 class Keeper:
-    """`goal` is what is to be kept; `kept` is what the disk holds, None: nothing. Safe to share between threads."""
+    """Stores goals on disk.
+
+    `goal` is what is to be stored; `kept` is what the disk holds, None: nothing. Safe to share between threads.
+    """
 
     def __init__(self, state: StateDir, kept: Program | None) -> None:
         self.goal: Goal | None = None
@@ -33,7 +36,7 @@ class Keeper:
         self._writing = threading.Lock()
 
     def jot(self, goal: Goal) -> None:
-        """A new goal. Where it follows on what is kept it is in the file afterwards, though maybe not on the disk.
+        """Set a goal; one that follows the stored one is written, though not flushed.
 
         Where nothing is kept it is on the disk.
         """
@@ -52,7 +55,10 @@ class Keeper:
         return self._kept is not None and same(self._kept, goal.program)
 
     def keep(self) -> None:
-        """Bring the disk to the goal. Raises Missing when it cannot be written; it holds an older program then."""
+        """Write the goal to disk.
+
+        Raises Missing when it cannot be written; the disk holds an older program then.
+        """
         with self._writing:
             goal, was_loose, self._is_loose = self.goal, self._is_loose, False
             if goal is None:
@@ -65,7 +71,7 @@ class Keeper:
             self._state.flush_deltas()
 
     def drop(self) -> None:
-        """Have the disk hold nothing, so that a later start does not begin with a program that is old."""
+        """Remove the stored program, so that no later start uses an old one."""
         with self._writing:
             self._kept = None
             self._state.drop_program()
@@ -75,7 +81,7 @@ class Keeper:
         self._kept = goal.program
 
     def _follows(self, goal: Goal, *, flush: bool) -> bool:
-        """Write what leads from what is kept to the goal behind it; False where that cannot be, or nothing is new."""
+        """Append the deltas to the goal; False where impossible, or nothing is new."""
         kept = self._kept
         if kept is None or same(kept, goal.program):
             return False

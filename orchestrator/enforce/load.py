@@ -1,4 +1,4 @@
-"""What a firewall VNF carries: packets and bits a second on its interfaces, processors, tracked connections.
+"""The load of a firewall VNF: packets, bits, processors, tracked connections.
 
 Read from /proc of this network namespace; rates are between two readings.
 """
@@ -19,8 +19,11 @@ _HIGHEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters at one moment (seconds of some clock): packets and octets received on the interfaces, ticks of all
-    processors, how many of these were idle, and connections tracked."""
+    """Counters at one moment (seconds of some clock).
+
+    Packets and bytes received on the interfaces, ticks of all processors, how many of these were idle, and connections
+    tracked.
+    """
 
     at_s: float
     packets: int
@@ -47,7 +50,10 @@ def read(now_s: float, interfaces: Collection[str], text: Callable[[Path], str] 
 
 
 def load_between(before: Reading, now: Reading, trouble: str | None) -> Load:
-    """The load of the time between two readings. Counters that began anew (an interface was replaced) count as 0."""
+    """Return the load between two readings.
+
+    Counters that began anew (an interface was replaced) count as 0.
+    """
     seconds = max(now.at_s - before.at_s, 1e-3)
     ticks = max(now.ticks - before.ticks, 1)
     busy = ticks - max(now.idle_ticks - before.idle_ticks, 0)

@@ -1,4 +1,4 @@
-"""The one loop: observe, compare, apply, read back, report. One `Loop` keeps one device at its program.
+"""The loop that keeps one device at its program: observe, compare, apply, read back, report.
 
 `standing.next_step` decides, `gap` compares; this is the thread around them. The latest goal wins: goals in between may
 never reach a device. Every step runs against the device and the goal of the moment when it began, and what it found out
@@ -47,7 +47,10 @@ MOST_OF_THE_TIME = 0.05
 
 
 class Loop:
-    """Keeps one device at its program, in a thread of its own. Every method may be called from any thread."""
+    """Keeps one device at its program, in its own thread.
+
+    Every method may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class Loop:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a goal is about to be reached, so that there will be something to report."""
+        """Return whether a goal is being worked on, so that a report will come."""
         standing = self._standing
         return (
             standing.role is Role.MASTER
@@ -104,7 +107,7 @@ class Loop:
         self._happen(goal=goal, retry_at=0.0, failures=0)
 
     def take(self, goal: Goal) -> Work | None:
-        """As `aim`; when the goal is a few rows away and nothing stands against it, the step that leads there.
+        """Set a goal; return the step to it if it is small and possible now.
 
         The caller must carry that on at once, or hand it over (`take_over`). Else it is the loop's own business.
         """
@@ -155,7 +158,7 @@ class Loop:
                 self._forget(device, role=Role.STANDBY)
 
     def _forget(self, device: Device | None, **changes: object) -> None:
-        """What was known of the device is worth nothing any more."""
+        """Forget everything known of the device."""
         events = self._standing.events + 1
         self._happen(device=device, held=None, retry_at=0.0, failures=0, events=events, **changes)
 
@@ -171,7 +174,7 @@ class Loop:
             finish(work)
 
     def _next_work(self) -> Work | None:
-        """What to do, once there is something; None when it is time to stop."""
+        """Wait for the next work; None when it is time to stop."""
         with self._changed:
             while not self._stopping:
                 if self._handed is not None:
@@ -188,7 +191,10 @@ class Loop:
         return next_step(self._standing, self._clock())
 
     def _begun(self, act: Act) -> Work:
-        """One step, from the standing of now; nobody else begins one before it is done. To be called with the lock."""
+        """Begin one step from the present standing.
+
+        Nobody else begins one before it is done. To be called with the lock.
+        """
         self._acting = True
         return self._act(act, self._standing)
 
@@ -246,7 +252,10 @@ class Loop:
             self._reached(standing, goal.program, clock)
 
     def _poll(self, standing: Standing, device: Device) -> None:
-        """Read the counters. What was read is worth nothing if somebody else leads the device by now: they count it."""
+        """Read the counters.
+
+        They are dropped if somebody else leads the device by now: they count it.
+        """
         began = self._clock()
         hits = device.hits()
         took_s = self._clock() - began
@@ -260,7 +269,10 @@ class Loop:
         self._settle(standing, role=Role.MASTER if granted else Role.STANDBY)
 
     def _leads_still(self, standing: Standing) -> bool:
-        """Ask the device who leads it. If it gives no answer the refusal stands, and its connection is about to end."""
+        """Ask the device whether we still lead it.
+
+        Without an answer the refusal stands, and its connection is about to end.
+        """
         try:
             granted = standing.device is not None and standing.device.claim(self._epoch)
         except AclflowError:
@@ -296,12 +308,12 @@ class Loop:
         self._reached(standing, goal.program, clock, observe_at=self._later(began, self._timing.observe_every_s))
 
     def _later(self, began: float, period_s: float) -> float:
-        """When to do again what began then and has just ended: after its period, or later if it takes long."""
+        """Return the next time of a periodic step, later if it takes long."""
         now = self._clock()
         return now + max(period_s, (now - began) / MOST_OF_THE_TIME)
 
     def _stage_clock(self, goal: Goal) -> StageClock:
-        """Measures a step towards a goal, and what went before: fetching and copying it, and waking up."""
+        """Return a clock for a step's stages, with fetching, copying and waking before."""
         clock = StageClock(self._clock)
         if goal.arrived_at != NEVER:
             clock.add("copy", max(0.0, self._clock() - goal.arrived_at))
@@ -310,8 +322,10 @@ class Loop:
     def _write(
         self, change: Delta, program: Program, device: Device, clock: StageClock, last: Hits | None = None
     ) -> None:
-        """Apply, and read back what was touched; `last`: the counters, if they were read right before. Raises Drifted
-        when what is there is not what was meant."""
+        """Apply, and read back the touched rows.
+
+        `last`: the counters, if they were read right before. Raises Drifted when what is there is not what was meant.
+        """
         rows = len(change.removed) + len(change.added)
         if rows > TAKES_A_WHILE:
             self._tell(replace(self._point, state=PointState.APPLYING, error=None))
@@ -326,7 +340,7 @@ class Loop:
             self._tell(Point(self._host, PointState.ENFORCED, program.generation, program.digest, flows, took=took))
 
     def _fail(self, standing: Standing, state: PointState, error: Exception, **changes: object) -> None:
-        """Nothing is known of the device any more; say why, and try again later, or at once for a newer goal."""
+        """Record a failure; try again later, or at once for a newer goal."""
         with self._changed:
             failures = standing.failures + 1 if self._standing.goal is standing.goal else 0
             # What is drifted once may be repaired at once; a device that drifts again and again may not be ours alone.
@@ -338,7 +352,7 @@ class Loop:
             self._tell(replace(self._point, state=state, error=str(error)))
 
     def _settle(self, standing: Standing, **changes: object) -> bool:
-        """Write down what a step found out, unless something happened to the device since the step began."""
+        """Store a step's result, unless something happened to the device meanwhile."""
         with self._changed:
             if self._standing.device is not standing.device or self._standing.events != standing.events:
                 return False

@@ -1,4 +1,4 @@
-"""Counters as a device lists them, brought into order: ascending by key, and their growth added up by cookie.
+"""Order a device's counters by key, and add up their growth by cookie.
 
 A switch lists thousands of entries, in the same order as long as none comes or goes. So the order that one poll was
 brought into serves the next (`Arrangement`), and a poll of entries that are still the same sorts nothing.
@@ -37,7 +37,7 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How the rows of a listing are brought into order, for listings of the same keys and cookies.
+    """The order of a listing's rows, for listings of the same keys and cookies.
 
     `rows` are those that count for a rule, for a list's end or for a part of an edge, ascending by key; where a key
     comes several times, they are one counter that begins at `starts`. `by_cookie` are the counters in the order of
@@ -71,7 +71,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters as read, ascending by key, each key once; and how long ago each counted last, in seconds."""
+    """Counters ascending by unique key, with seconds since each one's last count."""
 
     marks: Marks
     idle_s: I64
@@ -90,7 +90,7 @@ class Reading:
         return cls(Marks(order.key, order.cookie, packets, octets, age_ms), idle_s, order)
 
     def completed(self, before: U64, before_bytes: U64) -> Reading:
-        """The same where the device knows its counts; where it does not, they are what they were before."""
+        """Fill in earlier values where the device does not know its counts."""
         unknown = (self.marks.packets >= HIGHEST_COUNT) | (self.marks.bytes >= HIGHEST_COUNT)
         if not unknown.any():
             return self
@@ -99,7 +99,7 @@ class Reading:
         return replace(self, marks=replace(self.marks, packets=packets, bytes=octets))
 
     def summed(self, packets: I64, octets: I64, resets: I64, last_hit: I64) -> Counts:
-        """What the counters have grown by, added up by cookie; those that did not move are left out."""
+        """Add up the counters' growth by cookie; those that did not move are left out."""
         order, starts = self.arrangement.by_cookie, self.arrangement.cookie_starts
         if not len(starts):
             return Counts(self.marks.cookie, packets, octets, resets, last_hit)
@@ -110,7 +110,7 @@ class Reading:
 
 
 def are_counted(cookie: U64) -> Rows:
-    """Which entries count for a rule, for a list's end or for a part of an edge, by their cookies."""
+    """Return which entries count for a rule, a list's end, or an edge's part."""
     kind = cookie >> np.uint64(48) & np.uint64(0xF)
     found: Rows = (cookie >> np.uint64(56) == MARK) & np.isin(kind, _COUNTED)
     return found

@@ -58,8 +58,7 @@ def point_report(point: Point) -> PointReport:
 
 
 class Mailbox(Generic[Letter]):
-    """Sends the latest letter of each host, in a thread of its own, until it has gone out; before it, the latest one
-    that `must_go`.
+    """Sends each host's latest report in its own thread, after the latest that `must_go`.
 
     `send` gets what is due at the moment, by host. When it raises something that may pass, the letters stay, unless
     newer ones came meanwhile; what the service will never take is dropped. After `idle_s` without a letter an empty
@@ -98,7 +97,10 @@ class Mailbox(Generic[Letter]):
         self._thread.join(timeout_s)
 
     def put(self, host: str, letter: Letter) -> None:
-        """Have a letter sent; it replaces an earlier one about the same host, or follows it if that must go."""
+        """Send a report.
+
+        It replaces an earlier one about the same host, or follows it if that must go.
+        """
         with self._changed:
             self._place(host, letter, self._due.get(host))
             if not self._gathering:
@@ -106,7 +108,7 @@ class Mailbox(Generic[Letter]):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is put within the block goes out at its end."""
+        """Send the reports put within the block together at its end."""
         with self._changed:
             self._gathering += 1
         try:
@@ -133,7 +135,7 @@ class Mailbox(Generic[Letter]):
                 log.exception("report.fault", hosts=sorted(letters))  # of ours; the next report may fare better
 
     def _next(self) -> Mapping[str, Letter] | None:
-        """What is due, once something is; None when all is sent and it is time to stop."""
+        """Wait for due reports; None when all are sent and it is time to stop."""
         with self._changed:
             self._changed.wait_for(self._is_awake, self._idle_s)
             if self._stopping and not self._due:
@@ -157,7 +159,7 @@ class Mailbox(Generic[Letter]):
                     self._place(host, self._due.get(host, letter), letter)
 
     def _place(self, host: str, latest: Letter, earlier: Letter | None) -> None:
-        """Have the latest letter about a host due, after an earlier one if that must go and this would not tell it."""
+        """Schedule a host's latest report, after an earlier one if that must go."""
         if self._must_go(latest):
             self._before.pop(host, None)
         elif earlier is not None and self._must_go(earlier):

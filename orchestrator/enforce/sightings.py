@@ -1,4 +1,4 @@
-"""Packets that switches show us because a rule logs: gathered, and told to the service a few times a second at most.
+"""Gather packets of rules that log, and send them a few times a second.
 
 Nobody waits for them and nothing depends on them: where the service is away, or packets come faster than they can be
 told, the oldest are thrown away and their number is told instead. A report that was not answered is sent again under
@@ -26,12 +26,17 @@ class SightingSink(Protocol):
     """Where reports go: the service's client."""
 
     def report_sightings(self, domain: str, enforcer: int, report: Sightings) -> None:
-        """Tell what was seen. Raises what the client raises; taken or not, the same report may come again."""
+        """Send a report.
+
+        Raises what the client raises; taken or not, the same report may come again.
+        """
         ...
 
 
 class Lookout:
-    """Keeps what was seen until the service has it. `seen` may be called from any thread and returns at once.
+    """Keeps packets until the service has them.
+
+    `seen` may be called from any thread and returns at once.
 
     `take_over` runs before a report is sent, and has nothing to do once it has succeeded.
     """
@@ -68,8 +73,10 @@ class Lookout:
             self._waiting.append(sighting)
 
     def tell(self) -> None:
-        """Tell all that waits. Raises what the sink raises; what was under way then is told first next time, if that
-        may help."""
+        """Send everything that waits.
+
+        Raises what the sink raises; what was under way then is sent first next time, if that may help.
+        """
         while (report := self._next()) is not None:
             self._take_over()
             try:
@@ -84,7 +91,10 @@ class Lookout:
             self._sending = None
 
     def _next(self) -> Sightings | None:
-        """The report that is under way, or else the next one. For one thread at a time."""
+        """Return the report under way, or make the next.
+
+        For one thread at a time.
+        """
         if self._sending is None:
             with self._lock:
                 count = min(len(self._waiting), MOST_AT_ONCE)

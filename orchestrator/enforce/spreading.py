@@ -1,4 +1,4 @@
-"""The controller of a spreading switch: the controller of hosts, with one switch, following the spread's program.
+"""The controller of a spread switch: one switch and the spread's program.
 
 What it reads back goes to the spread; what a spreading switch counts is nobody's: rules count where they decide.
 """

@@ -1,4 +1,4 @@
-"""What is known about one device and its goal, and what follows from it: the pure half of the loop.
+"""The known state of one device and its goal, and the next step. Pure.
 
     ┌──────── a new goal, a new device, new ports, a lost mastership, the time ────────┐
     ▼                                                                                  │
@@ -38,24 +38,27 @@ class Device(Driver, Protocol):
     """A driver of one device that has to be won before it is written."""
 
     def claim(self, epoch: int) -> bool:
-        """Become the one that writes. False when somebody with a later epoch does. Raises Unreachable, DeviceError."""
+        """Become the writer.
+
+        False when somebody with a later epoch is. Raises Unreachable, DeviceError.
+        """
         ...
 
     def counter_keys(self, flows: FlowTable) -> U64 | None:
-        """The keys of the counters of resolved rows, as `hits` gives them; None where rows have none of their own."""
+        """Return resolved rows' counter keys, as `hits` gives them; None where they have none."""
         ...
 
     def resolve(self, flows: FlowTable, symbols: tuple[str, ...]) -> FlowTable:
-        """The rows that this device should hold for rows of a program: its port numbers for symbols, tenant 0."""
+        """Return a program's rows for this device: port numbers for symbols, tenant 0."""
         ...
 
     def change(self, delta: Delta, stamp: Stamp) -> Changing:
-        """Write a change of a few rows of a program as `apply` does, and read back what there is under their keys."""
+        """Write a few rows of a program as `apply` does, and read back their keys."""
         ...
 
 
 class PointState(enum.Enum):
-    """What is known of a device."""
+    """The known state of a device."""
 
     ENFORCED = "enforced"
     """It was read back to hold the program of `Point.generation`."""
@@ -71,7 +74,10 @@ class PointState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The report about one device. `generation`, `digest` and `flows` are of the program it last held for certain."""
+    """The report about one device.
+
+    `generation`, `digest` and `flows` are of the program it last held for certain.
+    """
 
     host: str
     state: PointState
@@ -101,7 +107,7 @@ class Timing:
 
 
 class Role(enum.Enum):
-    """What we are to the device on this connection."""
+    """Our role for the device on this connection."""
 
     UNCLAIMED = "unclaimed"
     MASTER = "master"
@@ -127,7 +133,10 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The program to be at. `trail` is how it came about, oldest delta first, as far as that is known."""
+    """The program to reach.
+
+    `trail` is how it came about, oldest delta first, as far as that is known.
+    """
 
     program: Program
     trail: tuple[Delta, ...] = ()
@@ -172,7 +181,10 @@ def same(one: Program, other: Program) -> bool:
 
 
 def next_step(standing: Standing, now: float) -> Act | Rest:
-    """What to do. Times are seconds of one monotonic clock."""
+    """Return the next action.
+
+    Times are seconds of one monotonic clock.
+    """
     if standing.device is None:
         return Act.ABSENT if now >= standing.absent_at else Rest(standing.absent_at)
     if now < standing.retry_at:

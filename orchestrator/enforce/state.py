@@ -1,4 +1,4 @@
-"""What an enforcement point keeps on its disk: who it is, and what it last knew, for a start while the service is away.
+"""An enforcement point's disk: credentials and last program, for starts without the service.
 
     credentials.json   who we are: written once at enrolment, after all that proves it, and when the epoch rises
     credentials.old    who we were, while we enrol again: it is taken back where that is refused
@@ -45,7 +45,7 @@ LEAST_JOURNAL = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who an enforcement point is to its service."""
+    """An enforcement point's credentials for its service."""
 
     domain: str
     enforcer: int
@@ -69,7 +69,10 @@ class StateDir:
             raise Missing(f"cannot be made: {error.strerror}", place=str(path)) from None
 
     def hold(self) -> None:
-        """Let no other process have it as long as this one runs. Raises Conflict where another one has it, Missing."""
+        """Lock the directory for this process.
+
+        Raises Conflict where another one has it, Missing.
+        """
         try:
             held = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)  # until this process ends
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,7 +82,10 @@ class StateDir:
             raise Missing(f"cannot be held: {error.strerror}", place=str(self._path)) from None
 
     def credentials(self) -> Credentials | None:
-        """Who we are; None before enrolment. Raises BadInput when the file is there but says nothing sensible."""
+        """Return the credentials; None before enrolment.
+
+        Raises BadInput when the file is there but says nothing sensible.
+        """
         text = self._read("credentials.json")
         if text is None:
             return None
@@ -115,7 +121,10 @@ class StateDir:
         (self._path / "credentials.old").unlink(missing_ok=True)
 
     def forget_who_we_were(self) -> None:
-        """For who has to enrol again: neither credentials nor a key of a request under way. The program stays."""
+        """Forget credentials and pending key, to enrol again.
+
+        The program stays.
+        """
         self.pending_file.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             (self._path / "credentials.json").replace(self._path / "credentials.old")
@@ -152,7 +161,7 @@ class StateDir:
         self._write("refused.json", json.dumps(sorted(serials)).encode())
 
     def program(self) -> Program | None:
-        """The last program kept; None where there is none, and where what is there cannot be it."""
+        """Return the last program stored; None where there is none that is whole."""
         try:
             data = self._read("program")
             return self._replayed(decode_program(_opened(data))) if data else None
@@ -173,7 +182,10 @@ class StateDir:
         return (self._path / "program").exists()
 
     def drop_program(self) -> None:
-        """Forget the program. It needs no room, so it can be done on a full disk. Raises Missing."""
+        """Forget the program.
+
+        It needs no room, so it can be done on a full disk. Raises Missing.
+        """
         for name in ("program", "deltas"):
             try:
                 (self._path / name).unlink(missing_ok=True)
@@ -181,7 +193,9 @@ class StateDir:
                 raise Missing(f"cannot be removed: {error.strerror}", place=str(self._path / name)) from None
 
     def keep_deltas(self, deltas: Iterable[Delta], *, flush: bool = True) -> bool:
-        """Remember what follows on the program kept. False, and nothing is done, when it is time for a whole one.
+        """Append deltas to the stored program.
+
+        False, and nothing is done, when it is time for a whole one.
 
         Without `flush` it outlives this process, but not the machine before `flush_deltas`. Raises Missing where the
         disk does not take it; from then on it is time for a whole one.
@@ -213,8 +227,11 @@ class StateDir:
             raise Missing(f"cannot be written: {error.strerror}", place=str(self._path / "deltas")) from None
 
     def _replayed(self, program: Program) -> Program:
-        """A program after the deltas that follow it on the disk. The last may be cut off, as by a loss of power. Raises
-        BadInput for one that is damaged before others: then what was in force is not known any more."""
+        """Return a program after the stored deltas.
+
+        The last may be cut off, as by a loss of power. Raises BadInput for one that is damaged before others: then what
+        was in force is not known any more.
+        """
         journal = self._read("deltas") or b""
         at = 0
         while at < len(journal):
@@ -247,7 +264,10 @@ class StateDir:
 
 
 def _sealed(octets: bytes) -> bytes:
-    """Octets with a checksum behind them: a digest is of rows, and not of a generation."""
+    """Append a checksum to bytes.
+
+    A digest is of rows, and not of a generation.
+    """
     return octets + zlib.crc32(octets).to_bytes(_SUM_BYTES, "big")
 
 
@@ -260,8 +280,10 @@ def _opened(sealed: bytes) -> bytes:
 
 
 def _is_behind(program: Program, delta: Delta) -> bool:
-    """Whether a delta was kept after a program, and not before it was written whole: a generation may come to another
-    program than before."""
+    """Return whether a delta was stored after a program.
+
+    It may have been stored before the program was written whole: a generation may come to another program than before.
+    """
     if delta.generation == program.generation:
         return delta.base == program.digest
     return delta.generation > program.generation

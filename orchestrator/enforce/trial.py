@@ -1,4 +1,4 @@
-"""Trying a VNF before it gets traffic: real packets through its own kernel, in at one end, out at the other or not.
+"""Try a VNF before it gets traffic: real packets through its own kernel.
 
     raw socket ─▶ acl-t0 ══ acl-t1 ─▶ routing, filter (hook forward), routing ─▶ acl-t2 ══ acl-t3 ─▶ raw socket
 
@@ -51,10 +51,10 @@ _FIRST_PAUSE_S, _SLOWER = 0.15, 1.25
 
 
 class TrialOffice(Protocol):
-    """Who asks for trials: the service's client."""
+    """Asks for trials: the service's client."""
 
     def trial(self, domain: str, enforcer: int) -> Trial | None:
-        """What is to be tried now; None: nothing."""
+        """Return the trial to run now, or None."""
         ...
 
     def answer_trial(self, domain: str, enforcer: int, generation: int, came: Sequence[bool], held: int) -> None:
@@ -63,7 +63,10 @@ class TrialOffice(Protocol):
 
 
 class Trier:
-    """Asks for a trial and answers it. `held` says the generation that the filter was last read back at, if any."""
+    """Fetches and answers trials.
+
+    `held` says the generation that the filter was last read back at, if any.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,10 @@ class Trier:
         self._pause_s = _FIRST_PAUSE_S
 
     def look(self) -> None:
-        """Ask, and answer. Raises what the service's client raises, and Missing where packets cannot be sent here."""
+        """Fetch and answer a trial.
+
+        Raises what the service's client raises, and Missing where packets cannot be sent here.
+        """
         held = self._held()
         if held is None or self._ticks() < self._ask_at:
             return
@@ -164,7 +170,7 @@ def _build(routes: IPRoute) -> None:
 
 
 def _remove(routes: IPRoute) -> None:
-    """Whatever is there of it, also of a process that was killed; routes go with their interface."""
+    """Remove whatever is left, also of a killed process; routes go with their interface."""
     for name in (_IN, _EXIT):
         for place in routes.link_lookup(ifname=name):
             routes.link("del", index=place)

@@ -1,4 +1,4 @@
-"""Follows the domain's program: takes what is newer as it comes, applies deltas to a copy, and checks the copy.
+"""Follow the domain's program: apply deltas to a copy, and check it.
 
 A copy is trusted as far as its digest: what a delta leads to, and what a whole program holds, is digested here again.
 Whatever does not fit (a delta from elsewhere, an older generation, a wrong digest) is dropped with the stream that
@@ -31,7 +31,7 @@ class ProgramSource(Protocol):
     def follow_program(
         self, domain: str, held: Held | None = None, *, lasts_s: float = 60.0
     ) -> Iterator[Program | Delta | None]:
-        """What is newer than what is held, as it comes: a whole program or a delta; None: nothing newer for now."""
+        """Yield newer programs or deltas as they come; None: nothing newer for now."""
         ...
 
 
@@ -50,7 +50,7 @@ class Copy:
 
     @property
     def held(self) -> Held:
-        """What we tell the service that we have."""
+        """Return the program that we have, for the service."""
         return Held(self.program.digest, self.program.generation)
 
     def followed_by(self, answer: Program | Delta) -> Copy:
@@ -70,8 +70,10 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to follow before asking anew, and how long to wait after failures in a row (doubling from `retry_s`), in
-    seconds."""
+    """Seconds to follow before asking anew, and to wait after failures.
+
+    The wait doubles from `retry_s`.
+    """
 
     watch_s: float = 60.0
     retry_s: float = 0.2
@@ -82,7 +84,7 @@ class Patience:
 
 
 class Watch:
-    """Watches in a thread of its own and tells of each new goal, beginning with `known` if there is one."""
+    """Watches in its own thread and reports each new goal, beginning with `known`."""
 
     def __init__(
         self,
@@ -112,7 +114,10 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End. The thread may still wait for an answer that nobody will read; it does not keep the process."""
+        """Stop.
+
+        The thread may still wait for an answer that nobody will read; it does not keep the process.
+        """
         self._stopping.set()
 
     def _remember(self, known: Program) -> None:

@@ -1,4 +1,4 @@
-"""Writing a device and reading back what was written: the two ways in which one transaction is made certain.
+"""Write a device and read it back: two ways to make one transaction certain.
 
     changed   a few rows: row by row, read back by key in the same exchange
     applied   any number: by column, read back by cookie
@@ -23,7 +23,7 @@ from orchestrator.stages import StageClock
 
 
 def changed(device: Device, change: Delta, program: Program, clock: StageClock) -> Generator[Waiting, None, Changed]:
-    """Have a few rows of a program changed, symbols and all, so that the device holds the program."""
+    """Change a few rows of a program, with symbols, so that the device holds it."""
     stamp = gap.stamp_of(program)
     changing = device.change(change, stamp)
     clock.lap("plan")
@@ -45,7 +45,7 @@ def applied(device: Device, change: Delta, program: Program, clock: StageClock) 
 
 
 def recounted(device: Device, change: Delta, last: Hits | None) -> Change:
-    """What a change did to a device's counters."""
+    """Return a change's effect on a device's counters."""
     gone = device.counter_keys(device.resolve(change.removed, change.removed_ports))
     added = device.resolve(change.added, change.ports)
     fresh = device.counter_keys(added)

@@ -1,4 +1,4 @@
-"""Proof, before it is published, that a program decides every packet as the policy's ordered lists say.
+"""Prove before publishing that a program decides every packet as its ordered lists do.
 
 The claim
     A packet that reaches a table of rules meets the row of the first rule in the list that holds it; where no rule

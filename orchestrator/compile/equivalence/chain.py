@@ -1,4 +1,4 @@
-"""An access list as a chain: everything that can decide, in the order in which it is asked, with what its rows must be.
+"""An access list as a chain of deciders in order, with the rows each must have.
 
     a tenant's list    its rules, then the domain's return traffic; then the two defaults (a row each, not in the chain)
     the operator's     its rules, whatever their direction
@@ -50,13 +50,16 @@ def applied(*actions: bytes) -> bytes:
 
 
 def reported(tenant: int) -> bytes:
-    """Action: show 128 octets of the packet to the controller, by the meter of a tenant (0: the operator's)."""
+    """Return the action that reports 128 bytes of a packet by a tenant's meter.
+
+    Tenant 0 is the operator.
+    """
     return struct.pack(">HHIH6xHHH2xHHI", 0xFFFF, 32, 0x2320, 37, 0, 8, 128, 5, 8, tenant + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a table's rows of rules are: the register that holds the tenant's number, and what a permit does."""
+    """The rows of a table of rules: the tenant's register, and a permit's instructions."""
 
     table: int
     register: int | None
@@ -64,7 +67,10 @@ class Stage:
     writes: bytes = b""
 
     def does(self, action: Action, tenant: int, *, log: bool = False) -> bytes:
-        """What the rows of a rule do: a deny does nothing, but for reporting the packet if the rule logs."""
+        """Return a rule's instructions.
+
+        A deny has none, except for reporting the packet if the rule logs.
+        """
         report = (reported(tenant),) if log else ()
         if action is Action.DENY:
             return applied(*report)
@@ -79,7 +85,7 @@ STAGES = {
 
 
 class Ends(NamedTuple):
-    """A row that every program has: its place, what it asks of one register (number, value, mask), what it does."""
+    """A row of every program: place, match on one register (number, value, mask), instructions."""
 
     table: int
     priority: int
@@ -103,7 +109,9 @@ DECIDING = frozenset(each.table for each in STANDING)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """A list in order. `place` is for errors, `tenant` the number that its rows carry (0: the operator's).
+    """A list in order.
+
+    `place` is for errors, `tenant` the number that its rows carry (0: the operator's).
 
     `highest` and `lowest` bound the priorities: below the ways past the lists, above the defaults.
     """
@@ -142,7 +150,10 @@ class Chain:
         return (*self.rules, *self.returns)
 
     def cookies(self, rules: Sequence[Rule]) -> list[int]:
-        """The cookies of some of the list's own rules. Raises NotEquivalent where one has no number."""
+        """Return the cookies of some of the list's rules.
+
+        Raises NotEquivalent where one has no number.
+        """
         numbers, base = self.numbers, RULE if self.tenant else OPERATOR_RULE
         if isinstance(numbers, RuleNumbers) and len(rules) > _FEW:
             numbers = numbers.as_dict()
@@ -167,7 +178,7 @@ class Chain:
 
 @lru_cache(maxsize=1024)
 def _defaults(ingress: Action, egress: Action, tenant: int) -> tuple[tuple[int, Ends], ...]:
-    """The cookies and the rows that end both directions of a list, in the order of `Direction`."""
+    """Return the cookies and rows that end both directions, in the order of `Direction`."""
     return _default(ingress, tenant, Direction.INGRESS), _default(egress, tenant, Direction.EGRESS)
 
 

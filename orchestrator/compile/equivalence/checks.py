@@ -1,4 +1,4 @@
-"""Items held to their rules and to each other; what is wrong is said in words of the list: rules, priorities."""
+"""Check items against their rules and each other, with errors in the list's terms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_changed(chain: Chain, changed: Mapping[int, Known]) -> None:
 
 
 def check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:
-    """Hold the items of some rules, which say whose they are, to be all of the rules and no more.
+    """Check that rules' items are together exactly the rules.
 
     Raises NotEquivalent.
     """
@@ -54,7 +54,7 @@ def check_cover(chain: Chain, rules: tuple[Rule, ...], items: Items) -> None:
 
 
 def check_order(pair: Pair | None, items: Items, others: Items, place: str) -> None:
-    """Raises NotEquivalent for one of the items and one of the others that conflict (`order.py`); None: none do."""
+    """Raise NotEquivalent for a conflicting pair of items (`order.py`); None: no conflict."""
     if pair is None:
         return
     one, other = items[pair[0]], others[pair[1]]

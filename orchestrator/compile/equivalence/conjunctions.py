@@ -50,7 +50,7 @@ _MOST_AT_ONCE = 60_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunctions:
-    """The conjunctions of a list by number, as they were shown to be; and by rule id the rules and their hulls.
+    """The proven conjunctions of a list by number, and their rules and hulls by id.
 
     `sides` only says how clauses were cut and how wide hulls are; that is then shown by itself. `rest` has the items of
     the clauses that are no sides.
@@ -106,7 +106,7 @@ def names_clauses(flows: FlowTable) -> npt.NDArray[np.bool_]:
 
 
 def plainly(chain: Chain, rows: FlowTable) -> Plain:
-    """Show that the conjunctions among a list's rows are what its rules say, and put hulls in their place.
+    """Check the conjunctions of a list's rows against its rules, and substitute hulls.
 
     Raises NotEquivalent.
     """
@@ -125,8 +125,7 @@ def plainly(chain: Chain, rows: FlowTable) -> Plain:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A conjunction: a rule in one IP version, its priority, and which of its sides (source, destination) are clauses
-    of their own."""
+    """A conjunction: a rule in one IP version, its priority, and its sides that are clauses."""
 
     rule: Rule
     family: Family
@@ -140,7 +139,10 @@ class Unit:
 
     @property
     def clauses(self) -> int:
-        """How many there are: the rest is one, and never the only one; source ports may be one."""
+        """The number of clauses.
+
+        The rest is one, and never the only one; source ports may be one.
+        """
         return max(sum(self.own) + splits_ports(self.rule) + 1, 2)
 
     def side_of(self, clause: int) -> str | None:
@@ -149,7 +151,7 @@ class Unit:
         return names[clause] if clause < len(names) else None
 
     def factors(self, chain: Chain) -> list[Rule]:
-        """Rules whose common packets are the rule's in this IP version, in the order of the clauses."""
+        """Return rules whose intersection is the rule's packets, one per clause."""
         only = Addresses((whole_family(self.family),))
         plain, rest, found = plain_factor(self.rule, self.family), self.rule, []
         for name, own in zip(SIDES, self.own, strict=True):
@@ -186,7 +188,10 @@ def _units(chain: Chain, sides: Sides, deciding: FlowTable) -> dict[int, Unit]:
 
 
 def unit_of(chain: Chain, rule: Rule | None, flow: Flow, sides: Sides) -> tuple[int, Unit]:
-    """The conjunction that an entry decides, which must be a rule's, and its number. Raises NotEquivalent."""
+    """Return an entry's conjunction, which must be a rule's, and its number.
+
+    Raises NotEquivalent.
+    """
     if rule is None:
         raise wrong_flow(flow, "decides for no rule of the list", chain)
     family = Family.IPV6 if b"\x86\xdd" in flow.match[8:14] else Family.IPV4
@@ -212,7 +217,9 @@ def decider(chain: Chain, unit: Unit) -> Flow:
 
 
 def check_complete(chain: Chain, units: Sequence[Unit], matching: set[Family]) -> None:
-    """Hold the conjunctions of one rule to be one for every IP version in which it matches, all of one priority.
+    """Check that a rule has one conjunction per IP version, all of one priority.
+
+    The IP versions are those in which it matches.
 
     Raises NotEquivalent.
     """
@@ -222,8 +229,10 @@ def check_complete(chain: Chain, units: Sequence[Unit], matching: set[Family]) -
 
 
 def _check_clauses(chain: Chain, units: Mapping[int, Unit], clauses: FlowTable) -> dict[Clause, Items]:
-    """Hold every clause to be exactly its factor, all entries at the rule's priority; the items of those that are no
-    sides."""
+    """Check that every clause is exactly its factor, at the rule's priority.
+
+    Returns the items of clauses that are no sides.
+    """
     place: dict[Clause, int] = {}
     for number, unit in units.items():
         for clause in range(unit.clauses):
@@ -257,7 +266,7 @@ def _check_clauses(chain: Chain, units: Mapping[int, Unit], clauses: FlowTable) 
 
 
 def _check_disjoint(chain: Chain, items: Items, factors: Sequence[Rule]) -> None:
-    """No two entries of one clause overlap: each clause gets a priority of its own, and what still clashes is its own.
+    """Check that no two entries of a clause overlap, except those it repeats.
 
     `items` are ordered by clause.
     """
@@ -271,7 +280,7 @@ def _check_disjoint(chain: Chain, items: Items, factors: Sequence[Rule]) -> None
 
 
 class Clause(NamedTuple):
-    """What an entry names: a clause of a conjunction, and how many that has."""
+    """A clause named by an entry: its conjunction, and the number of clauses there."""
 
     conjunction: int
     clause: int

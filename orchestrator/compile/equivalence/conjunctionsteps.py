@@ -55,7 +55,7 @@ _MOST_STEPS = 64
 
 
 class Change(NamedTuple):
-    """From one list to the next: the rules, what became of groups, and the rows that went and came."""
+    """A change between lists: rules, groups, and the rows removed and added."""
 
     old: Chain
     new: Chain
@@ -65,7 +65,7 @@ class Change(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The conjunctions after a change, and the rows that went and came with hulls in their place."""
+    """The conjunctions after a change, and the changed rows with hulls substituted."""
 
     conjunctions: Conjunctions
     removed: FlowTable
@@ -112,7 +112,7 @@ class _Rules(NamedTuple):
 
 
 def _units_after(known: Conjunctions, rules: _Rules, change: Change, sides: Sides) -> tuple[dict[int, Unit], set[int]]:
-    """The conjunctions of the next list, and the numbers of those of which anything may be other than before."""
+    """Return the next list's conjunctions, and the numbers of those that may differ."""
     units, touched = dict(known.units), set[int]()
     for flow in change.removed.take(~names_clauses(change.removed)).rows():
         number = (flow.cookie - RULE) << 1 | (b"\x86\xdd" in flow.match[8:14])
@@ -158,7 +158,7 @@ def _rule_of(cookie: int, known: Conjunctions, rules: _Rules, chain: Chain) -> R
 
 
 def _check_all_complete(units: Mapping[int, Unit], touched: Iterable[int], change: Change) -> None:
-    """Every rule of a conjunction that may have changed has one for each IP version in which it matches."""
+    """Check that each touched rule has a conjunction for each IP version it matches in."""
     by_rule: dict[str, list[Unit]] = {}
     for number in touched:
         if number in units:
@@ -184,7 +184,7 @@ def _check_all_complete(units: Mapping[int, Unit], touched: Iterable[int], chang
 
 
 class _Moved(NamedTuple):
-    """The items of one clause that went and came, and, where they are known, those that it had."""
+    """A clause's items removed and added, and those it had, where known."""
 
     gone: Items
     come: Items
@@ -194,7 +194,10 @@ class _Moved(NamedTuple):
 def _check_clauses(
     known: Conjunctions, units: Mapping[int, Unit], touched: set[int], change: Change
 ) -> dict[Clause, Items]:
-    """Hold every clause that may have changed to what its rule says; the items of those that are no sides."""
+    """Check every clause that may have changed against its rule.
+
+    Returns the items of clauses that are no sides.
+    """
     gone = _by_clause(change.removed, change.old)
     come = _by_clause(change.added, change.new)
     clauses = {
@@ -230,7 +233,10 @@ def _by_clause(rows: FlowTable, chain: Chain) -> dict[Clause, Items]:
 
 
 def _unit_with(units: Mapping[int, Unit], clause: Clause, items: Items, chain: Chain) -> Unit | None:
-    """The conjunction that has a clause, whose items must have its priority; None where no items say there is one."""
+    """Return the conjunction of a clause whose items have its priority.
+
+    None where no items say there is one.
+    """
     unit = units.get(clause.conjunction)
     if unit is not None and (clause.clauses != unit.clauses or clause.clause >= unit.clauses):
         unit = None
@@ -240,7 +246,7 @@ def _unit_with(units: Mapping[int, Unit], clause: Clause, items: Items, chain: C
 
 
 def _check_clause(clause: int, was: Unit | None, now: Unit | None, moved: _Moved, change: Change) -> Items | None:
-    """Hold one clause to be what it must be after its items went and came; its items, if it is no side."""
+    """Check one clause after its items changed; return its items, if it is no side."""
     if was is not None and now is not None and _is_same_side(was, now, clause):
         _check_part(was, now, clause, moved, change)
         return None
@@ -259,7 +265,7 @@ def _check_clause(clause: int, was: Unit | None, now: Unit | None, moved: _Moved
 
 
 def _is_same_side(was: Unit, now: Unit, clause: int) -> bool:
-    """Whether a clause is the same side in two states of a conjunction, and its entries may have stayed."""
+    """Return whether a clause is the same side in two states of a conjunction."""
     same_place = was.priority == now.priority and was.rule.direction is now.rule.direction
     return same_place and was.side_of(clause) is not None and was.side_of(clause) == now.side_of(clause)
 
@@ -284,7 +290,7 @@ def _check_part(was: Unit, now: Unit, clause: int, moved: _Moved, change: Change
 
 
 def _check_exact(factor: Rule, unit: Unit, items: Items, chain: Chain) -> None:
-    """Hold items to be disjoint, and exactly a rule; all of one priority, which is the conjunction's."""
+    """Check that items are disjoint, exactly a rule, and of the conjunction's priority."""
     own = items.copy()
     if len({*own["priority"].tolist(), unit.priority}) > 1:
         raise NotEquivalent(
@@ -298,7 +304,7 @@ def _check_exact(factor: Rule, unit: Unit, items: Items, chain: Chain) -> None:
 
 
 def _without_common(gone: Items, come: Items) -> tuple[Items, Items]:
-    """What went and what came, without what is in both: entries that now name others besides."""
+    """Return removed and added items without common ones: entries that name others besides."""
     keys = [content(item) for item in gone], [content(item) for item in come]
     common = set(keys[0]) & set(keys[1])
     if any(len(set(mine)) != len(mine) for mine in keys):
@@ -317,7 +323,7 @@ def _not_the_rule(unit: Unit, chain: Chain) -> NotEquivalent:
 def _hulls_after(
     known: Conjunctions, units: Mapping[int, Unit], touched: set[int], change: Change, sides: Sides
 ) -> dict[str, tuple[Rule, Rule]]:
-    """The hulls of the rules that have conjunctions; those that may be others are shown to hold their rules."""
+    """Return the hulls of rules with conjunctions; changed ones are proven to hold their rules."""
     rules: dict[str, Rule] = {unit.rule.id: unit.rule for unit in units.values()}
     again = {units[number].rule.id for number in touched if number in units}
     found: dict[str, tuple[Rule, Rule]] = {}

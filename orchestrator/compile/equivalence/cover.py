@@ -1,4 +1,4 @@
-"""Do the items of every rule lie inside it, and are they together as large? The count in C, and the same said plainly.
+"""Check that a rule's items lie inside it and have its volume, in C.
 
 Items that are disjoint (`order.py` sees to that), inside their rule and together of its volume are the rule, no more
 and no less. A volume is how many combinations of address, address, port, port, flag byte, protocol and kind of fragment
@@ -21,7 +21,7 @@ COVERED, OUTSIDE, WRONG_VOLUME = range(3)
 
 
 def cover(items: Items, wanted: Wanted) -> tuple[int, int]:
-    """What is wrong, if anything, and with which item (`OUTSIDE`) or rule (`WRONG_VOLUME`).
+    """Return the first error and its item (`OUTSIDE`) or rule (`WRONG_VOLUME`).
 
     Items are ordered by `rule`, the place of their rule in `wanted`.
     """

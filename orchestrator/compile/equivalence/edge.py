@@ -1,4 +1,4 @@
-"""An edge's program, held to the policy before it is published: nothing that no rule permits reaches the WAN directly.
+"""Prove that no packet reaches the WAN directly through an edge without a rule.
 
 The claim
     A row of the program sends packets to the WAN only in table `heavy`, and a row there does so only with packets that
@@ -37,7 +37,10 @@ def _does(line: Line, _: Direction) -> bytes:
 
 
 def _read(policy: Policy, flows: FlowTable) -> Iterator[Row]:
-    """Rows of table `heavy` read from their bytes. Raises NotEquivalent for one that is not in its place."""
+    """Yield rows of table `heavy` read from their bytes.
+
+    Raises NotEquivalent for one that is not in its place.
+    """
     decoded = decode(flows)
     for place, flow in enumerate(flows.rows()):
         cookie = Cookie.unpack(flow.cookie)
@@ -52,7 +55,10 @@ AT_THE_EDGE = Ahead(_read, _does)
 
 
 class EdgeProof:
-    """What is known of an edge's heavy hitters, so that only what changed is shown again. For one thread at a time."""
+    """The proven heavy hitters of an edge, so that only changes are proven again.
+
+    For one thread at a time.
+    """
 
     def __init__(self) -> None:
         self._proof: LiftedProof | None = None

@@ -1,4 +1,4 @@
-"""Which rules of a list are others than before: the shortest edit script (Myers 1986), by identity.
+"""The shortest edit script between two lists (Myers 1986), by identity.
 
 Rules that are equal but not the same object count as different: that is safe, and only more is looked at again.
 """
@@ -13,7 +13,7 @@ from orchestrator.policy.listed import Listed
 
 
 class Step(NamedTuple):
-    """Put in the new list's item `new` before the old one's `old`, or take out the old one's item `old`."""
+    """Insert the new list's item `new` before the old one's `old`, or remove `old`."""
 
     old: int
     new: int
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 
 def edits(old: tuple[object, ...], new: tuple[object, ...], most: int) -> list[Step] | None:
-    """The steps from one to the other, in order; None if there are more than `most`."""
+    """Return the steps in order; None if there are more than `most`."""
     if NATIVE is None:
         return plain_edits(old, new, most)
     steps = NATIVE.edits(old, new, most)
@@ -29,7 +29,7 @@ def edits(old: tuple[object, ...], new: tuple[object, ...], most: int) -> list[S
 
 
 def edits_of(old: Sequence[object], new: Sequence[object], most: int) -> list[Step] | None:
-    """The same; of sequences in pieces at the cost of the pieces that they do not share."""
+    """Return the steps; for sequences in pieces at the cost of unshared pieces."""
     if not isinstance(old, Listed) or not isinstance(new, Listed):
         return edits(tuple(old), tuple(new), most)
     found: list[Step] = []

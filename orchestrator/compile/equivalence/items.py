@@ -1,4 +1,4 @@
-"""Flow entries as items: what each matches, decoded from its bytes by a reader that shares nothing with the encoder.
+"""Decode flow entries to items by a reader that shares nothing with the encoder.
 
 An item is a box of closed intervals and a ternary byte, as `_native/equivalence/equivalence.h` draws it. Matches that
 are no such box (a mask that is not a prefix, a field that is not known, fields that no packet has together) are
@@ -55,14 +55,20 @@ REASONS = (
 
 
 class Decoded(NamedTuple):
-    """Flow entries taken apart, a row an entry. `rule` and `key` are left for the caller to fill."""
+    """Decoded flow entries, a row an entry.
+
+    `rule` and `key` are left for the caller to fill.
+    """
 
     items: Items
     registers: npt.NDArray[Any]
 
 
 def decode(flows: FlowTable) -> Decoded:
-    """What the rows of a table match. Raises NotEquivalent for the first row that is not understood."""
+    """Decode the matches of a table's rows.
+
+    Raises NotEquivalent for the first row that is not understood.
+    """
     items, registers = np.zeros(len(flows), ITEM), np.zeros(len(flows), REGISTERS)
     if NATIVE is None:
         row, reason = reference_decode(flows, items, registers)

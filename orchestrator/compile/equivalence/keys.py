@@ -1,4 +1,4 @@
-"""Keys of a list's rules: numbers that grow along the list, with room for those that come between two others."""
+"""Keys of a list's rules: ascending numbers, with room for insertions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NEAR = 1 << 16
 
 
 def first_keys(rules: int, returns: int) -> npt.NDArray[np.int64]:
-    """The keys of so many rules and, behind them, so many of return traffic, when a list is proven from scratch."""
+    """Return keys for rules and, behind them, for return traffic, from scratch."""
     return np.concatenate((np.arange(rules, dtype=np.int64) * _GAP, _LAST + np.arange(returns, dtype=np.int64)))
 
 
 def keys_between(low: int | None, high: int | None, count: int, came_lately: Sequence[bool]) -> list[int] | None:
-    """So many keys between two others, where there are these; None where there is no room for them.
+    """Return keys between two others, where these exist; None without room.
 
     Where one of the two came lately and the other did not, more is likely to come between them: rules that are put in
     one by one, each behind or before the last. The keys are then near to that one, for if they halved what is left each

@@ -1,4 +1,4 @@
-"""What is known of a list that was proven: its rules with their keys and items, and who names which group."""
+"""Proven facts of a list: its rules with keys and items, and groups' users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is proven of one rule. `rule` None: it is no more."""
+    """The proven facts of one rule.
+
+    `rule` None: it is no more.
+    """
 
     rule: Rule | None
     key: int
@@ -36,7 +39,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Base:
-    """A list as it was proven from scratch: link i has `items[first[i] : first[i + 1]]`.
+    """A list as proven from scratch: link i has `items[first[i] : first[i + 1]]`.
 
     `ordered` are the cookies in ascending order, `order` their links.
     """
@@ -92,12 +95,18 @@ def _names_groups(rule: Rule) -> bool:
 
 
 def joined(parts: Sequence[Items]) -> Items:
-    """Items one after the other; a copy. As octets: NumPy finds out anew each time which fields two arrays share."""
+    """Concatenate items; a copy.
+
+    As bytes: NumPy compares the fields of two arrays anew each time.
+    """
     return np.frombuffer(bytearray().join(parts), ITEM)  # type: ignore[arg-type]  # arrays are buffers
 
 
 def replaced(items: Items, going: Items, coming: Items, place: str) -> Items:
-    """A rule's items after some went and others came; a copy. Raises NotEquivalent if one to go is not there."""
+    """Return a rule's items after a change; a copy.
+
+    Raises NotEquivalent if one to remove is not there.
+    """
     if not len(going):
         return joined((items, coming))
     gone = {content(each) for each in going}
@@ -114,5 +123,5 @@ def alike(items: Items, item: np.void) -> npt.NDArray[np.intp]:
 
 
 def content(item: np.void) -> bytes:
-    """What an item matches, and its priority."""
+    """Return an item's match and priority as bytes."""
     return item.tobytes()[: ITEM.fields["rule"][1]]  # type: ignore[index]  # it has fields

@@ -1,4 +1,4 @@
-"""What was proven of a list, by cookie, as it is now: what a proof from scratch left, and what came and went since.
+"""The proven items of a list by cookie: those from scratch, and later changes.
 
     base ──── the items of the whole list when it was last proven from scratch, indexed; which of them are `gone` since
     since ─── the rules that were looked at since then, as a whole or in part, and all items that came
@@ -46,7 +46,7 @@ class Ledger:
         return None if place is None else Place(self.base.links[place], int(self.base.keys[place]))
 
     def items(self, cookie: int) -> Items:
-        """What is proven of the rule with a cookie; a copy."""
+        """Return the proven items of a cookie's rule; a copy."""
         place = self.base.place(cookie)
         since = self.since_items[self.since_cookies == np.uint64(cookie)] if cookie in self.since else NO_ITEMS
         if place is None:
@@ -56,7 +56,7 @@ class Ledger:
         return joined((base, since)) if len(since) else base
 
     def met_by(self, items: Items) -> list[tuple[int, Rule]]:
-        """The rules, in order, of whose rows some share a packet with one of some items; each with its cookie."""
+        """Return the rules whose rows share packets with items, in order, with cookies."""
         met = np.zeros(len(self.base.items), np.bool_)
         self.base.index.mark_met(items, met)
         since = np.zeros(len(self.since_items), np.bool_)
@@ -72,8 +72,9 @@ class Ledger:
     def after(
         self, changed: Mapping[int, Known], partly: Mapping[int, Known], going: Mapping[int, Items], place: str
     ) -> Ledger:
-        """After a change: the rules `changed` have these items and no others; of those changed `partly`, these came
-        and `going` went.
+        """Return the ledger after a change.
+
+        The rules `changed` have these items and no others; of those changed `partly`, these came and `going` went.
 
         Raises NotEquivalent if what is new does not stand right against all others; `place` says which list it is.
         """
@@ -101,8 +102,10 @@ class Ledger:
     def _without(
         self, changed: Collection[int], going: Mapping[int, Items], place: str
     ) -> tuple[npt.NDArray[np.bool_], U64, Items]:
-        """What is gone of the base, and the cookies and items that stay of those that came since, without the rules
-        `changed` and what is `going` of others."""
+        """Return the base's removed items, and the remaining later ones.
+
+        Without the rules `changed` and what is `going` of others.
+        """
         links = [link for cookie in changed if (link := self.base.place(cookie)) is not None]
         if not links and not going and self.since.keys().isdisjoint(changed):
             return self.gone, self.since_cookies, self.since_items
@@ -130,7 +133,10 @@ class Ledger:
 
 
 def _not_among(cookies: U64, some: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Which cookies are none of `some`: `np.isin`, which for the few of a change takes four times as long."""
+    """Return which cookies are not in `some`.
+
+    `np.isin` takes four times as long for the few of a change.
+    """
     if not some:
         return np.ones(len(cookies), np.bool_)
     ordered = np.fromiter(some, np.uint64, len(some))

@@ -1,4 +1,4 @@
-"""Rows that decide ahead of the lists, held to the lists that they are ahead of.
+"""Prove rows that decide ahead of the lists against those lists.
 
 The claim
     A packet that a row of table `lifted` decides would have been decided by the line that the row's cookie names, of
@@ -49,7 +49,7 @@ Met = Callable[[str, Items], Sequence[Rule]]
 
 
 class Row(NamedTuple):
-    """A row as it was read: the list that it is ahead of, and its packets."""
+    """A row as read: the list that it precedes, and its packets."""
 
     flow: Flow
     tenant: str
@@ -59,8 +59,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Where rows stand ahead of lists: how they are read, with the cookies of the host tier, and what a row of a line
-    does there."""
+    """A place ahead of the lists: the reader of its rows, and lines' instructions.
+
+    Cookies are those of the host tier.
+    """
 
     read: Callable[[Policy, FlowTable], Iterator[Row]]
     does: Callable[[Line, Direction], bytes]
@@ -82,14 +84,18 @@ class LiftedProof:
     def of(
         cls, policy: Policy, flows: FlowTable, ahead: Ahead | None = None, *, met_by: Met | None = None
     ) -> LiftedProof:
-        """Prove all rows from scratch; they are those of hosts unless told otherwise. For `met_by` see `after`.
+        """Prove all rows from scratch, of hosts by default.
+
+        For `met_by` see `after`.
 
         Raises NotEquivalent.
         """
         return cls({}, {}, ahead or ON_HOSTS).after(policy, FlowTable.of(()), flows, met_by)
 
     def after(self, policy: Policy, removed: FlowTable, added: FlowTable, met_by: Met | None = None) -> LiftedProof:
-        """The proof for the next policy, and what the rows `removed` and `added` make of these. Raises NotEquivalent.
+        """Prove the next policy with the rows `removed` and `added`.
+
+        Raises NotEquivalent.
 
         A list is looked at again if its rows changed, or if something of it did that meets them. `met_by` tells which
         rules of a tenant's list items meet, where the lists are proven.
@@ -128,7 +134,7 @@ class LiftedProof:
 
 
 def _in_list(rows: Sequence[Row], direction: Direction) -> Items:
-    """What rows match, as if they stood in the table of one direction's rules."""
+    """Return the items of rows as if in the table of one direction's rules."""
     items = decode(FlowTable.of(row.flow for row in rows)).items
     items["small_low"][:, TABLE] = items["small_high"][:, TABLE] = TABLE_OF[direction]
     return items
@@ -146,7 +152,10 @@ def _is(one: Row, other: Row) -> bool:
 
 
 def _check(row: Row, lines: Lines, others: Sequence[Row], ahead: Ahead) -> None:
-    """Hold one row to the line that it claims; `others` are those that it shares packets with. Raises NotEquivalent."""
+    """Check one row against its line; `others` share packets with it.
+
+    Raises NotEquivalent.
+    """
     met = lines.meeting(row.box)
     place = next((place for place, line in enumerate(met) if line.cookie == row.flow.cookie), None)
     if place is None:
@@ -167,8 +176,10 @@ def _check(row: Row, lines: Lines, others: Sequence[Row], ahead: Ahead) -> None:
 
 
 def _does(line: Line, direction: Direction) -> bytes:
-    """What a line's verdict is, ahead of the lists: egress lets a packet go on to the receiver's list, the operator and
-    ingress let it arrive."""
+    """Return a line's instructions ahead of the lists.
+
+    Egress lets a packet go on to the receiver's list, the operator and ingress let it arrive.
+    """
     report = (reported(line.reports),) if line.reports is not None else ()
     if not line.permits:
         return applied(*report)
@@ -225,7 +236,10 @@ def packets_of(flow: Flow, item: Any) -> Box:
 
 
 def receiver(policy: Policy, box: Box, flow: Flow) -> str:
-    """Whose endpoint has the first of the addresses that packets go to. Raises NotEquivalent."""
+    """Return the tenant with the first destination address.
+
+    Raises NotEquivalent.
+    """
     first = box.destination[0].low
     for endpoint in policy.endpoints:
         if any(each.family is box.family and each.holds(first) for each in endpoint.prefixes):
@@ -234,7 +248,7 @@ def receiver(policy: Policy, box: Box, flow: Flow) -> str:
 
 
 def _box(item: Any) -> Box | None:
-    """The packets of a row; None if they are not of one IP version, or none at all."""
+    """Return the packets of a row; None if of several IP versions, or none."""
     low, high = (int(item[end][FAMILY]) for end in ("small_low", "small_high"))
     if low != high:
         return None

@@ -1,4 +1,4 @@
-"""The lines that packets ahead of the lists would have met: operator, one direction of a tenant's list, its end.
+"""The lines that packets ahead of the lists would meet: operator, tenant's list, end.
 
 Only those near the packets in question are looked at: where the list itself is proven, the rules of whose rows some
 meet the packets, for these rows are the rules' packets; else rules that speak of some of their sources and of some of
@@ -41,7 +41,7 @@ class Line:
 
 
 class Overlaps:
-    """Boxes of both IP versions, to be asked which of them share a packet with another."""
+    """Boxes of both IP versions, to find those that share packets with others."""
 
     def __init__(self, boxes: Sequence[Box]) -> None:
         self._places = {family: [at for at, box in enumerate(boxes) if box.family is family] for family in Family}
@@ -59,7 +59,10 @@ class Overlaps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """The lines of a composed list that meet some packets, in order; `asked` are the packets."""
+    """The lines of a composed list that meet some packets, in order.
+
+    `asked` are the packets.
+    """
 
     policy: Policy
     tenant: Tenant
@@ -78,7 +81,9 @@ class Lines:
         boxes: Sequence[Box],
         near: Sequence[Rule] | None = None,
     ) -> Lines:
-        """Those that meet packets of `boxes`. Raises NotEquivalent where a rule near them has no number.
+        """Return the lines that meet packets of `boxes`.
+
+        Raises NotEquivalent where a rule near them has no number.
 
         `near` are, in order, the rules of the list that may meet them, where that is known.
         """
@@ -128,7 +133,10 @@ class Lines:
         )
 
     def _renumbered(self, tenant: Tenant) -> bool:
-        """Whether a rule that stayed bears another number now: none does, and that is not taken on trust."""
+        """Return whether an unchanged rule has another number.
+
+        None should; that is not taken on trust.
+        """
         old, new = self.tenant.rule_numbers, tenant.rule_numbers
         return old is not new and any(old.get(line.name) != new.get(line.name) for line in self.near)
 
@@ -150,8 +158,10 @@ def _ends(chain: Chain, tenant: Tenant, direction: Direction) -> Iterator[Line]:
 
 
 def _near(chain: Chain, direction: Direction, boxes: Sequence[Box]) -> list[int]:
-    """The places of the direction's rules that may meet packets of some boxes, ascending: those that speak of some of
-    their protocols and ports, of some of their sources, and of some of their destinations."""
+    """Return the places of rules that may match packets of boxes, ascending.
+
+    Those that name some of their protocols and ports, some of their sources, and some of their destinations.
+    """
     rules = chain.rules
     protocols = reduce(or_, (box.protocols for box in boxes), 0)
     ports = union(span for box in boxes for span in box.destination_ports)
@@ -183,7 +193,7 @@ def _near(chain: Chain, direction: Direction, boxes: Sequence[Box]) -> list[int]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Addresses that are asked about, in each IP version, as disjoint spans: where they begin and where they end."""
+    """The addresses in question by IP version, as disjoint spans: starts and ends."""
 
     spans: Mapping[Family, tuple[list[int], list[int]]]
 

@@ -1,4 +1,4 @@
-"""The proof of one list: what was proven of every rule, and what a change leaves to be proven.
+"""The proof of one list: proven facts of every rule, and the proof of changes.
 
 A list is proven from scratch once (`ListProof.of`). After a change, only the rules that came, went or moved and those
 whose rows changed are looked at again (`after`): their rows must still be exactly theirs, and stand right against all
@@ -90,7 +90,7 @@ class ListProof:
         return cls(chain, Ledger.of(base), users)
 
     def after(self, chain: Chain, removed: FlowTable, added: FlowTable, groups: Regrouped) -> ListProof | None:
-        """The proof of the list as `chain` has it now, after rows were removed and added; None: prove it from scratch.
+        """Return the proof for `chain` after rows changed; None: prove it from scratch.
 
         `groups` says what became of the members of groups. Raises NotEquivalent.
         """
@@ -118,7 +118,7 @@ class ListProof:
     # ------------------------------------------------------------------------------------------------ steps
 
     def _placed(self, chain: Chain) -> dict[int, Known] | None:
-        """The rules that came or went, by cookie, with their keys and the items that they had; None if too many."""
+        """Return removed and added rules with keys and old items; None if too many."""
         old, new = self.chain, chain
         steps = [] if old.rules is new.rules else edits_of(old.rules, new.rules, _MOST_STEPS)
         if steps is None:
@@ -162,7 +162,7 @@ class ListProof:
         going: Mapping[int, Items],
         coming: Mapping[int, Items],
     ) -> dict[int, Known]:
-        """The rules that stayed where they are but for members of one side, with the items that came."""
+        """Return the rules that stayed except members of one side, with new items."""
         found = {}
         for cookie in self.users.of_groups(groups.members) - placed.keys():
             place = self.ledger.place(cookie)
@@ -182,7 +182,10 @@ class ListProof:
         going: Mapping[int, Items],
         coming: Mapping[int, Items],
     ) -> dict[int, Known]:
-        """What is to be proven as a whole: rules that came, went or whose rows changed, with their items as of now."""
+        """Return the facts to prove as a whole.
+
+        Rules that came, went or whose rows changed, with their items as of now.
+        """
         both_sides = {
             cookie
             for cookie in self.users.of_groups(groups.members)

@@ -1,4 +1,4 @@
-"""A rule over an address group of which some members came and went: what is left to be proven of it.
+"""Prove a rule over an address group after some members changed.
 
 The claim
     Let S be what a side of a rule stood for and S' what it stands for now, and T some prefixes outside which S and S'
@@ -31,7 +31,9 @@ from orchestrator.policy.model import Rule, with_sides
 
 
 def check_members(rule: Rule, chain: Chain, groups: Regrouped, going: Items, coming: Items) -> bool:
-    """Show that a rule is again its items after some went and others came. False: it is to be looked at as a whole.
+    """Check that a rule equals its items after a change.
+
+    False: it is to be examined as a whole.
 
     That those that go were there, and that those that come do not overlap, is for the caller to show. Raises
     NotEquivalent.
@@ -67,7 +69,7 @@ def _check_exact(part: Rule | None, rule: Rule, items: Items, chain: Chain) -> N
 
 
 def prefixes_of(items: Items, name: str) -> Iterator[Prefix | None]:
-    """What items match on one side, as prefixes; None for one of no single IP version."""
+    """Yield one side of items as prefixes; None for one of no single IP version."""
     side = 0 if name == "source" else 1
     for item in items:
         family = int(item["small_low"][FAMILY])

@@ -1,4 +1,4 @@
-"""What sides that name address groups stand for, in the proof's own words, and followed as members come and go.
+"""The prefixes of sides with address groups, computed for the proof, and updated.
 
 A side is kept as its members, sorted, and asked about by places: which of its addresses lie in a prefix? Prefixes lie
 inside each other or are apart, so that is the prefix itself where a member contains it, else the members in it. A
@@ -26,13 +26,16 @@ _Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberSets:
-    """What sides stand for, with some groups. Only what it remembers changes."""
+    """The prefixes of sides under some groups.
+
+    Only its cache changes.
+    """
 
     groups: Mapping[str, AddressGroup]
     _known: dict[Addresses, list[_Place]] = field(default_factory=dict)
 
     def within(self, side: Addresses, whole: Prefix) -> tuple[Prefix, ...]:
-        """Prefixes that are together the addresses of a side, which is not `any`, in a prefix."""
+        """Return the prefixes of a side, which is not `any`, inside a prefix."""
         members = self._members(side)
         if any(_has(members, (whole.family, _start(whole, length), length)) for length in range(whole.length + 1)):
             return (whole,)

@@ -1,4 +1,4 @@
-"""Are overlapping items in the order of their rules? The search in C, and the same said plainly.
+"""Check that overlapping items are in the order of their rules, in C.
 
 Two items *conflict* when they overlap and either are of one rule (whose items must be disjoint) or the one of the
 earlier rule has not the higher priority. A table without a conflict decides every packet by its first match.
@@ -22,7 +22,10 @@ class Index(Protocol):
     """Items, ready to be asked for conflicts."""
 
     def conflict(self) -> Pair | None:
-        """Two of the items that conflict, the later one first; None if there are none. They came in list order."""
+        """Return a conflicting pair, the later first, or None.
+
+        The items came in list order.
+        """
 
     def conflict_of(self, items: Items, gone: npt.NDArray[np.bool_], /) -> Pair | None:
         """A new item and one of those here, not `gone`, that conflict."""
@@ -71,7 +74,7 @@ def index_of(items: Items) -> Index:
 
 
 def clash(items: Items, others: Items) -> Pair | None:
-    """An item of the one and an item of the other that conflict, for few items."""
+    """Return a conflicting pair of one and other items, for few items."""
     if NATIVE is None:
         return PlainIndex(others).conflict_of(items, np.zeros(len(others), np.bool_))
     found: Pair | None = NATIVE.clash(items, others, False)
@@ -118,7 +121,7 @@ def _not_above(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> np
 
 
 def _by_place(items: Items) -> npt.NDArray[np.uint32]:
-    """An order in which neighbours in space are neighbours: along a Z-curve through sources and destinations.
+    """Return an order with neighbours in space together: a Z-curve through addresses.
 
     Items of the same place on that curve follow one through their ports: a rule of many ports has no other difference.
     """

@@ -1,4 +1,4 @@
-"""The proof of a whole program: every list's, the operator's, and the rows that hold the tables together."""
+"""The proof of a whole program: every list, the operator's, and connecting rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATOR = ""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proven:
-    """A list as the policy has it, the proof of it with hulls for its conjunctive rules, and what they stand for."""
+    """A list, its proof with hulls for conjunctive rules, and their conjunctions."""
 
     chain: Chain
     proof: ListProof
@@ -41,14 +41,17 @@ class Proven:
         return cls(chain, proof, plain.conjunctions, MemberSets(chain.groups))
 
     def met_by(self, items: Items) -> list[Rule]:
-        """The list's rules, in order, that share a packet with one of some items; of conjunctions, whose hulls do."""
+        """Return the rules that share packets with items, in order.
+
+        Of conjunctions, those whose hulls do.
+        """
         others = set(self.chain.return_cookies())
         hulls = self.conjunctions.hulls
         rules = [rule for cookie, rule in self.proof.ledger.met_by(items) if cookie not in others]
         return [hulls[rule.id][0] if rule.id in hulls else rule for rule in rules]
 
     def after(self, chain: Chain, removed: FlowTable, added: FlowTable) -> Proven | None:
-        """The proof of the next list, after rows were removed, which were there, and others added, which were not.
+        """Return the proof of the next list after existing rows went and new ones came.
 
         None: prove it from scratch. Raises NotEquivalent.
         """
@@ -65,14 +68,17 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """A policy and a program that is proven to decide as the policy says. It never changes."""
+    """A policy and a program proven to decide the same.
+
+    It never changes.
+    """
 
     policy: Policy
     lists: Mapping[str, Proven]
     lifted: LiftedProof
 
     def after(self, policy: Policy, removed: FlowTable, added: FlowTable, flows: Callable[[], FlowTable]) -> Proof:
-        """The proof for the next policy and the program that the rows `removed` and `added` make of this one.
+        """Return the proof of the next policy with the rows `removed` and `added`.
 
         `flows` gives all rows of the next program; it is called when a list must be proven from scratch. Raises
         NotEquivalent.
@@ -99,7 +105,10 @@ class Proof:
         return Proof(policy, lists, self.lifted.after(policy, was.lifted, now.lifted, _met_by(lists)))
 
     def _chains(self, policy: Policy) -> dict[str, Chain]:
-        """Every list of the next policy; those of tenants that are the same objects are not read again."""
+        """Return every list of the next policy.
+
+        Tenants that are the same objects are not read again.
+        """
         old, new = self.policy, policy
         before = {each.id: each for each in old.tenants} if new.return_traffic is old.return_traffic else {}
         known = {str(each.id): self.lists[each.id].chain for each in new.tenants if before.get(each.id) is each}
@@ -128,7 +137,10 @@ def _chains(policy: Policy, known: Mapping[str, Chain] = MappingProxyType({})) -
 
 
 def _is_same(old: Chain, new: Chain) -> bool:
-    """Whether nothing changed. Lists are told by identity; the operator's is short and may be read anew each time."""
+    """Return whether nothing changed.
+
+    Lists are compared by identity; the operator's is short and may be read anew each time.
+    """
     if old is new:
         return True
     same_rules = old.rules is new.rules or (not new.tenant and old.rules == new.rules)
@@ -138,7 +150,7 @@ def _is_same(old: Chain, new: Chain) -> bool:
 
 
 def _from_scratch(names: list[str], chains: Mapping[str, Chain], flows: FlowTable) -> dict[str, Proven]:
-    """Prove some of the lists, and that every row of the tables that decide belongs to one of `chains`."""
+    """Prove some lists, and that every deciding row belongs to one of `chains`."""
     rows = _by_owner(flows)
     for stranger in rows.keys() - {chain.tenant for chain in chains.values()}:
         raise NotEquivalent(f"there are flow entries of a tenant with number {stranger}, whom the policy does not have")

@@ -1,4 +1,4 @@
-"""Rows of a program sorted out by what their cookies say, and held to what rows of that kind must be."""
+"""Sort a program's rows by cookie and check them against their kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Verdicts = npt.NDArray[np.uint8]
 
 
 class Deciding(NamedTuple):
-    """The rows of the tables that decide: those of the lists and what ends them, and those ahead of the lists."""
+    """The deciding rows: of the lists and their ends, and ahead of the lists."""
 
     lists: FlowTable
     lifted: FlowTable
@@ -56,7 +56,7 @@ def deciding(flows: FlowTable) -> Deciding:
 
 
 def kinds(flows: FlowTable) -> U64:
-    """What each row's cookie says that it is for (`Kind`)."""
+    """Return each row's kind (`Kind`), from its cookie."""
     return flows.cookie >> _KIND_AT & _KIND
 
 
@@ -66,7 +66,10 @@ def kind_of(cookie: int) -> int:
 
 
 def is_of_rules(flows: FlowTable) -> npt.NDArray[np.bool_]:
-    """Which rows a rule made, one of the domain's return traffic included; the others end lists and tables."""
+    """Return which rows belong to rules or return traffic.
+
+    The others end lists and tables.
+    """
     found: npt.NDArray[np.bool_] = _OF_RULES[kinds(flows)]
     return found
 
@@ -77,7 +80,7 @@ def is_a_rules(cookie: int) -> bool:
 
 
 def checked_rows(flows: FlowTable, chain: Chain) -> Items:
-    """Rows of a chain's rules as items: each with its chain's tenant, register and priorities.
+    """Return the items of a chain's rules: with its tenant, register and priorities.
 
     Raises NotEquivalent. What they match and decide is still to be looked at (`verdicts`).
     """
@@ -115,7 +118,7 @@ def _doings(tenant: int) -> Mapping[int, Mapping[bytes, int]]:
 
 
 def verdicts(rules: Iterable[Rule]) -> Verdicts:
-    """What each of some rules says: whether packets go on, and whether they are reported."""
+    """Return each rule's verdict and whether it reports packets."""
     return np.array([_VERDICTS[rule.action, rule.log] for rule in rules], np.uint8)
 
 
@@ -172,7 +175,10 @@ def _matches_everything(item: Any) -> bool:
 
 
 def _asks(decoded: Decoded, register: int | None, tenant: int) -> npt.NDArray[np.bool_]:
-    """Which rows ask for a tenant's number in one register and nothing of the others (None: nothing of any)."""
+    """Return which rows match a tenant in one register and nothing of the others.
+
+    None: nothing of any.
+    """
     wanted = _asked(register, tenant)
     found: npt.NDArray[np.bool_] = (decoded.registers.view(np.uint32).reshape(-1, len(wanted)) == wanted).all(axis=1)
     return found
@@ -210,7 +216,10 @@ def _wrong(flows: FlowTable, row: int, what: str, place: str | None = None) -> N
 
 
 def places_of(cookies: U64, among: U64, flows: FlowTable, place: str) -> npt.NDArray[np.intp]:
-    """Which of the chain's links each row is of. Raises NotEquivalent for a row of none."""
+    """Return each row's link of the chain.
+
+    Raises NotEquivalent for a row of none.
+    """
     order = np.argsort(among, kind="stable")
     ordered = among[order]
     if (ordered[1:] == ordered[:-1]).any():

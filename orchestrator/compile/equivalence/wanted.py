@@ -1,4 +1,4 @@
-"""What rules match, as sets on every axis, read from the rules by themselves: the compiler's atoms are not looked at.
+"""The packets of rules as sets by axis, read without the compiler's atoms.
 
     rule ──▶ want ── source ─────────▶ address set (a list of disjoint spans in each IP version)
                  ├── ports, or ICMP ─▶ port set     (a list of disjoint ranges)
@@ -57,14 +57,17 @@ _KIND_OF = attrgetter("protocol", "icmp_type", "icmp_code", "established", "tcp_
 
 
 class Pool(NamedTuple):
-    """Sets one after the other: set i is the members `start[i]` up to `start[i + 1]`."""
+    """Sets in one array: set i is the members `start[i]` to `start[i + 1]`."""
 
     start: npt.NDArray[np.uint32]
     members: npt.NDArray[Any]
 
 
 class Wanted(NamedTuple):
-    """A row of `WANT` a rule, and the pools that the rows point into. Address sets come in pairs: IPv4, IPv6."""
+    """A row of `WANT` a rule, and pools of sets.
+
+    Address sets come in pairs: IPv4, IPv6.
+    """
 
     wants: npt.NDArray[Any]
     addresses: Pool
@@ -73,7 +76,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
-    """What every rule matches; `table` says in which table its flow entries must be."""
+    """Return every rule's packets; `table` is the table of its flow entries."""
     return _one_by_one(rules, table, groups) if 0 < len(rules) <= _FEW else _by_column(rules, table, groups)
 
 
@@ -101,7 +104,10 @@ def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str,
 
 
 def _one_by_one(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str, AddressGroup]) -> Wanted:
-    """The same for a few rules, each with sets of its own: a column of one value takes as long as one of a thousand."""
+    """Return a few rules' packets, each with sets of its own.
+
+    A column of one value takes as long as one of a thousand.
+    """
     rows, flags = [], []
     addresses: list[list[Span]] = []
     ports: list[list[tuple[int, int]]] = []
@@ -131,7 +137,7 @@ def _halves(value: int) -> tuple[int, int]:
 
 
 def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
-    """The distinct objects (not values) of two columns, and which of them stands where, (n, 2)."""
+    """Return two columns' distinct objects (not values), and their places, (n, 2)."""
     both = ones + others
     distinct = {id(each): each for each in both}
     number = dict(zip(distinct, range(len(distinct)), strict=True))
@@ -140,7 +146,7 @@ def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArra
 
 
 class _Kinds:
-    """What rules match besides addresses and ports, each distinct kind once."""
+    """The distinct matches of rules besides addresses and ports."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -185,7 +191,10 @@ class _Ports:
         self._known = {(0, HIGHEST_PORT): 0}
 
     def numbers(self, column: Sequence[tuple[PortRange, ...]]) -> npt.NDArray[np.int64]:
-        """Which set each of a column of port lists is. Most are one range; these are told apart by its ends."""
+        """Return each port list's set.
+
+        Most are one range; these are identified by its ends.
+        """
         ends = [
             HIGHEST_PORT if ports is EVERY_PORT else ports[0].low << 16 | ports[0].high if len(ports) == 1 else -1
             for ports in column
@@ -245,7 +254,10 @@ def _address_pool(sides: Sequence[Addresses], groups: Mapping[str, AddressGroup]
 
 
 def _spans_of(side: Addresses, groups: Mapping[str, AddressGroup]) -> list[tuple[int, Span]]:
-    """The disjoint spans of a side, left-aligned in 128 bits, each with whether it is of IPv6."""
+    """Return a side's disjoint spans, left-aligned in 128 bits, with their family.
+
+    The family is whether it is IPv6.
+    """
     if side.is_any:
         return [(0, Span(0, _WHOLE)), (1, Span(0, _WHOLE))]
     if len(side.prefixes) == 1 and not side.groups:
