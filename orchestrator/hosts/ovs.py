@@ -94,7 +94,8 @@ class LocalSwitch:
             )
 
     def _bridge(self, name: str) -> Bridge:
-        [row] = self._rows("bridge", "datapath_type,fail_mode,protocols,other_config,external_ids,controller", name)
+        columns = "datapath_type,fail_mode,protocols,other_config,external_ids,controller,flow_tables"
+        [row] = self._rows("bridge", columns, name)
         wanted = set(_listed(row["controller"]))
         columns = "_uuid,target,connection_mode,max_backoff,inactivity_probe"
         controllers = {
@@ -110,7 +111,15 @@ class LocalSwitch:
             frozenset(self._vsctl("list-ports", name).split()),
             controllers,
             self._strange_flows(name),
+            self._tracked(row["flow_tables"]),
         )
+
+    def _tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
+        """The fields whose prefixes are tracked, by table."""
+        fields = {
+            row["_uuid"]: frozenset(_listed(row["prefixes"])) for row in self._rows("Flow_Table", "_uuid,prefixes")
+        }
+        return {table: fields[uuid] for table, uuid in tables.items()}
 
     def _strange_flows(self, bridge: str) -> int:
         """Count a bridge's flows that others wrote, without a learning bridge's own.
@@ -210,7 +219,7 @@ def _plain(value: Any) -> Any:
     """A value of OVSDB's JSON: sets as lists, maps as dicts, UUIDs as texts."""
     match value:
         case ["map", pairs]:
-            return dict(pairs)
+            return {key: _plain(item) for key, item in pairs}
         case ["set", items]:
             return [_plain(item) for item in items]
         case ["uuid", text]:

@@ -19,6 +19,7 @@ from enum import Enum
 from hashlib import blake2b
 from types import MappingProxyType
 
+from orchestrator.compile.pipelines.host import Table
 from orchestrator.errors import BadInput
 
 OLDEST = (3, 1)
@@ -29,6 +30,7 @@ OWNER, MADE = "aclflow-domain", "aclflow-made"
 _TARGET = re.compile(r"(?:tcp|ssl):(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})\Z")
 _INTERFACE = re.compile(r"[^\s/\"',;={}%-][^\s/\"',;={}%]{0,14}\Z")
 """What neither `ovs-vsctl` nor Ansible takes for anything but a name."""
+_TRACKED = ("nw_src", "ipv6_src")
 _CONTROLLER = {"connection_mode": "out-of-band", "max_backoff": "1000", "inactivity_probe": "5000"}
 
 
@@ -107,6 +109,8 @@ class Bridge:
     ports: frozenset[str]
     controllers: Mapping[str, Mapping[str, str]]
     strange_flows: int
+    tracked: Mapping[int, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """By table, the address fields that cache entries hold by as few bits as tell them apart."""
 
     @property
     def owner(self) -> str | None:
@@ -186,6 +190,7 @@ def steps(seen: Seen, wanted: Wanted) -> tuple[tuple[str, ...], ...]:
     changes = [*_columns(known, wanted), *_maps(bridge, known, wanted)]
     if changes:
         commands.append(("set", "bridge", wanted.bridge, *changes))
+    commands += prefix_tracking(wanted.bridge, known.tracked)
     if wanted.tls is not None and seen.tls != wanted.tls:
         commands.append(("set-ssl", wanted.tls.key, wanted.tls.certificate, wanted.tls.authority))
     commands += _controllers(known, wanted)
@@ -210,6 +215,16 @@ def _maps(bridge: Bridge | None, known: Bridge, wanted: Wanted) -> Iterator[str]
     if known.owner != wanted.domain:
         yield f"external_ids:{OWNER}={wanted.domain}"
         yield f"external_ids:{MADE}={'true' if bridge is None else 'false'}"
+
+
+def prefix_tracking(bridge: str, tracked: Mapping[int, frozenset[str]]) -> Iterator[tuple[str, ...]]:
+    """The commands for the table that looks at the source of all that comes in by the uplink.
+
+    Of IPv6 Open vSwitch 3.1 would hold all 128 bits of a source otherwise: an entry of its cache for each stranger.
+    """
+    if tracked.get(Table.SOURCES) != frozenset(_TRACKED):
+        yield ("--id=@sources", "create", "Flow_Table", f"prefixes={','.join(_TRACKED)}")
+        yield ("set", "bridge", bridge, f"flow_tables:{Table.SOURCES.value}=@sources")
 
 
 def _controllers(known: Bridge, wanted: Wanted) -> Iterator[tuple[str, ...]]:
@@ -243,4 +258,6 @@ def release(seen: Seen, bridge: str, domain: str) -> tuple[tuple[str, ...], ...]
     if known.external_ids.get(MADE) == "true":
         return (("del-br", bridge),)
     forget = [("remove", "bridge", bridge, "external_ids", key) for key in (OWNER, MADE)]
+    if known.tracked.get(Table.SOURCES):
+        forget.append(("remove", "bridge", bridge, "flow_tables", str(Table.SOURCES.value)))
     return (("set", "bridge", bridge, "fail_mode=secure"), ("del-controller", bridge), *forget)

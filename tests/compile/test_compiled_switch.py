@@ -31,6 +31,7 @@ from traced_switch import (
 from orchestrator.compile.host import compile_host
 from orchestrator.compile.openflow import oxm
 from orchestrator.compile.pipelines.host import Table
+from orchestrator.hosts.switch import prefix_tracking
 from orchestrator.policy.addresses import ANY, Addresses, Prefix
 from orchestrator.policy.corners import policy_packets
 from orchestrator.policy.model import Acl, Action, Direction, Endpoint, Policy, Rule, RuleId, Tenant, TenantId
@@ -155,6 +156,15 @@ def test_a_permitted_packet_arrives_from_the_gateway(traced: Tracer) -> None:
         ("the operator denies it", f"{FROM_A},udp,{A_TO_B},udp_dst=53"),
         ("not IP", f"{FROM_A},dl_type=0x88cc"),
         ("to nobody here, from the uplink", f"{FROM_UPLINK},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.9,tp_dst=80"),
+        ("in an endpoint's name, from the uplink", f"{FROM_UPLINK},tcp,nw_src=10.0.0.2,nw_dst=10.0.0.1,tp_dst=80"),
+        (
+            "in an endpoint's name, from the uplink, IPv6",
+            f"{FROM_UPLINK},tcp6,ipv6_src=2001:db8::b,ipv6_dst=2001:db8::a,tp_dst=80",
+        ),
+        (
+            "for another MAC address, from the uplink",
+            f"in_port={UPLINK},dl_src={GATEWAY},dl_dst={MAC_A},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.1,tp_dst=80",
+        ),
         ("ARP from the uplink", f"in_port={UPLINK},arp,arp_op=1,arp_tpa=10.0.0.1"),
         ("an ARP announcement", f"{FROM_A},arp,arp_op=1,arp_spa=10.0.0.1,arp_tpa=10.0.0.1,arp_sha={MAC_A}"),
         ("an ARP probe", f"{FROM_A},arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.1,arp_sha={MAC_A}"),
@@ -193,7 +203,6 @@ def test_is_dropped(traced: Tracer, what: str, flow: str) -> None:
         ("from outside", f"{FROM_UPLINK},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.1,tp_dst=80", "2"),
         ("to outside", f"{FROM_A},tcp,nw_src=10.0.0.1,nw_dst=8.8.8.8,tp_dst=25", "1"),
         ("IPv6 from here", f"{FROM_A},tcp6,{A_TO_B6},tp_dst=80", "3"),
-        ("an endpoint's address from outside", f"{FROM_UPLINK},tcp,nw_src=10.0.0.2,nw_dst=10.0.0.1,tp_dst=80", "2"),
     ],
 )
 def test_is_let_through(traced: Tracer, what: str, flow: str, port: str) -> None:
@@ -284,10 +293,15 @@ def test_neighbours_are_answered_with_the_gateway(traced: Tracer, source: str) -
     assert out_of(actions) == str(PORT_A)
 
 
-def test_packets_that_look_alike_share_a_cache_entry(traced: Tracer) -> None:
-    """From the uplink the source's tenant is not looked up: the entry has no bit of the source address."""
+def test_packets_that_look_alike_share_a_cache_entry(ovs: DummyOvs, traced: Tracer) -> None:
+    """From the uplink an entry has those bits of the source that tell it from the endpoints that are here."""
     megaflow = traced.megaflow(f"{FROM_UPLINK},tcp,nw_src=8.8.8.8,nw_dst=10.0.0.1,tp_src=1024,tp_dst=80")
-    assert "nw_src" not in megaflow
+    assert "nw_src=8.0.0.0/7," in megaflow
+    assert "tp_src" not in megaflow
+    tracked = [word for command in prefix_tracking("br0", {}) for word in ("--", *command)]
+    ovs.vsctl(*tracked[1:])
+    megaflow = traced.megaflow(f"{FROM_UPLINK},tcp6,ipv6_src=2600::1,ipv6_dst=2001:db8::a,tp_src=1024,tp_dst=80")
+    assert "ipv6_src=2400::/6," in megaflow
     assert "tp_src" not in megaflow
 
 

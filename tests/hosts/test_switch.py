@@ -54,6 +54,7 @@ class Database:
                 "external_ids": dict(bridge.external_ids),
                 "ports": set(bridge.ports),
                 "controllers": {key: dict(value) for key, value in bridge.controllers.items()},
+                "flow_tables": {str(key): value for key, value in bridge.tracked.items()},
             }
 
     def run(self, commands: tuple[tuple[str, ...], ...]) -> None:
@@ -63,6 +64,7 @@ class Database:
                 case ("add-br", _):
                     self.bridge = {
                         "columns": {}, "other_config": {}, "external_ids": {}, "ports": set(), "controllers": {},
+                        "flow_tables": {},
                     }  # fmt: skip
                 case ("set", "bridge", _, *changes):
                     for change in changes:
@@ -74,14 +76,14 @@ class Database:
                     self.tls = Tls(key, certificate, authority)
                 case ("add-port", _, port):
                     self.bridge["ports"].add(port)
-                case (name, "create", "controller", *columns):
+                case (name, "create", "controller" | "Flow_Table", *columns):
                     rows[name.removeprefix("--id=")] = dict(each.split("=", 1) for each in columns)
                 case ("del-br", _):
                     self.bridge = None
                 case ("del-controller", _):
                     self.bridge["controllers"] = {}
-                case ("remove", "bridge", _, "external_ids", key):
-                    del self.bridge["external_ids"][key]
+                case ("remove", "bridge", _, column, key):
+                    del self.bridge[column][key]
                 case _:
                     raise AssertionError(words)
 
@@ -90,6 +92,9 @@ class Database:
         if name == "controller":
             chosen = [rows[each] for each in value.strip("[]").split(",")]
             self.bridge["controllers"] = {row["target"].strip('"'): row for row in chosen}
+        elif name.startswith("flow_tables:"):
+            fields = rows[value]["prefixes"].split(",")
+            self.bridge["flow_tables"][name.removeprefix("flow_tables:")] = frozenset(fields)
         elif ":" in name:
             column, key = name.split(":")
             self.bridge[column][key] = value
@@ -102,6 +107,7 @@ class Database:
             bridge = Bridge(
                 self.bridge["columns"], self.bridge["other_config"], self.bridge["external_ids"],
                 frozenset(self.bridge["ports"]), self.bridge["controllers"], 0,
+                {int(key): value for key, value in self.bridge["flow_tables"].items()},
             )  # fmt: skip
         return Seen(self.version, self.config, self.tls, bridge, None)
 

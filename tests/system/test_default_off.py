@@ -5,8 +5,11 @@ Here: who sends, to whom, from where, and what neighbours may be told. `test_def
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from system.shooting import (
@@ -21,6 +24,7 @@ from system.shooting import (
     GATEWAY,
     MAC,
     MANY_MAC,
+    POP,
     SYN,
     Range,
     aimed,
@@ -34,8 +38,9 @@ from system.shooting import (
 
 from orchestrator.compile.pipelines.host import GATEWAY_MAC
 from orchestrator.enforce.drivers.openflow import frames
+from orchestrator.lab.spec import ClientSpec
 from orchestrator.lab.wire import Shot, shot
-from orchestrator.policy.addresses import Family, Prefix
+from orchestrator.policy.addresses import Family, Prefix, format_address
 from orchestrator.policy.model import Packet
 from orchestrator.policy.protocols import ICMPV6, TCP, UDP
 
@@ -69,6 +74,56 @@ def test_spoofed_sources_reach_nobody(aim: Range) -> None:
     assert aim.fire(shots) == [()] * len(shots)
     for family in Family:  # the same frames, told truly, arrive: it was the lie that was dropped
         assert aim.send(("web1", packet("web1", "db1", family, TCP, 40000, 80, tcp_flags=ACK))) == [("db1",)]
+
+
+@contextlib.contextmanager
+def liar_at_the_uplink_of(aim: Range, host: str) -> Iterator[None]:
+    """What mallory sends goes to a host as it is: the edge, which would know better, does not look."""
+    client, port = POP.node("mallory"), POP.host(host).edge_port
+    assert isinstance(client, ClientSpec)
+    kinds = ("ip", "ipv6", f"arp,arp_tpa={format_address(F4, ADDRESS['web1', F4])}")
+    matches = [f'priority=9000,in_port="{client.port}",{kind}' for kind in kinds]
+    aim.lab.ovs.ofctl("add-flows", "edge", "-", text="\n".join(f'{each},actions=output:"{port}"' for each in matches))
+    try:
+        yield
+    finally:
+        for match in matches:
+            aim.lab.ovs.ofctl("del-flows", "edge", match, options=["--strict"])
+
+
+def test_nobody_outside_speaks_for_an_endpoint_that_is_here(aim: Range) -> None:
+    """Rule `low` permits bank1 to send to the shop. On the wire to a host each name is worth what its port says."""
+    for family in Family:
+        lies = [packet(one, "web1", family, UDP, 40000, port) for one in ("bank1", "web1") for port in (514, 53)]
+        names = ("mallory", "alice", "bank2", "db1")
+        told = [packet(one, "web1", family, UDP, 40000, 53) for one in names]
+        with liar_at_the_uplink_of(aim, "host1"):
+            shots = [Shot("mallory", told_as(each, MAC["mallory"])) for each in (*lies, *told)]
+            assert aim.fire(shots) == [()] * len(lies) + [("web1",)] * len(told)
+        with liar_at_the_uplink_of(aim, "host2"):
+            low = [packet(one, "db1", family, UDP, 40000, 514) for one in ("bank1", "bank2")]
+            assert aim.fire([Shot("mallory", told_as(each, MAC["mallory"])) for each in low]) == [("db1",), ()]
+
+
+def test_frames_for_others_do_not_come_in_by_the_uplink(aim: Range) -> None:
+    with liar_at_the_uplink_of(aim, "host1"):
+        for family in Family:
+            true = packet("mallory", "web1", family, UDP, 40000, 53)
+            macs = (GATEWAY_MAC, MAC["web1"], MAC["bank1"], MAC["mallory"], EVERYBODY_MAC, MANY_MAC, BRIDGES_MAC)
+            assert aim.fire([aimed("mallory", mac, true) for mac in macs]) == [("web1",), *[()] * (len(macs) - 1)]
+
+
+def test_neighbours_beyond_the_uplink_are_neither_heard_nor_answered(aim: Range) -> None:
+    operations = (frames.ARP_REQUEST, frames.ARP_REPLY)
+    shots = [
+        arp("mallory", operation, mac, ADDRESS[named, F4], ADDRESS["web1", F4], mac=mac)
+        for operation in operations
+        for mac in (MAC["bank1"], GATEWAY_MAC)
+        for named in ("bank1", "web1", "db1")
+    ]
+    shots += [replace(each, sender="mallory") for each in (*forged_discovery(), true_question("web1"))]
+    with liar_at_the_uplink_of(aim, "host1"):
+        assert aim.fire(shots) == [()] * len(shots)
 
 
 # ---------------------------------------------------------------- neighbours

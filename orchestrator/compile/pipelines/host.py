@@ -31,6 +31,7 @@ class Table(enum.IntEnum):
     """Table numbers, in the order in which a packet meets them."""
 
     ADMISSION = 0
+    SOURCES = 2
     RESPONDER = 5
     ADVERTISER = 6
     LIFTED = 10
@@ -95,15 +96,26 @@ STAGES = (
         "Lets in what may come in by a port, and notes where it came from. Tagged frames, frames to several, first "
         "fragments too short for their ports, and neighbour discovery that is not answered are dropped. From an "
         "endpoint's port only its own MAC address and its own prefixes may send; its ARP requests and neighbour "
-        "solicitations for others go to the responder. From the uplink every IP packet comes in.",
+        "solicitations for others go to the responder. From the uplink comes in what is IP and for the gateway's MAC "
+        "address; whose name it bears, the next table asks.",
         (
             oxm.IN_PORT, oxm.ETH_SRC, oxm.ETH_DST, oxm.ETH_TYPE, oxm.VLAN_VID, oxm.IPV4_SRC, oxm.IPV6_SRC, oxm.IP_FRAG,
             oxm.IP_PROTO, oxm.TCP_SRC, oxm.TCP_DST, oxm.UDP_SRC, oxm.UDP_DST, oxm.SCTP_SRC, oxm.SCTP_DST,
             oxm.ICMPV6_TYPE, oxm.ICMPV6_CODE, oxm.ND_TARGET, oxm.ND_SLL,
             oxm.ARP_OP, oxm.ARP_SPA, oxm.ARP_TPA, oxm.ARP_SHA,
         ),
-        (Table.RESPONDER, Table.LIFTED),
+        (Table.SOURCES, Table.RESPONDER, Table.LIFTED),
         "drop",
+    ),
+    Stage(
+        Table.SOURCES,
+        "Packets from the uplink whose source is an endpoint on this switch are dropped: it sends by its own port, so "
+        "somebody else speaks in its name. The rows write down the endpoint's port, so they exist only where that port "
+        "does. Where an endpoint's prefix lies inside another's, the longest decides, and one that is elsewhere comes "
+        "in.",
+        (oxm.ETH_TYPE, oxm.IPV4_SRC, oxm.IPV6_SRC),
+        (Table.LIFTED,),
+        "on to lifted",
     ),
     Stage(
         Table.RESPONDER,

@@ -50,8 +50,8 @@ class _Order:
     TAGGED, SHORT, OWN_ADDRESS, ANSWERED, DISCOVERY, MULTICAST, ADMITTED = range(70, 0, -10)
 
 
-def _local_priority(prefix: Prefix) -> int:
-    """On `local` the longest prefix decides; one below is left for the same prefix being elsewhere."""
+def _prefix_priority(prefix: Prefix) -> int:
+    """On `sources` and `local` the longest prefix decides; one below is left for the same prefix being elsewhere."""
     return 1001 + 2 * prefix.length
 
 
@@ -71,12 +71,15 @@ def endpoint_rows(endpoint: Endpoint, tenant: int, symbol: int) -> list[Flow]:
         *(_request_row(endpoint, prefix, tenant, symbol) for prefix in v4),
         *(_solicitation_row(endpoint, prefix, tenant, symbol) for prefix in solicitors),
         *(_sender_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
+        *(_impostor_row(prefix, tenant, symbol) for prefix in prefixes),
         *(_receiver_row(endpoint, prefix, tenant, symbol) for prefix in prefixes),
     ]
 
 
 def elsewhere_rows(endpoints: Iterable[Endpoint], tenant: int) -> list[Flow]:
     """Where an endpoint's prefix lies inside another's: it is not the outer one's on switches that lack the inner.
+
+    There its packets leave by the uplink, and those that bear its address come in by it.
 
     Prefixes belong to one tenant, so only the endpoints of one tenant can lie inside each other.
     """
@@ -87,8 +90,11 @@ def elsewhere_rows(endpoints: Iterable[Endpoint], tenant: int) -> list[Flow]:
         while around and not around[-1].contains(prefix):
             around.pop()
         if around:
-            version, _, destination = _ip(prefix)
-            terms, priority = [version, destination], _local_priority(prefix) - 1
+            version, source, destination = _ip(prefix)
+            terms, priority = [version, destination], _prefix_priority(prefix) - 1
+            rows.append(
+                _flow(Table.SOURCES, priority, [version, source], instructions(goto=Table.LIFTED), tenant=tenant)
+            )
             leaves = [*terms, Term(pipeline.FROM_UPLINK.field, 0)]
             arrived = [*terms, Term(pipeline.FROM_UPLINK.field, 1)]
             rows.append(_flow(Table.LOCAL, priority, leaves, instructions(goto=Table.OUTPUT), tenant=tenant))
@@ -124,16 +130,14 @@ def _admission(uplink: int) -> list[Flow]:
     table = Table.ADMISSION
     present = Term(oxm.VLAN_VID, oxm.VLAN_PRESENT, oxm.VLAN_PRESENT)
     several = Term(oxm.ETH_DST, _MULTICAST_BIT, _MULTICAST_BIT)
-    let_in = instructions([set_field(pipeline.FROM_UPLINK.field, 1)], goto=Table.LIFTED)
+    let_in = instructions([set_field(pipeline.FROM_UPLINK.field, 1)], goto=Table.SOURCES)
+    arrives = [Term(oxm.IN_PORT, uplink), Term(oxm.ETH_DST, GATEWAY_MAC)]
     return [
         _flow(table, _Order.TAGGED, [present]),
         *(_flow(table, _Order.SHORT, terms) for terms in _short_first_fragments()),
         *(_flow(table, _Order.DISCOVERY, _icmpv6(number)) for number in _DISCOVERY_TYPES),
         _flow(table, _Order.MULTICAST, [several]),
-        *(
-            _flow(table, _Order.ADMITTED, [Term(oxm.IN_PORT, uplink), Term(oxm.ETH_TYPE, version)], let_in)
-            for version in (IPV4, IPV6)
-        ),
+        *(_flow(table, _Order.ADMITTED, [*arrives, Term(oxm.ETH_TYPE, version)], let_in) for version in (IPV4, IPV6)),
         _flow(table, MISS_PRIORITY, []),
     ]
 
@@ -197,6 +201,7 @@ def _thoroughfares(uplink: int) -> list[Flow]:
     to_gateway = (set_field(oxm.ETH_SRC, GATEWAY_MAC), set_field(oxm.ETH_DST, GATEWAY_MAC), output(uplink))
     to_endpoint = (output_register(pipeline.OUTPUT_PORT.field),)
     return [
+        _flow(Table.SOURCES, MISS_PRIORITY, [], instructions(goto=Table.LIFTED)),
         _flow(Table.LIFTED, MISS_PRIORITY, [], instructions(goto=Table.OPERATOR)),
         _flow(Table.OPERATOR, MISS_PRIORITY, [], instructions(goto=Table.EGRESS)),
         _flow(Table.EGRESS, STATIC_PRIORITY, [Term(pipeline.SOURCE_TENANT.field, 0)], instructions(goto=Table.LOCAL)),
@@ -258,6 +263,13 @@ def _sender_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) ->
     return _flow(Table.ADMISSION, _Order.ADMITTED, terms, let_in, tenant=tenant)
 
 
+def _impostor_row(prefix: Prefix, tenant: int, symbol: int) -> Flow:
+    """Packets from the uplink in the endpoint's name end here; its port is written down, so that the row needs it."""
+    version, source, _ = _ip(prefix)
+    end = instructions([set_field(pipeline.OUTPUT_PORT.field, symbol)])
+    return _flow(Table.SOURCES, _prefix_priority(prefix), [version, source], end, tenant=tenant)
+
+
 def _receiver_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) -> Flow:
     """Packets to the endpoint's addresses are its tenant's to judge and leave by its port."""
     version, _, destination = _ip(prefix)
@@ -268,7 +280,7 @@ def _receiver_row(endpoint: Endpoint, prefix: Prefix, tenant: int, symbol: int) 
         set_field(oxm.ETH_DST, endpoint.mac),
     )
     arrives = instructions(actions, goto=Table.INGRESS)
-    return _flow(Table.LOCAL, _local_priority(prefix), [version, destination], arrives, tenant=tenant)
+    return _flow(Table.LOCAL, _prefix_priority(prefix), [version, destination], arrives, tenant=tenant)
 
 
 def _ip(prefix: Prefix) -> tuple[Term, Term, Term]:
