@@ -74,7 +74,7 @@ _SHARED_RECHECK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a service is made of, below its application."""
+    """The parts of a service below its application."""
 
     control: Control
     publishers: tuple[Publisher, ...]
@@ -216,8 +216,11 @@ def _packet_sinks(settings: Settings) -> Iterator[PacketSink]:
 
 
 def _invite(desk: EnrolmentDesk, settings: Settings, unit: Unit, asked: Onboarding) -> dict[str, Any]:
-    """With what the controller of a machine that is onboarded joins its domain, and the playbook that we run here asks
-    us for the certificate of the machine's switch: tokens that are good once, for these two and nobody else."""
+    """Return the tokens for an onboarded machine.
+
+    With what its controller joins the domain, and the playbook that we run here asks us for the certificate of the
+    machine's switch: tokens that are good once, for these two and nobody else.
+    """
     invite = partial(
         unit.enforcers.invite, asked.switch.domain, expires=unit.now + _INVITED, author=_onboarding_of(asked)
     )
@@ -255,8 +258,11 @@ def _open(settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Sto
 
 
 def make_state_dir(settings: Settings) -> None:
-    """Raises Missing where it cannot be made, and where root would keep a SQLite file in another user's: the service
-    could not write it, and has a store of its own by the settings of its unit."""
+    """Make the state directory.
+
+    Raises Missing where it cannot be made, and where root would keep a SQLite file in another user's: the service could
+    not write it, and has a store of its own by the settings of its unit.
+    """
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         owner = settings.state_dir.stat().st_uid
@@ -288,7 +294,10 @@ def create_token(
     expires: dt.datetime | None = None,
     description: str = "",
 ) -> NewToken:
-    """Make a token straight in the store: how the first administrator comes to one. Raises BadInput, NotFound, Busy."""
+    """Make a token directly in the store, such as the first administrator's.
+
+    Raises BadInput, NotFound, Busy.
+    """
     with opened_store(settings) as store, store.write() as unit:
         return unit.tokens.create(role, tenant=tenant, expires=expires, description=description)
 
@@ -317,7 +326,9 @@ def serve(settings: Settings) -> None:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Keep a second service away from a SQLite file: each would serve programs that the other has replaced.
+    """Keep a second service away from a SQLite file during the block.
+
+    Each would serve programs that the other has replaced.
 
     Raises Conflict while a service has it.
     """
@@ -356,5 +367,8 @@ def _serve(settings: Settings) -> None:
 
 
 def build_server(service: Service, settings: Settings, clock: Callable[[], dt.datetime] = utc_now) -> Server:
-    """What listens for a service. Raises Missing and BadInput where TLS lacks something, OSError for files of it."""
+    """Build the server of a service.
+
+    Raises Missing and BadInput where TLS lacks something, OSError for files of it.
+    """
     return Server(service.app, settings, service.parts.store, service.parts.release, clock)

@@ -1,4 +1,4 @@
-"""The cloud that a service makes firewall VNFs in, from the file that the setting `cloud` names.
+"""Open the cloud for firewall VNFs from the file that the setting `cloud` names.
 
     kind: lab            a running lab on this machine: `orchestrator/lab/cloud.py`
     prefix: aclflow-
@@ -21,7 +21,10 @@ from orchestrator.errors import AclflowError, BadInput, Missing
 
 
 def open_cloud(path: Path) -> Cloud:
-    """The cloud of a file. Raises BadInput, with the file and the key as its place, and Missing."""
+    """Open the cloud of a file.
+
+    Raises BadInput, with the file and the key as its place, and Missing.
+    """
     document = read_cloud_file(path)
     try:
         match document.get("kind"):
@@ -40,7 +43,10 @@ def open_cloud(path: Path) -> Cloud:
 
 
 def read_cloud_file(path: Path) -> Mapping[str, object]:
-    """What a file says of a cloud. Raises BadInput and Missing, with the file as the place."""
+    """Read a cloud's file.
+
+    Raises BadInput and Missing, with the file as the place.
+    """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

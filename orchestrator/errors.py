@@ -73,7 +73,7 @@ class Stale(ChangeTheRequest):
 
 
 class NotAllowed(AclflowError):
-    """Who is asking may not do this."""
+    """The caller may not do this."""
 
 
 class Unauthenticated(NotAllowed):
@@ -113,11 +113,11 @@ class Refused(DeviceError):
 
 
 class Drifted(DeviceError):
-    """What was read back is not what was sent."""
+    """The device holds something else than was sent."""
 
 
 class NotEquivalent(AclflowError):
-    """What was compiled is not what the list says: a fault of ours, found before it was published."""
+    """The compiled program differs from the list: a fault of ours, found before publishing."""
 
 
 class Missing(AclflowError):

@@ -1,4 +1,4 @@
-"""What a process holds, gathered in large pages.
+"""Gather a process's memory in large pages.
 
 A changed rule touches a little of everything that a service holds, and much of what that takes is the processor finding
 out where it lies: it looks a page of 4 KiB up in tables, and there are tens of thousands of them. Pages of 2 MiB are
@@ -51,20 +51,23 @@ def gather() -> int:
 
 
 def keep_gathered() -> None:
-    """Gather from now on whenever much memory has come to be held, in a thread of its own."""
+    """Gather whenever much memory was allocated, in a thread of its own."""
     threading.Thread(target=_keep, name="large-pages", daemon=True).start()
 
 
 @dataclass(slots=True)
 class Growth:
-    """When it is time to gather, by how many pages have come to be held since the process began."""
+    """Decides when to gather, by the pages allocated since the process began."""
 
     _gathered: int = 0
     _before: int = 0
     _quiet: int = 0
 
     def is_due(self, pages: int) -> bool:
-        """Whether many pages came since the last time, and no more are coming: asked at regular looks."""
+        """Return whether many pages came and no more are coming.
+
+        Asked at regular looks.
+        """
         self._quiet = self._quiet + 1 if pages - self._before < _QUIET_PAGES else 0
         self._before = pages
         return self._quiet >= _QUIET_LOOKS and pages - self._gathered >= _FRESH_PAGES
@@ -93,7 +96,7 @@ def _may() -> bool:
 
 
 def _ranges() -> Iterator[int]:
-    """Where a large page would be memory of our own that we may write, and no file's."""
+    """Yield places for large pages in our own writable memory without a file."""
     for line in _MAPPINGS.read_text().splitlines():
         bounds, rights, _, _, file, *name = line.split(maxsplit=5)
         if rights == "rw-p" and file == "0" and not (name and name[0].startswith(("[stack", "[v"))):
@@ -102,7 +105,10 @@ def _ranges() -> Iterator[int]:
 
 
 def _is_held(start: int) -> bool:
-    """Whether most of a range is in memory; what another thread has given back meanwhile is not."""
+    """Return whether most of a range is in memory.
+
+    Another thread may have given it back meanwhile.
+    """
     held = (ctypes.c_ubyte * _PAGES)()
     failed = _libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(LARGE_PAGE), held)
     return not failed and bytes(held).count(1) >= _HELD_SHARE * _PAGES

@@ -11,7 +11,7 @@ from orchestrator.settings import Settings
 
 
 def configure_logging(settings: Settings) -> None:
-    """Write every event, ours and the libraries', to standard error in the form that the settings ask for."""
+    """Write all events, ours and the libraries', to standard error as the settings say."""
     level = getattr(logging, settings.log_level.upper())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

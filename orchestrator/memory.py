@@ -1,4 +1,4 @@
-"""The memory of a process that lives long: what is free is given back, and garbage is looked for seldom."""
+"""The memory of a long-lived process: return free memory, collect garbage seldom."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ Python's 10 and 10 have it walk over every rule of every list at some change, fo
 
 
 def collect_seldom() -> None:
-    """Have the garbage collector look for garbage seldom: it walks over everything there is while somebody waits."""
+    """Make garbage collection rare: it walks over everything while somebody waits."""
     gc.set_threshold(_COLLECT_EVERY, _COLLECT_OLDER_EVERY, _COLLECT_ALL_EVERY)
 
 
 def give_back() -> None:
-    """Give back what is free; it takes some milliseconds, in which other threads go on. Nothing where the C library
-    has no such call."""
+    """Return free memory to the system.
+
+    It takes some milliseconds, in which other threads go on. Nothing where the C library has no such call.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

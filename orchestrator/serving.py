@@ -1,4 +1,4 @@
-"""uvicorn as the service uses it, and how it speaks TLS.
+"""uvicorn for the service, and its TLS.
 
 Whose certificate the service shows and whose it believes are two things: it shows one of its own authority, which it
 keeps fresh, or one that it was given; machines are always known by certificates of its own authority.
@@ -32,7 +32,10 @@ _ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - which addresses nam
 
 
 class OwnTls:
-    """The TLS of one service. Raises Missing and BadInput where there is no authority or nothing can be kept."""
+    """The TLS of one service.
+
+    Raises Missing and BadInput where there is no authority or nothing can be kept.
+    """
 
     def __init__(self, settings: Settings, clock: Callable[[], dt.datetime]) -> None:
         self._place = AuthorityDir(settings.authority_dir)
@@ -45,7 +48,10 @@ class OwnTls:
         """What connections are made with: a later certificate is put into it."""
 
     def look(self) -> bool:
-        """Show a new certificate from now on, if it is time for one; whether it was. Raises Missing."""
+        """Renew the certificate if it is time; return whether.
+
+        Raises Missing.
+        """
         if self._given or not ensure(self._place, self._authority, self._names, self._clock()):
             return False
         load_chain(self.context, self._place.service_certificate, self._place.service_key)
@@ -71,15 +77,16 @@ class OwnTls:
 
 
 def names_of(settings: Settings) -> tuple[str, ...]:
-    """What the service is reached by: what was said, else this machine's name and address, and the loopback's."""
+    """Return the service's names: the configured ones, else this machine's and loopback's."""
     said = [each.strip() for each in settings.tls_names.split(",") if each.strip()]
     here = [] if settings.listen_host in _ANYWHERE else [settings.listen_host]
     return tuple(dict.fromkeys([*(said or [socket.gethostname()]), *here, "localhost", "127.0.0.1"]))
 
 
 class Server(uvicorn.Server):
-    """uvicorn that first answers those who wait (`release`), for it stops only when all connections have ended; with
-    what goes on beside it where it speaks TLS.
+    """uvicorn that first answers waiting requests (`release`), with TLS upkeep beside it.
+
+    It stops only when all connections have ended.
 
     Raises Missing and BadInput where TLS lacks something, OSError for files that cannot be used.
     """

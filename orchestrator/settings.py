@@ -1,4 +1,4 @@
-"""What an operator sets, as one frozen value that is read once.
+"""The operator's settings, as one frozen value that is read once.
 
 A setting comes from the environment (``ACLFLOW_LISTEN_PORT``), else from the YAML file that ``ACLFLOW_CONFIG`` names
 (``listen_port: 8420``), else from the default below. The fields of `Settings` are the list of what there is; a key that
@@ -45,7 +45,10 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, valid from birth. Raises BadInput with the name of the field as its place."""
+    """Every setting, valid from the start.
+
+    Raises BadInput with the name of the field as its place.
+    """
 
     state_dir: Path = Path("/var/lib/aclflow")
     """Where what must survive a restart is kept, unless a database elsewhere is named."""
@@ -141,7 +144,7 @@ class Settings:
 
     @property
     def tells_secrets(self) -> bool:
-        """Whether the service would speak HTTP over a network, in clear, without that being asked for."""
+        """Return whether the service would speak clear HTTP over a network, without being told to."""
         return not (self.speaks_tls or self.plain_http or is_loopback(self.listen_host))
 
 
@@ -197,7 +200,10 @@ _READERS: Mapping[str, Callable[[str], object]] = MappingProxyType(
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the settings. Raises BadInput for a value that cannot be one, Missing for a file that is not there."""
+    """Read the settings.
+
+    Raises BadInput for a value that cannot be one, Missing for a file that is not there.
+    """
     environment = os.environ if environment is None else environment
     texts, places = _from_file(environment.get(CONFIG, ""))
     for name in (each.name for each in fields(Settings)):
@@ -214,7 +220,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def _from_file(path: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The file's settings as text, and the place that an error about each of them names."""
+    """Return the file's settings as text, and each one's place for errors."""
     if not path:
         return {}, {}
     try:

@@ -1,4 +1,4 @@
-"""Where the time of one piece of work goes: a clock with laps, each of which has a name.
+"""Time of a piece of work by stage: a clock with named laps.
 
     with measuring() as clock:          the work begins
         ...; lap("database")            what was done since the last lap counts as `database`
@@ -18,7 +18,10 @@ from contextvars import ContextVar
 
 
 class StageClock:
-    """Seconds by stage, in the order in which stages first ended. For one thread at a time."""
+    """Seconds by stage, in order of first ends.
+
+    For one thread at a time.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -26,7 +29,7 @@ class StageClock:
         self.seconds: dict[str, float] = {}
 
     def lap(self, stage: str) -> None:
-        """What was done since the last lap, or since the beginning, was this."""
+        """End the stage that began at the last lap, or at the beginning."""
         now = self._clock()
         self.add(stage, now - self._at)
         self._at = now
@@ -46,7 +49,7 @@ _current: ContextVar[StageClock | None] = ContextVar("stages", default=None)
 
 @contextmanager
 def measuring() -> Iterator[StageClock]:
-    """Measure what is done in here, also on threads and in coroutines that are given this context."""
+    """Measure the block, also on threads and coroutines with this context."""
     clock = StageClock()
     token = _current.set(clock)
     try:

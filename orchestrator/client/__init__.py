@@ -1,4 +1,4 @@
-"""The typed client of the REST API: what enforcers, the command line and the console talk to the service with.
+"""The typed client of the REST API, for enforcers, the command line and the console.
 
     with Client("http://127.0.0.1:8420", token) as service:
         written = service.put_acl("blue", acl)

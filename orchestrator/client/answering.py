@@ -1,4 +1,4 @@
-"""An answer as it comes over a connection, read by httptools: the parser that the service reads requests with.
+"""Read HTTP answers with httptools, the parser of the service's requests.
 
 It is strict: what is no HTTP, or does not come to its end, is broken and not guessed at.
 """
@@ -36,7 +36,7 @@ class Headers(Mapping[str, str]):
 
 
 class Answering:
-    """An answer of which the head is there once this is made, and the body is read as it comes.
+    """An answer whose head is there, and whose body is read as it comes.
 
     All that reads raises OSError, or HTTPException where what comes is no answer or not a whole one.
     """
@@ -63,7 +63,7 @@ class Answering:
         return b"".join(self._body)
 
     def read1(self, n: int) -> bytes:
-        """What is there of the body, at most `n` octets, as soon as there is something; nothing at the end."""
+        """Return the next at most `n` bytes of the body; nothing at the end."""
         while not self._body and not self._has_ended:
             self._take()
         body = b"".join(self._body)
@@ -85,7 +85,7 @@ class Answering:
         return len(piece)
 
     def _hung_up(self) -> None:
-        """The other side has closed the connection, which ends an answer that does not say its length."""
+        """Handle a closed connection, which ends an answer without a length."""
         if not self._has_begun:
             raise RemoteDisconnected("Remote end closed connection without response")
         if "content-length" in self.headers or "transfer-encoding" in self.headers:

@@ -36,7 +36,7 @@ _UNSENDABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An answer."""
 
     status_code: int
     content: bytes
@@ -55,12 +55,14 @@ class Streamed(Protocol):
         ...
 
     def read1(self, n: int) -> bytes:
-        """What is there, at most `n` octets, as soon as there is something; nothing at the end."""
+        """Return the next at most `n` bytes; nothing at the end."""
         ...
 
 
 class Connections:
-    """The connections to one service, over TLS where its address says so. Safe to share between threads.
+    """The connections to one service, over TLS if its address says so.
+
+    Safe to share between threads.
 
     Raises BadInput for what is no address. All that ask raise one of `BROKEN`, and BadInput for a request that cannot
     be put into words.
@@ -90,7 +92,10 @@ class Connections:
         timeout_s: float,
         held_s: float,
     ) -> Answer:
-        """Send a request and take the whole answer. `held_s` is how much longer than `timeout_s` that may take."""
+        """Send a request and return the answer.
+
+        `held_s` is how much longer than `timeout_s` that may take.
+        """
         connection = self._taken(timeout_s)
         try:
             response = connection.asked(method, self._prefix + target, headers, body, timeout_s + held_s)
@@ -108,7 +113,10 @@ class Connections:
     def stream(
         self, target: str, headers: Mapping[str, str], *, timeout_s: float, silence_s: float
     ) -> Iterator[Streamed]:
-        """GET something that goes on: the block reads it. It is broken when nothing comes for `silence_s`."""
+        """GET an endless stream, read by the block.
+
+        It is broken when nothing comes for `silence_s`.
+        """
         connection = self._taken(timeout_s)
         try:
             response = connection.asked("GET", self._prefix + target, headers, None, timeout_s)
@@ -137,12 +145,18 @@ class Connections:
 
 
 class _Connection(HTTPConnection):
-    """A connection that sends a request's head and body in one piece, so that the other side wakes up once."""
+    """A connection that sends head and body in one piece.
+
+    The other side then wakes up once.
+    """
 
     def asked(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float
     ) -> Answering:
-        """The answer to a request, its head. Raises BadInput for what HTTP cannot carry, else one of `BROKEN`."""
+        """Send a request; return the answer with its head.
+
+        Raises BadInput for what HTTP cannot carry, else one of `BROKEN`.
+        """
         try:
             head = _head(method, target, self._named, headers, body)
         except ValueError as error:  # a line break, or letters that HTTP does not have
@@ -161,7 +175,7 @@ class _Connection(HTTPConnection):
         return bracketed if self.port == self.default_port else f"{bracketed}:{self.port}"
 
     def patience(self, seconds: float) -> None:
-        """How long the other side may say nothing from now on; where it ends with its answer, as long as before."""
+        """Set the longest silence from now on, until the answer's end."""
         if self.sock is not None:
             self.sock.settimeout(seconds)
 
@@ -183,7 +197,10 @@ class _Tls(_Connection, HTTPSConnection):
 
 
 def _head(method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """The lines before a request's body. Raises ValueError for what is no line of a head."""
+    """Return a request's head.
+
+    Raises ValueError for what is no line of a head.
+    """
     stated = {"Host": host, "Accept-Encoding": "identity", **headers}
     if body is not None or method in _SAYS_LENGTH:
         stated["Content-Length"] = str(len(body or b""))

@@ -1,4 +1,4 @@
-"""Calls of the client about counts on their way in: what an enforcement point says of its devices."""
+"""Client calls about counts of an enforcement point's devices."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from orchestrator.wire.hits import RefusedHosts
 
 
 class CountCalls:
-    """What an enforcement point says of counters."""
+    """An enforcement point's calls about counters."""
 
     _service: Transport
 
     def claim_counts(self, domain: str, enforcer: int, host: str) -> CountClaim:
-        """Become the one who counts a host, by our epoch. Raises NotFound, and Conflict: somebody later does."""
+        """Become the counter of a host, by our epoch.
+
+        Raises NotFound, and Conflict: somebody later counts it.
+        """
         answer = self._service.ask("POST", f"{enforcer_path(domain, enforcer)}/counts/{quoted(host)}/claim")
         return CountClaim.of(answer.content)
 
     def report_counts(self, domain: str, enforcer: int, frames: bytes) -> Sequence[str]:
-        """Tell what was counted; the hosts that somebody else counts, or that are to be claimed anew."""
+        """Report counts; return the hosts counted by others, or to be claimed anew."""
         path, headers = f"{enforcer_path(domain, enforcer)}/counts", {"Content-Type": MEDIA_TYPE}
         return document_of(RefusedHosts, self._service.ask("POST", path, body=frames, headers=headers)).refused

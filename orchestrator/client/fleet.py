@@ -44,7 +44,9 @@ class FleetCalls:
         return self._service.read_document(Fleet, _fleet_path(domain))
 
     def set_fleet(self, domain: str, changes: Mapping[str, Any]) -> Fleet:
-        """Change settings of a fleet, those of `limits` and `patience` one by one; the first time makes it.
+        """Change settings of a fleet; the first call makes it.
+
+        Those of `limits` and `patience` are changed one by one.
 
         Raises BadInput with the setting as its place, Stale where somebody else has just changed it.
         """
@@ -68,11 +70,11 @@ class FleetCalls:
         return self._service.documents(FleetDecision, f"{_fleet_path(domain)}/decisions")
 
     def fleet_samples(self, domain: str) -> tuple[FleetSample, ...]:
-        """What the fleet carried in the last hour, the oldest first."""
+        """Return the fleet's load of the last hour, oldest first."""
         return self._service.read_document(FleetSamples, f"{_fleet_path(domain)}/samples").items
 
     def capacities(self) -> tuple[CapacityVersion, ...]:
-        """What one VNF carries, every version, the newest first."""
+        """Return all versions of one VNF's capacity, newest first."""
         return self._service.read_document(CapacityVersions, "/v1/capacities").items
 
     def add_capacity(self, plane: str, measured: Sequence[Measured], source: str) -> CapacityVersion:
@@ -83,7 +85,7 @@ class FleetCalls:
     # ------------------------------------------------------------------------------------------------ of an agent
 
     def trial(self, domain: str, enforcer: int) -> Trial | None:
-        """What the VNF of an enforcement point is to be tried with now; None: nothing."""
+        """Return the trial for an enforcement point's VNF now, or None."""
         answer = self._service.ask("GET", f"{enforcer_path(domain, enforcer)}/trial")
         if answer.status_code == HTTPStatus.NO_CONTENT:
             return None

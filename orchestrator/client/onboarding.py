@@ -15,7 +15,9 @@ class OnboardingCalls:
     _service: Transport
 
     def onboard(self, domain: str, asked: Mapping[str, object], *, key: str | None = None) -> MachineOnboarding:
-        """Have a machine made a host, beside other things; `asked` as the REST interface says it (`NewHost`).
+        """Start to make a machine a host.
+
+        `asked` is as the REST interface says it (`NewHost`).
 
         Raises BadInput, Conflict, NotFound.
         """

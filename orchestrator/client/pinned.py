@@ -1,4 +1,4 @@
-"""Whom to believe of a service that was never met: the authority whose fingerprint an enrolment token carries."""
+"""Trust in an unknown service: the authority whose fingerprint an enrolment token carries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.identity.trust import bare_context
 
 
 class Stranger(Protocol):
-    """Whoever answers at an address: a client of it."""
+    """An unverified service at an address: a client of it."""
 
     def authority(self) -> str:
         """The certificate of the service's authority. Raises NotFound where it has none."""
@@ -27,7 +27,9 @@ class Stranger(Protocol):
 
 
 def pinned_authority(url: str, pin: bytes, connect: Callable[[str, ssl.SSLContext | None], Stranger]) -> str:
-    """The certificate (PEM) of the authority with a fingerprint. Whoever answers is not believed, only looked at.
+    """Return the certificate (PEM) of the authority with a fingerprint.
+
+    The service that answers is not trusted meanwhile.
 
     Raises Unauthenticated where it has another one or none, BadInput, and what else a request does.
     """

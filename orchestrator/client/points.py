@@ -1,4 +1,4 @@
-"""Enforcement points: who they are, what they hold and report, and the calls of the client by them and about them."""
+"""Enforcement points in the REST API, and calls by them and about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class PointReport:
-    """What was read back on one host. `state`: enforced, applying, drifted, disconnected or refused."""
+    """The state read back on one host.
+
+    `state`: enforced, applying, drifted, disconnected or refused.
+    """
 
     host: str
     generation: int
@@ -70,7 +73,7 @@ class PointCalls:
         self._service.write("DELETE", enforcer_path(domain, enforcer), etag=ANY_VERSION)
 
     def new_epoch(self, domain: str, enforcer: int) -> int:
-        """A higher epoch than any in the domain, for an enforcer that starts anew and takes over.
+        """Return a new epoch above all in the domain, for an enforcer that takes over.
 
         This client speaks as of that epoch from now on, and is refused (Conflict) when another has taken over from it.
         """
@@ -81,7 +84,7 @@ class PointCalls:
     def watch_program(
         self, domain: str, held: Held | None = None, *, tier: Tier = Tier.HOST, wait_s: float = 30.0
     ) -> Program | Delta | None:
-        """What a domain's enforcement points must hold, once it is newer than what is held.
+        """Wait for a program newer than the one held.
 
         A whole program when nothing is held or the service does not know it any more; else the delta from it, without
         rows when only the generation moved; None when nothing newer came within `wait_s`. Raises Unreachable for an
@@ -114,8 +117,7 @@ class PointCalls:
         lasts_s: float = 60.0,
         server: str | None = None,
     ) -> Iterator[Program | Delta | None]:
-        """What a domain's enforcement points must hold, as it comes, each following on the one before; or what one
-        firewall server of its PoP must.
+        """Yield newer programs or deltas of a domain, or of one firewall server, as they come.
 
         None says that there is nothing newer for now, which is said at the beginning and now and then. Ends after
         `lasts_s`. Raises what `watch_program` raises, Unreachable also where the stream breaks.
@@ -141,7 +143,10 @@ class PointCalls:
         points: Sequence[PointReport] = (),
         sequence: int | None = None,
     ) -> None:
-        """Tell what was read back. `sequence` grows from report to report; one that comes late is passed over."""
+        """Report what was read back.
+
+        `sequence` grows from report to report; one that comes late is passed over.
+        """
         body: dict[str, object] = {"points": [each.to_json() for each in points]}
         if sequence is not None:
             body["sequence"] = sequence

@@ -1,4 +1,4 @@
-"""How an error of ours travels over HTTP, for both ends: as a problem (RFC 9457) whose `type` names the error's class.
+"""Errors over HTTP, for both ends: a problem (RFC 9457) named after the class.
 
 {"type": "urn:aclflow:problem:stale", "title": "Precondition Failed", "status": 412,
  "detail": "it is at version 4, not 3: read it again, then write", "place": "If-Match"}

@@ -1,4 +1,4 @@
-"""What answers of all kinds have in common; the values that are of one kind stand beside the calls about it."""
+"""Values that answers of all kinds share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def time_of(text: str | None) -> dt.datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """Some of a list; `next` is the marker of the page that follows, None at the end."""
+    """A part of a list; `next` is the next page's marker, None at the end."""
 
     items: tuple[Item, ...]
     next: str | None
@@ -29,7 +29,10 @@ class Page(Generic[Item]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(wire.Written):
-    """What a write came to, with what the headers of its answer say. `etag` is for the next write of the same thing."""
+    """The result of a write, with its answer's headers.
+
+    `etag` is for the next write of the same thing.
+    """
 
     etag: str
     enforced: bool | None = None

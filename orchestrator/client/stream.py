@@ -44,7 +44,10 @@ class Message:
 
 
 def messages(lines: Iterable[str]) -> Iterator[Message]:
-    """The messages of a stream's lines, as HTML's EventSource reads them. An unfinished one at the end is dropped."""
+    """Yield the messages of a stream's lines, as HTML's EventSource does.
+
+    An unfinished one at the end is dropped.
+    """
     last_id, event = "", ""
     data: list[str] = []
     for line in lines:

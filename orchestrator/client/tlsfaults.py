@@ -1,4 +1,4 @@
-"""What went wrong in TLS, in words that say what to do about it."""
+"""Explain failures of TLS, with what to do about them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Transport:
         self._wait_s: int | None = None
 
     def waiting(self, wait_s: int) -> Transport:
-        """The same connections, where every change asks to be answered when it is enforced (`Prefer: wait`)."""
+        """Return the same connections with changes answered when enforced (`Prefer: wait`)."""
         twin = copy.copy(self)
         twin._wait_s = wait_s
         return twin
@@ -71,7 +71,7 @@ class Transport:
         self._http.close()
 
     def speak_as(self, epoch: int) -> None:
-        """Say with every request from now on of which epoch the enforcement point is that we speak for."""
+        """Name the epoch of our enforcement point in every request from now on."""
         self._headers[EPOCH] = str(epoch)
 
     def ask(
@@ -84,7 +84,9 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         held_s: float = 0.0,
     ) -> Answer:
-        """Send a request; `held_s` is how long the service may hold it. Raises the error that a problem stands for.
+        """Send a request; raise the error of a problem.
+
+        `held_s` is how long the service may hold it.
 
         `body` is sent as JSON, or as it is when it is bytes already. Parameters that are None are left out.
         """
@@ -144,7 +146,9 @@ class Transport:
 
     @contextmanager
     def stream(self, path: str, query: Mapping[str, Asked], headers: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """GET something that goes on: its octets as they come, which raise Unreachable where it breaks.
+        """GET an endless stream of bytes.
+
+        Its iterator raises Unreachable where it breaks.
 
         Raises what `ask` raises until it has begun.
         """
@@ -177,7 +181,7 @@ class Transport:
         query: Mapping[str, Asked] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a change, on the condition that the thing is still at `etag` (None: no condition)."""
+        """Send a change on condition of `etag` (None: no condition)."""
         stated = {"If-Match": etag} if etag is not None else {}
         if self._wait_s is not None:
             stated["Prefer"] = f"wait={self._wait_s}"
@@ -219,7 +223,7 @@ def generation_of(response: Answer) -> int:
 
 
 def written(response: Answer) -> Written:
-    """What the answer to a write says."""
+    """Return the result of a write from its answer."""
     said, enforced = document_of(wire.Written, response), response.headers.get("X-Aclflow-Enforced")
     return Written(
         version=said.version,
@@ -245,12 +249,18 @@ def _read(kind: Any, body: object, url: str) -> Any:
 
 
 def _stages(timing: str) -> dict[str, float]:
-    """Seconds by stage from a Server-Timing header; what is not of that form is passed over."""
+    """Return seconds by stage from a Server-Timing header.
+
+    Other forms are passed over.
+    """
     return {stage: float(ms) / 1000 for stage, ms in _STAGE.findall(timing)}
 
 
 def json_of(response: Answer) -> Any:
-    """The JSON body of an answer. Raises Unreachable when it is none: whoever answers is not the service."""
+    """Return an answer's JSON body.
+
+    Raises Unreachable when it is none: the answer is not from the service.
+    """
     try:
         return orjson.loads(response.content)
     except orjson.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The cookie of a flow entry: who put it there, for what, and which rule it counts for.
+"""The cookie of a flow entry: its writer, its purpose, and the rule it counts for.
 
      63      56 55  52 51  48 47      40 39                                    0
     ┌──────────┬──────┬──────┬──────────┬───────────────────────────────────────┐
@@ -32,7 +32,7 @@ _TIER_OF = {number: tier for tier, number in _TIERS.items()}
 
 
 class Kind(enum.IntEnum):
-    """What a flow is for, and with it what the cookie's number counts."""
+    """The purpose of a flow, which decides the meaning of the cookie's number."""
 
     STRUCTURE = 0
     """Part of the pipeline itself; number 0."""
@@ -81,7 +81,10 @@ class Cookie:
             raise BadInput(f"{self.number} is not in 0..2^{NUMBER_BITS}-1", place="number")
 
     def pack(self) -> int:
-        """The 64 bits. Adding to the result of a cookie with number 0 gives the cookie with that number."""
+        """Return the 64 bits.
+
+        Adding a number to the cookie with number 0 gives the cookie with that number.
+        """
         return MARK << 56 | _TIERS[self.tier] << 52 | self.kind << 48 | self.number
 
     @classmethod

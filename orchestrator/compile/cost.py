@@ -1,4 +1,4 @@
-"""What an access list will cost, told before it is committed.
+"""Estimate an access list's cost before it is committed.
 
 Flow entries cost memory and time to load. Levels cost priorities. Shapes are what packets pay for: entries that look at
 the same bits share one hash table in the switch, and a packet that starts a new flow is looked up in one after the
@@ -47,7 +47,7 @@ def cost(acl: Acl, returns: ReturnTraffic = ReturnTraffic.ESTABLISHED) -> Cost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expanded:
-    """A list as atoms, with hulls for its conjunctive rules; `own` says which atoms are not of hulls."""
+    """A list as atoms, with hulls for conjunctive rules; `own` marks atoms of no hull."""
 
     acl: Acl
     sides: Sides
@@ -67,7 +67,10 @@ class _Expanded:
         return cls(acl, sides, conjunctive, table, levels(table), ~np.isin(table.order, conjunctive))
 
     def flows_by_rule(self) -> npt.NDArray[np.int64]:
-        """How many flow entries each rule needs; those that conjunctive rules share are counted for each."""
+        """Count each rule's flow entries.
+
+        Those that conjunctive rules share are counted for each.
+        """
         plain = self.table.take(self.own)
         found = np.bincount(plain.order, flow_counts(plain), minlength=len(self.acl.rules)).astype(np.int64)
         for place in self.conjunctive:
@@ -75,7 +78,10 @@ class _Expanded:
         return found
 
     def tcam(self, extra: RuleTable) -> TcamCost:
-        """What a ternary CAM needs, which has no conjunctions: the product of each rule's sides."""
+        """Return the cost in a ternary CAM: the product of each rule's sides.
+
+        It has no conjunctions.
+        """
         plain = tcam_cost(RuleTable.joined([self.table.take(self.own), extra]))
         products = [self._parts(place) for place in self.conjunctive]
         four, six = (sum(parts[each].combinations for parts in products if each in parts) for each in Family)
@@ -118,7 +124,10 @@ def _list_cost(expanded: _Expanded, extra: RuleTable, direction: int) -> ListCos
 
 
 def shapes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint64]:
-    """A number for each flow entry, equal for entries that look at the same bits of a packet."""
+    """Return a number for each flow entry, equal for entries of one shape.
+
+    Such entries look at the same bits of a packet.
+    """
     row = rules.take(masked.atom)
     icmp_type, icmp_code = row.icmp_type >= 0, row.icmp_code >= 0
     fragments = np.where(row.frag == FRAG_NOT_LATER, 2, np.where(row.frag == FRAG_LATER, 3, 0))

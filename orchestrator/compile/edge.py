@@ -1,5 +1,4 @@
-"""The edge's program: what one PoP's edge switches hold, so that every packet from outside meets the one firewall
-server that knows its destination.
+"""The program of a PoP's edge switches: each packet to the server of its destination.
 
     senders ──▶ heavy hitters ──▶ exceptions ──▶ hash ──▶ lines ──▶ nobody's: dropped
        │             │                 │                    │
@@ -58,7 +57,7 @@ _DESTINATIONS = {Family.IPV4: oxm.IPV4_DST, Family.IPV6: oxm.IPV6_DST}
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a firewall server is reached: its number, the edge switch's port, and the MAC address behind that."""
+    """The path to a firewall server: its number, the edge's port, its MAC address."""
 
     number: int
     port: str
@@ -97,12 +96,15 @@ class Edge:
     heavy: FlowTable
 
     def ports(self) -> tuple[str, ...]:
-        """What the program's symbols stand for."""
+        """The names of the program's port symbols."""
         return port_table((*self.outside, *(way.port for way in self.ways)))
 
 
 def edge_program(edge: Edge, *, domain: str, generation: int) -> Program:
-    """The program of an edge. Raises BadInput for a line or an exception of a server that is not among the ways."""
+    """Compile the program of an edge.
+
+    Raises BadInput for a line or an exception of a server that is not among the ways.
+    """
     flows = FlowTable.joined((edge_rows(edge), edge.heavy))
     return Program.of(domain, Tier.EDGE, generation, flows, edge.ports())
 
@@ -121,8 +123,10 @@ def edge_rows(edge: Edge) -> FlowTable:
 
 
 def packets_of_lines(flows: FlowTable, packets: U64, family: Family, count: int) -> I64:
-    """What each of `count` lines counted, in their order, from flow entries with their counters: those of a program,
-    or as read back from a switch."""
+    """Return each line's packets, in order, from flow entries with counters.
+
+    Those of a program, or as read back from a switch.
+    """
     version = oxm.pack([Term(oxm.ETH_TYPE, _VERSIONS[family])])
     of_family = (flows.match[:, : len(version)] == np.frombuffer(version, np.uint8)).all(axis=1)
     mine = (flows.table == EdgeTable.LINES) & (flows.priority > LINES_TOP - count) & of_family
@@ -157,7 +161,7 @@ def _senders(owned: tuple[Prefix, ...]) -> Iterator[Flow]:
 
 
 def _ends() -> Iterator[Flow]:
-    """What each table does with packets that meet none of its rows."""
+    """Yield the last row of each table."""
     onwards = (
         (EdgeTable.SENDERS, EdgeTable.HEAVY),
         (EdgeTable.HEAVY, EdgeTable.EXCEPTIONS),
@@ -172,7 +176,7 @@ def _ends() -> Iterator[Flow]:
 
 
 def _within(prefix: Prefix, fields: Mapping[Family, Field]) -> list[Term]:
-    """What an address of a prefix looks like."""
+    """Return the match on addresses of a prefix."""
     bits = prefix.family.bits
     mask = (1 << bits) - (1 << (bits - prefix.length))
     return [Term(oxm.ETH_TYPE, _VERSIONS[prefix.family]), Term(fields[prefix.family], prefix.network, mask)]

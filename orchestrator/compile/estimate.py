@@ -1,4 +1,4 @@
-"""How many flow entries a list takes at most, and at least, told from its rules alone.
+"""Bounds of the flow entries of a list, from its rules alone.
 
 A rule of a few kilobytes can ask for a million flow entries: sources x destinations x source ports x destination ports.
 So what a change would cost is looked at before anything is compiled, and before other writers wait for it.
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
 
 
 def rule_bounds(rule: Rule, groups: Groups) -> Bounds:
-    """How many flow entries a rule takes, at least and at most, if its number is below 2^31."""
+    """Return the bounds of a rule's flow entries, if its number is below 2^31."""
     ports, rest = count_masks(rule.source_ports), count_masks(rule.destination_ports) * (len(rule.flag_matches) or 1)
     source, destination = rule.source, rule.destination
     families = 2 if only_family(rule.protocol) is None else 1
@@ -61,7 +61,7 @@ def rule_bounds(rule: Rule, groups: Groups) -> Bounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
-    """A piece of a list: the bounds of its rules that name no groups, and those that name some."""
+    """A piece of a list: bounds of its rules without groups, and the others."""
 
     rules: tuple[Rule, ...]
     bounds: Bounds
@@ -76,7 +76,10 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """How many flow entries a list takes. `after` tells it of the next version, at the cost of what changed."""
+    """The bounds of a list's flow entries.
+
+    `after` gives those of the next version, at the cost of the change.
+    """
 
     acl: Acl
     bounds: Bounds
@@ -101,7 +104,10 @@ class Estimate:
 
 
 def widest_rule(acl: Acl) -> tuple[int, Bounds]:
-    """The position of the rule that may take the most flow entries, and its bounds. The list must not be empty."""
+    """Return the position and bounds of the costliest rule.
+
+    The list must not be empty.
+    """
     found = [rule_bounds(rule, acl.groups) for rule in acl.rules]
     place = max(range(len(found)), key=lambda each: found[each].most)
     return place, found[place]

@@ -1,4 +1,4 @@
-"""The host tier's program: the whole policy of a domain, for every switch that carries its endpoints.
+"""The host tier's program: a domain's whole policy, for every switch with endpoints.
 
     Policy ──┬── operator rules ──────────────────────────────┐
              ├── lifted rules, if there are any ──────────────┤
@@ -42,7 +42,7 @@ def compile_host(
     lifted: Sequence[LiftedRule] = (),
     cache: CompileCache | None = None,
 ) -> Program:
-    """The program of a policy, with the rules `lifted` decided ahead of their lists wherever that changes nothing.
+    """Compile a policy, with rules `lifted` ahead of lists where that changes nothing.
 
     Raises TooLarge where a list needs more than there is (``tenants[t].acl.rules[3]``) and BadPolicy where endpoints
     contradict each other or a rule has no number.
@@ -69,7 +69,7 @@ class CompileCache:
 
     @property
     def lifts(self) -> tuple[Lift, ...]:
-        """What became of every rule that was to be lifted in the last program."""
+        """The result for every rule that was to be lifted in the last program."""
         part = self._parts.get(_LIFTED)
         return part.lifted.lifts if part is not None and part.lifted is not None else ()
 
@@ -98,7 +98,10 @@ class CompileCache:
         return program
 
     def _untouched(self, policy: Policy, sites: _Sites) -> Iterator[tuple[_Name, _Part]]:
-        """The parts of tenants that are the same objects as before, if all else that they are made of is the same."""
+        """Yield the parts of unchanged tenants, if their other inputs are unchanged.
+
+        Tenants are compared by identity.
+        """
         if sites is not self._sites or policy.return_traffic is not self._policy.return_traffic:
             return
         before = {tenant.id: tenant for tenant in self._policy.tenants}
@@ -114,7 +117,7 @@ class CompileCache:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """What a tenant's endpoint rows are made of."""
+    """The inputs of a tenant's endpoint rows."""
 
     number: int
     endpoints: tuple[Endpoint, ...]
@@ -133,13 +136,16 @@ class _Places:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lists:
-    """What a tenant's rule rows are made of."""
+    """The inputs of a tenant's rule rows."""
 
     tenant: Tenant
     returns: ReturnTraffic
 
     def is_same(self, other: _Source) -> bool:
-        """Whether the rows would be the same: by identity, for comparing two lists costs as much as their rules."""
+        """Return whether the rows would be the same.
+
+        By identity, for comparing two lists costs as much as their rules.
+        """
         if not isinstance(other, _Lists):
             return False
         mine, theirs = self.tenant, other.tenant
@@ -159,7 +165,7 @@ class _Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    """What the ends of a tenant's lists are made of."""
+    """The inputs of the ends of a tenant's lists."""
 
     tenant: Tenant
 
@@ -177,7 +183,7 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Operator:
-    """What everybody's rows are made of."""
+    """The inputs of the common rows."""
 
     rules: tuple[Rule, ...]
     numbers: Mapping[str, int]
@@ -199,7 +205,7 @@ class _Operator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lifted:
-    """What the rows ahead of all lists are made of."""
+    """The inputs of the rows ahead of all lists."""
 
     names: tuple[LiftedRule, ...]
     policy: Policy
@@ -215,7 +221,7 @@ class _Lifted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Meters:
-    """What the meters of tenants whose rules log are made of."""
+    """The inputs of the meters of tenants with logging rules."""
 
     tenants: frozenset[int]
     limit: LogLimit
@@ -238,7 +244,7 @@ _OF_TENANTS = (_Lists, _Ends, _Places)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """The rows of one source: made from scratch each time, or those of a tenant's list."""
+    """The rows of one source: made from scratch, or of a tenant's list."""
 
     source: _Source
     fixed: FlowTable
@@ -259,7 +265,10 @@ _NO_CHANGE = RowChange(_NO_ROWS, _NO_ROWS)
 
 
 def _change(before: _Part | None, after: _Part | None) -> RowChange:
-    """What turns the rows of one state of a part into those of the next. None: it is not there."""
+    """Return the change between two states of a part.
+
+    None: it is not there.
+    """
     if before is None or after is None:
         return RowChange(before.rows if before else _NO_ROWS, after.rows if after else _NO_ROWS)
     if after.lifted is not None and before.lifted is not None and after.fixed is before.fixed:
@@ -271,7 +280,7 @@ def _change(before: _Part | None, after: _Part | None) -> RowChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sites:
-    """What the endpoints of a policy come to: the program's ports, and who is where by tenant."""
+    """The endpoints of a policy: the program's ports, and each tenant's places."""
 
     endpoints: tuple[Endpoint, ...]
     tenants: tuple[str, ...]
@@ -315,7 +324,7 @@ def _logging(policy: Policy, parts: Mapping[_Name, _Part]) -> frozenset[int]:
 
 
 def _check_endpoints(policy: Policy) -> None:
-    """Refuse endpoints that no switch could tell apart: one port, or one prefix, for two of them."""
+    """Refuse endpoints that no switch could distinguish: one port or prefix twice."""
     tenants = {tenant.id for tenant in policy.tenants}
     ports: dict[str, str] = {UPLINK: "the uplink"}
     prefixes: dict[Prefix, str] = {}

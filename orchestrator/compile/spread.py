@@ -1,4 +1,4 @@
-"""The program of a spreading switch: which of a domain's firewalls gets a packet, by 256 buckets and their owners.
+"""The program of a spread switch: 256 buckets and their owners choose the firewall.
 
 `assign` (`scaling/buckets.py`) says who owns what; here it becomes rows. When an owner changes, what changes on the
 switch is the bucket's entry in the two groups (stateless), or the bucket's one row (stateful), and nothing else: then
@@ -43,7 +43,7 @@ _FRAGMENTS = (Term(oxm.IP_FRAG, oxm.ANY_FRAGMENT, oxm.ANY_FRAGMENT),)
 
 
 class MemberState(enum.Enum):
-    """What a firewall gets of the traffic."""
+    """A firewall's share of the traffic."""
 
     SERVING = "serving"
     """It owns buckets."""
@@ -53,7 +53,7 @@ class MemberState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of a firewall's two links: the switch's interface, and the MAC address at the firewall's end."""
+    """One of a firewall's two links: the switch's interface, the firewall's MAC address."""
 
     port: str
     mac: int
@@ -77,7 +77,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How traffic is spread. Raises BadInput for members of one name or number, and owners who are none of them.
+    """A spread of traffic.
+
+    Raises BadInput for members of one name or number, and owners who are none of them.
 
     `stateful`: the firewalls track connections, so all that belongs to one must meet the same firewall.
     """
@@ -101,7 +103,10 @@ class Spread:
 
 
 def zone_of(domain: str) -> int:
-    """Where a domain's connections are remembered, apart from other domains' that the same machine may spread."""
+    """Return the zone of a domain's connections.
+
+    A machine may spread several domains.
+    """
     return 1 + zlib.crc32(domain.encode()) % _ZONES
 
 
@@ -116,14 +121,17 @@ def spread_program(spread: Spread, *, domain: str, generation: int) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Makes the rows; `symbol` gives a port's symbol by its name, `zone` is where connections are remembered."""
+    """Makes the rows.
+
+    `symbol` gives a port's symbol by its name, `zone` is where connections are remembered.
+    """
 
     spread: Spread
     symbol: Mapping[str, int]
     zone: int
 
     def returning(self) -> Iterator[Flow]:
-        """What comes out of a firewall goes on to the other side."""
+        """Yield rows that send packets from a firewall to the other side."""
         for member in self.spread.members:
             for side, onwards in ((member.left, OUTSIDE_PORT), (member.right, INSIDE_PORT)):
                 yield from self._admitted(side.port, instructions([output(self.symbol[onwards])]), member.number)
@@ -139,7 +147,7 @@ class _Ways:
             yield from self._admitted(port, instructions([groups.group(number)]))
 
     def tracked(self) -> Iterator[Flow]:
-        """Stateful: the firewall that the connection is marked with, or the owner of its bucket by a symmetric hash."""
+        """Yield rows by a connection's mark, or its bucket's owner by symmetric hash."""
         for port, which in ((OUTSIDE_PORT, 0), (INSIDE_PORT, 1)):
             side = set_field(FROM_INSIDE.field, which)
             yield from self._admitted(port, instructions([side, track(self.zone, SpreadTable.KNOWN)]))
@@ -156,7 +164,7 @@ class _Ways:
             yield from self._with(member)
 
     def _with(self, member: Member) -> Iterator[Flow]:
-        """What goes to one firewall: connections that are its, those that become its, and how either gets there."""
+        """Yield the rows to one firewall: its connections, new ones, and forwarding."""
         number, mark = member.number, 1 + member.number
         known = instructions([set_field(OWNER.field, number)], goto=SpreadTable.DELIVERY)
         terms = [Term(oxm.CT_MARK, mark)]
@@ -192,7 +200,7 @@ def _ip_packets(
     *,
     also: tuple[Term, ...] = (),
 ) -> Iterator[Flow]:
-    """The rows of both IP versions; those that also ask for something else come before those that do not."""
+    """Yield rows of both IP versions; more specific ones come first."""
     kind = Kind.STRUCTURE if member is None else Kind.MEMBER
     priority = BEFORE_PRIORITY if also else ADMITTED_PRIORITY
     for version in (IPV4, IPV6):

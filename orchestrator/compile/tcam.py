@@ -1,4 +1,4 @@
-"""What an access list would need of a ternary CAM: the classical currency in which tenants and hardware compare lists.
+"""An access list's size in a ternary CAM, the classical measure of tenants and hardware.
 
 An entry is a value and a mask over one key, so a rule needs one for each pair of a source and a destination prefix and
 each pair of port blocks: a range of ports is cut into aligned blocks of powers of two (at most 30 for 16 bits). Nothing

@@ -1,4 +1,4 @@
-"""Who is who between machines: keys, certificate requests, the authority that signs them, and whom TLS believes.
+"""Machines' identities: keys, certificate requests, the authority, and trust in TLS.
 
     names.py      what a certificate says of its bearer, and what it may be used for
     requests.py   a machine's key and its request (PKCS #10); what of a request is believed: its key

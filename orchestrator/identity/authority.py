@@ -1,4 +1,4 @@
-"""Our certificate authority: one self-signed key, which signs certificates of machines and nothing else.
+"""Our certificate authority: one self-signed key, which signs only machines' certificates.
 
 What a certificate says is decided here, by `Subject`, never by who asks for it. A certificate begins to be valid before
 it is made (`BACKDATED`), so that a machine whose clock is behind does not refuse it, and is renewed long before it
@@ -34,7 +34,7 @@ CONSOLE_LASTS = SWITCH_LASTS
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate that was just made: `fingerprint` and `key` are SHA-256, of all of it and of its key."""
+    """A new certificate: `fingerprint` and `key` are SHA-256 of it and its key."""
 
     subject: Subject
     pem: str
@@ -47,7 +47,10 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A key and its self-signed certificate. Raises BadInput where the two do not belong together, or may not sign."""
+    """A key and its self-signed certificate.
+
+    Raises BadInput where the two do not belong together, or may not sign.
+    """
 
     key: PrivateKey
     certificate: x509.Certificate
@@ -64,7 +67,10 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, now: dt.datetime, key: PrivateKey | None = None) -> Authority:
-        """A new authority, with a new key or this. Raises BadInput for a name that cannot stand in a certificate."""
+        """Create an authority, with a new key or this.
+
+        Raises BadInput for a name that cannot stand in a certificate.
+        """
         key = key or new_key()
         called = _name(name)
         builder = _begun(called, called, key.public_key(), now, AUTHORITY_LASTS)
@@ -97,8 +103,10 @@ class Authority:
         hosts: Sequence[str] = (),
         also: Sequence[Subject] = (),
     ) -> Issued:
-        """A certificate for who holds `key`. `hosts` are names and addresses that a server is reached by; `also` is who
-        the bearer is beside, where one machine is several.
+        """Issue a certificate for the holder of `key`.
+
+        `hosts` are names and addresses that a server is reached by; `also` is who the bearer is beside, where one
+        machine is several.
 
         It never outlives the authority. Raises BadInput for the authority's own key, for hosts of who bears none, and
         where the authority has ended.

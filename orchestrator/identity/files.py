@@ -1,4 +1,6 @@
-"""Keys and certificates on the disk, in PEM. A key is for its owner alone; every file is replaced as a whole.
+"""Keys and certificates on disk in PEM, replaced as whole files.
+
+A key is for its owner alone.
 
 AUTHORITY_DIR/authority.key   what signs: whoever reads it is everybody
 AUTHORITY_DIR/authority.pem   whom to believe; not secret
@@ -52,8 +54,10 @@ class AuthorityDir:
         return self.key.exists() or self.certificate.exists()
 
     def create(self, name: str, now: dt.datetime) -> Authority:
-        """Make an authority and keep it. A key without a certificate, as it is left by who is cut off in between, gets
-        one. Raises Conflict where there is an authority, BadInput for a damaged key, Missing where it cannot be kept.
+        """Create and store an authority.
+
+        A key without a certificate, left by a create that was cut off, gets one. Raises Conflict where there is an
+        authority, BadInput for a damaged key, Missing where it cannot be kept.
         """
         if self.certificate.exists():
             raise Conflict(
@@ -64,7 +68,10 @@ class AuthorityDir:
         return authority
 
     def keep(self, key: bytes, certificate: bytes) -> None:
-        """Keep an authority, both in PEM. What another one has signed for the service goes. Raises Missing."""
+        """Store an authority, both in PEM.
+
+        The service's certificate by another one is removed. Raises Missing.
+        """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             for signed in (self.service_key, self.service_certificate):
@@ -75,7 +82,10 @@ class AuthorityDir:
         write_file(self.certificate, certificate, 0o644)
 
     def load(self) -> Authority:
-        """Raises Missing where there is none, BadInput where it is damaged or others may read its key."""
+        """Load the authority.
+
+        Raises Missing where there is none, BadInput where it is damaged or others may read its key.
+        """
         if not self.certificate.exists():
             raise Missing(
                 "there is no certificate authority here: make one with `aclflow certificates init`",
@@ -85,7 +95,10 @@ class AuthorityDir:
 
 
 def read_key(path: Path) -> PrivateKey:
-    """A private key. Raises Missing, and BadInput for one that others may read or that is none of ours."""
+    """Read a private key.
+
+    Raises Missing, and BadInput for one that others may read or that is none of ours.
+    """
     encoded = _read(path)
     mode = path.stat().st_mode
     if mode & _FOR_OTHERS:
@@ -120,14 +133,17 @@ def write_key(path: Path, key: PrivateKey) -> None:
 
 
 def encoded_key(key: PrivateKey) -> bytes:
-    """A key as it is kept: PKCS #8 in PEM, without a password, for there is nobody to type it."""
+    """Encode a key as PKCS #8 in PEM without a password: nobody could type it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def write_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file as a whole: after a crash there is the old one or the new one. Raises Missing."""
+    """Replace a file atomically: a crash leaves the old or the new one.
+
+    Raises Missing.
+    """
     beside = path.with_name(f".{path.name}.new")
     try:
         beside.unlink(missing_ok=True)

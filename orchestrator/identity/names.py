@@ -1,4 +1,4 @@
-"""What a certificate says of its bearer, and what it may be used for.
+"""The subject and the usages of a certificate.
 
     usage        who bears it                      TLS client   TLS server   bears other names
     enforcer     agent in a firewall VNF           yes          no           -
@@ -36,7 +36,7 @@ _LONGEST_COMMON_NAME = 64
 
 
 class Usage(enum.Enum):
-    """What a certificate is for."""
+    """The usage of a certificate."""
 
     ENFORCER = "enforcer"
     CONTROLLER = "controller"
@@ -56,7 +56,7 @@ class Usage(enum.Enum):
 
     @property
     def bears_hosts(self) -> bool:
-        """Whether its bearer is known by names and addresses of its machine, as browsers and clients look for them."""
+        """Return whether its bearer is known by machine names and addresses, as in HTTPS."""
         return self in (Usage.SERVICE, Usage.CONSOLE)
 
     @classmethod
@@ -73,7 +73,7 @@ def check_kind(kind: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who bears a certificate."""
+    """The bearer of a certificate."""
 
     usage: Usage
     domain: str

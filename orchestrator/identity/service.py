@@ -1,4 +1,7 @@
-"""The service's own certificate: made by its authority, and made anew before it ends or when its names change."""
+"""The service's own certificate, renewed by its authority before it ends.
+
+It is made anew when its names change, too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ RENEWED_AFTER = MACHINE_LASTS * 2 / 3
 
 
 def ensure(place: AuthorityDir, authority: Authority, names: Sequence[str], now: dt.datetime) -> bool:
-    """See to it that the service has a certificate for these names; whether that took a new one.
+    """Make sure the service has a certificate for these names; return whether it is new.
 
     Raises BadInput for what is no name of a host, Missing where it cannot be kept.
     """

@@ -18,7 +18,10 @@ _PINNED = re.compile(r"(?P<secret>[^.\s]+)\.(?P<pin>[A-Za-z0-9_-]{43})\Z")
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentToken:
-    """A token as its text was read: `pin` is the SHA-256 of the authority's certificate, None where none is said."""
+    """A parsed token.
+
+    `pin` is the SHA-256 of the authority's certificate, None where none is said.
+    """
 
     secret: str = field(repr=False)
     pin: bytes | None = None

@@ -13,7 +13,7 @@ from orchestrator.errors import BadInput, Missing
 
 
 def service_context(certificate: Path, key: Path, authority: str) -> ssl.SSLContext:
-    """Of the service: callers may show a certificate, which then must be of our authority (PEM).
+    """Return the service's context: callers may show a certificate of our authority (PEM).
 
     Raises Missing for files that cannot be used.
     """
@@ -26,7 +26,10 @@ def service_context(certificate: Path, key: Path, authority: str) -> ssl.SSLCont
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Of the web console: callers show no certificate. Raises Missing for files that cannot be used."""
+    """Return the console's context: callers show no certificate.
+
+    Raises Missing for files that cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     load_chain(context, certificate, key)
@@ -34,7 +37,10 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def client_context(authority: str | None) -> ssl.SSLContext:
-    """Of a client: it believes one authority (PEM), else those that the machine believes. Raises BadInput."""
+    """Return a client's context that trusts one authority (PEM) or the machine's.
+
+    Raises BadInput.
+    """
     try:
         context = ssl.create_default_context(cadata=authority)
     except ssl.SSLError:
@@ -44,7 +50,10 @@ def client_context(authority: str | None) -> ssl.SSLContext:
 
 
 def bare_context() -> ssl.SSLContext:
-    """Of who does not know yet whom to believe: for asking for the authority's certificate, and for nothing secret."""
+    """Return a context without trust.
+
+    It is for asking for the authority's certificate, and for nothing secret.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,1 +1,1 @@
-"""Matches, instructions and other objects of OpenFlow as bytes, in the form in which a switch writes them back."""
+"""OpenFlow matches, instructions and other objects as bytes, as switches write them back."""

@@ -40,7 +40,7 @@ _PORTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RuleStage:
-    """A table that holds one direction's rules: which register says whose they are, and what permit and deny do."""
+    """A table of one direction's rules: the tenant's register, instructions of permit and deny."""
 
     table: int
     register: Field | None
@@ -50,18 +50,21 @@ class RuleStage:
 
 @lru_cache(maxsize=1024)
 def doings(stage: RuleStage, meter: int) -> tuple[bytes, ...]:
-    """What rows do that permit, that deny, that permit and report, that deny and report."""
+    """Return the instructions of permit, deny, permit and report, deny and report."""
     plain = stage.permit, stage.deny
     return (*plain, *(reporting(each, meter) for each in plain))
 
 
 def meter_of(tenant: int) -> int:
-    """The meter that bounds how often packets of a tenant's rules are reported; 0: the operator's."""
+    """Return the meter of reports about a tenant's rules; 0: the operator's."""
     return tenant + 1
 
 
 class MaskedRules(NamedTuple):
-    """Atoms with their port ranges as value/mask pairs; `atom` is the row in the `RuleTable` that each came from."""
+    """Atoms with port ranges as value/mask pairs.
+
+    `atom` is the row in the `RuleTable` that each came from.
+    """
 
     atom: Rows
     sp_value: U16
@@ -71,7 +74,10 @@ class MaskedRules(NamedTuple):
 
 
 def with_port_masks(rules: RuleTable) -> MaskedRules:
-    """Every atom once for each pair of a source port mask and a destination port mask. Raises TooLarge."""
+    """Return every atom for each pair of port masks of both sides.
+
+    Raises TooLarge.
+    """
     sources, destinations = _Covers.of(rules.sp_lo, rules.sp_hi), _Covers.of(rules.dp_lo, rules.dp_hi)
     repeats = sources.how_many * destinations.how_many
     if repeats.sum() > MOST_FLOWS:
@@ -99,7 +105,7 @@ _THE_ONE: Rows = np.zeros(1, np.intp)
 
 
 class _Covers(NamedTuple):
-    """For a column of port ranges: where each range's first value/mask pair is in `pairs`, and how many it has."""
+    """For a column of port ranges: each one's first pair in `pairs`, and their number."""
 
     first: Rows
     how_many: Rows
@@ -119,7 +125,7 @@ class _Covers(NamedTuple):
 
 
 def _port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
-    """What `policy.ports.masks` finds for each of some ranges: of which range each pair is, in order, and the pairs."""
+    """Return the masks (`policy.ports.masks`) of ranges: each pair's range, and pairs."""
     rounds = [np.empty((3, 0), np.int64)]
     owner, at = np.arange(len(low)), low
     while len(owner):
@@ -135,7 +141,7 @@ def _port_masks(low: Column, high: Column) -> tuple[Rows, U16]:
 
 
 def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, meter: int = 0) -> FlowTable:
-    """The flow entries of a table's rules; `priority` and `cookie` are columns, one value an atom.
+    """Encode a table's rules; `priority` and `cookie` have one value an atom.
 
     `meter` is that of the rules that log; where none does it is not looked at.
     """
@@ -153,7 +159,7 @@ def rule_flows(rules: RuleTable, stage: RuleStage, priority: U16, cookie: U64, m
 
 
 def _few(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Column]:
-    """For each flow entry its atom, the bytes of its match, zero-padded to one width, and how many these are."""
+    """Return each flow entry's atom, match bytes padded to one width, and length."""
     rows, matches = few_matches(rules, register)
     if len(rows) > MOST_FLOWS:
         return _many(rules, register)  # which says of what rule there are too many
@@ -172,7 +178,10 @@ def _many(rules: RuleTable, register: Field | None) -> tuple[Rows, Column, Colum
 
 
 class _Part(NamedTuple):
-    """One field of a layout: values and masks as columns of words (one word, or two for 128 bits)."""
+    """One field of a layout: values and masks as columns of words.
+
+    One word, or two for 128 bits.
+    """
 
     field: Field
     value: tuple[Column, ...]
@@ -202,7 +211,10 @@ def _layouts(rules: RuleTable, masked: MaskedRules) -> list[Rows]:
 
 
 def _layout_codes(rules: RuleTable, masked: MaskedRules) -> npt.NDArray[np.uint32]:
-    """A number for each row that is equal for rows of one layout: every digit is one field's way of being looked at."""
+    """Return a number for each row, equal for rows of one layout.
+
+    Every digit is one field's way of being matched.
+    """
     bits = np.where(rules.family == 4, 32, 128)
     digits = (
         (rules.family == 6, 2),
@@ -227,7 +239,10 @@ def _how(looked_at: Column, everything: Column | int) -> Column:
 
 
 def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: Rows) -> list[_Part]:
-    """The fields of one layout in canonical order; `rows` are all the rows that have it."""
+    """Return the fields of one layout in canonical order.
+
+    `rows` are all the rows that have it.
+    """
     first = rows[0]
     six, protocol = bool(rules.family[first] == 6), int(rules.protocol[first])
     parts = [_constant(oxm.ETH_TYPE, oxm.IPV6 if six else oxm.IPV4)]
@@ -276,7 +291,10 @@ def _leading(length: Column) -> U64:
 
 
 def _masked(field: Field, value: Column, mask: Column, everything: int) -> list[_Part]:
-    """A field under a mask; all rows look at it in the same way, so the first tells how."""
+    """Return a field under a mask.
+
+    All rows look at it in the same way, so the first tells how.
+    """
     if mask[0] == 0:
         return []
     return [_Part(field, (value,), None if mask[0] == everything else (mask,))]

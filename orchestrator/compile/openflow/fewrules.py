@@ -80,7 +80,7 @@ class Atom(NamedTuple):
 def few_atoms(
     rules: Sequence[Rule], groups: Mapping[str, AddressGroup], tenant: int, numbers: Sequence[int]
 ) -> list[Atom] | None:
-    """The atoms of some rules with these numbers, in the order in which `atoms` lays them down; None: too many."""
+    """Return numbered rules' atoms in the order of `atoms`; None if too many."""
     if len(rules) > FEW:
         return None
     rows: list[Atom] = []
@@ -104,7 +104,10 @@ def table_of(rows: Sequence[Atom]) -> RuleTable:
 
 
 def _of_family(rule: Rule, family: Family, groups: Mapping[str, AddressGroup]) -> list[tuple[int, ...]]:
-    """A rule's atoms in one IP version: the columns from `family` on. Of too many there is one more than are few."""
+    """Return a rule's atoms in one IP version: columns from `family`.
+
+    Of too many there is one more than are few.
+    """
     sides = _words(rule.source, family, groups), _words(rule.destination, family, groups)
     ports = rule.source_ports, rule.destination_ports
     flags = [(each.value, each.mask) for each in rule.flag_matches] or _NO_FLAGS
@@ -127,7 +130,7 @@ def _fragments(rule: Rule, source: PortRange, destination: PortRange) -> int:
 
 
 def _words(side: Addresses, family: Family, groups: Mapping[str, AddressGroup]) -> list[tuple[int, int, int]]:
-    """A side in one IP version: upper and lower half of each network, left-aligned, and its length."""
+    """Return a side in one IP version: halves of each network, left-aligned, and length."""
     if side.is_any:
         prefixes: Sequence[Prefix] = _EVERYTHING[family]
     elif len(side.prefixes) == 1:
@@ -143,7 +146,7 @@ def _words(side: Addresses, family: Family, groups: Mapping[str, AddressGroup]) 
 
 
 def few_matches(rules: RuleTable, register: Field | None) -> tuple[list[int], list[bytes]]:
-    """The matches of some atoms' flow entries in the order of `rule_flows`, and the row of the atom of each."""
+    """Return the matches of atoms in the order of `rule_flows`, with their atoms' rows."""
     of_each = [matches_of(Atom(*row), register) for row in _rows(rules)]
     rows = [row for row, matches in enumerate(of_each) for _ in matches]
     return rows, [match for matches in of_each for match in matches]
@@ -224,5 +227,5 @@ def _exact(field: Field, value: int) -> bytes:
 
 @cache
 def _headers(field: Field) -> tuple[tuple[bytes, bytes], int]:
-    """A field's headers without and with a mask, and the mask that looks at every bit."""
+    """Return a field's headers without and with a mask, and its full mask."""
     return (field.header.to_bytes(4, "big"), field.masked_header.to_bytes(4, "big")), field.ones

@@ -1,4 +1,4 @@
-"""Groups of buckets as rows of a program: what an OpenFlow group is, in the form of a flow entry.
+"""OpenFlow groups of buckets as rows of a program, in the form of flow entries.
 
 A group is kept where flow entries are, so that digests, deltas, the wire and reading back know it without being told.
 Its table is `GROUPS`, which no switch has for flows; its match is its number, four octets; in place of instructions
@@ -32,7 +32,10 @@ _NETRONOME, _SELECTION_METHOD = 0x0000154D, 1
 
 
 def dp_hash() -> bytes:
-    """The property that has a bucket chosen by the hash that the datapath computes: one cache entry a bucket."""
+    """Return the property that selects buckets by the datapath's hash.
+
+    It takes one cache entry a bucket.
+    """
     return struct.pack(">HHII4x16sQ", 0xFFFF, 40, _NETRONOME, _SELECTION_METHOD, b"dp_hash", 0)
 
 
@@ -43,7 +46,7 @@ def bucket(number: int, actions: Iterable[bytes]) -> bytes:
 
 
 def group_body(kind: int, buckets: bytes, properties: bytes) -> bytes:
-    """What stands in place of instructions."""
+    """Return the body of a group, in the place of instructions."""
     return HEAD.pack(_KIND + kind, HEAD.size + len(buckets) + len(properties), len(buckets)) + buckets + properties
 
 

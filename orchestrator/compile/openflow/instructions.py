@@ -1,4 +1,4 @@
-"""OpenFlow actions and instructions as bytes, in the form in which Open vSwitch writes them back.
+"""OpenFlow actions and instructions as bytes, as Open vSwitch writes them back.
 
 A flow's instructions are one optional apply-actions list and one optional goto-table; none at all drops the packet.
 """
@@ -43,7 +43,7 @@ def output_register(register: Field) -> bytes:
 
 
 def set_field(field: Field, value: int, mask: int | None = None) -> bytes:
-    """Write a constant into a header field or a register; under a mask, into some of its bits."""
+    """Write a constant into a field or register, or under a mask into some bits."""
     oxm = (field.header if mask is None else field.masked_header).to_bytes(4, "big") + value.to_bytes(field.size, "big")
     if mask is not None:
         oxm += mask.to_bytes(field.size, "big")
@@ -51,20 +51,27 @@ def set_field(field: Field, value: int, mask: int | None = None) -> bytes:
 
 
 def copy_field(source: Field, destination: Field, *, bits: int | None = None, source_at: int = 0) -> bytes:
-    """Copy a whole field into another of the same size; or `bits` bits of it, from bit `source_at` on, into the lowest
-    of another. Bits are counted from the least significant."""
+    """Copy a field into another of its size, or some of its bits.
+
+    `bits` bits from bit `source_at` on go into the lowest of another. Bits are counted from the least significant.
+    """
     bits = 8 * source.size if bits is None else bits
     headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
     return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, source_at, 0) + headers)
 
 
 def resubmit(table: int) -> bytes:
-    """Look the packet up in a table as it is now, do what is found there, and go on (a Nicira extension)."""
+    """Look the packet up in a table as it is now, act, and go on.
+
+    A Nicira extension.
+    """
     return struct.pack(">HHIHHB3x", _EXPERIMENTER, 16, _NICIRA, _RESUBMIT_TABLE, _SAME_IN_PORT, table)
 
 
 def conjunction(number: int, clause: int, clauses: int) -> bytes:
-    """The packet meets clause `clause` (from 0) of the `clauses` (2..64) of a conjunctive match (a Nicira extension).
+    """Mark that the packet meets clause `clause` (from 0) of `clauses` (2..64).
+
+    A conjunctive match, a Nicira extension.
 
     A packet that meets them all, at one priority, is looked up again with the conjunction's number as its `conj_id`.
     """
@@ -72,7 +79,9 @@ def conjunction(number: int, clause: int, clauses: int) -> bytes:
 
 
 def report(meter: int) -> bytes:
-    """Show the packet's headers to the controller, as often as a meter allows (a Nicira extension).
+    """Report the packet's headers to the controller, limited by a meter.
+
+    A Nicira extension.
 
     The packet itself goes on in any case: what the meter holds back is the report.
     """
@@ -88,7 +97,10 @@ def reporting(doing: bytes, meter: int) -> bytes:
 
 
 class HashFields(enum.IntEnum):
-    """What of a packet is hashed. Symmetric: the two directions of a connection have the same hash."""
+    """The hashed fields of a packet.
+
+    Symmetric: the two directions of a connection have the same hash.
+    """
 
     ETH_SRC = 0
     SYMMETRIC_L3L4 = 2
@@ -98,7 +110,10 @@ class HashFields(enum.IntEnum):
 
 
 def multipath(fields: HashFields, basis: int, modulo: int, register: Field) -> bytes:
-    """Write a hash of the packet, modulo a number of 2 to 65536, into the lower 16 bits of a register (Nicira)."""
+    """Write a hash of the packet into a register's lower 16 bits.
+
+    Modulo a number of 2 to 65536. A Nicira extension.
+    """
     modulo_n, bits = 0, 15
     return struct.pack(
         ">HHIHHH2xHHI2xHI",
@@ -118,7 +133,10 @@ def meters_named(doing: bytes) -> list[int]:
 
 
 def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> bytes:
-    """An instruction list: apply `actions`, then go on in table `goto` (None: the packet's way ends here)."""
+    """Return instructions that apply `actions`, then go to table `goto`.
+
+    None: the packet's path ends here.
+    """
     body = b"".join(actions)
     applied = struct.pack(">HHI", _APPLY_ACTIONS, 8 + len(body), 0) + body if body else b""
     return applied + (struct.pack(">HHB3x", _GOTO_TABLE, 8, goto) if goto is not None else b"")

@@ -1,4 +1,4 @@
-"""Meters as rows of a program: which there are to be, and how much each lets through.
+"""Meters as rows of a program, with their rates.
 
 A switch keeps meters beside its tables. In a program they are rows of a table that no packet comes to, which say it in
 their match (`reg0` the meter, `reg1` packets a second, `reg2` packets at once), so that digest, delta, wire form and

@@ -1,4 +1,4 @@
-"""OpenFlow eXtensible Match (OXM): which fields we match and set, and their one canonical form as bytes.
+"""OpenFlow eXtensible Match (OXM): our fields, and their canonical form as bytes.
 
 A match is a string of TLVs (type, length, value). The header of each is 32 bits:
 
@@ -37,7 +37,7 @@ MASKED = 0x100
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A match field: its OXM class and number, and the size of its value in bytes."""
+    """A match field: its OXM class and number, and its size in bytes."""
 
     name: str
     oxm_class: int
@@ -160,7 +160,10 @@ All fragments: 1 under mask 1."""
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a match asks of one field. `mask` None: every bit."""
+    """A match on one field.
+
+    `mask` None: every bit.
+    """
 
     field: Field
     value: int
@@ -187,7 +190,10 @@ class Term:
 
 
 def pack(terms: Iterable[Term]) -> bytes:
-    """The canonical bytes of a match. Raises BadInput if two terms speak of the same field."""
+    """Return the canonical bytes of a match.
+
+    Raises BadInput if two terms name the same field.
+    """
     plain = _with_packet_registers(tuple(term for term in terms if term.full_mask))
     ranked = sorted(plain, key=lambda term: _RANK[term.field])
     for before, after in pairwise(ranked):
@@ -197,7 +203,10 @@ def pack(terms: Iterable[Term]) -> bytes:
 
 
 def unpack(match: bytes) -> tuple[Term, ...]:
-    """The terms of canonical match bytes, in order, registers one by one. Raises BadInput for anything else."""
+    """Return the terms of canonical match bytes, in order.
+
+    Registers one by one. Raises BadInput for anything else.
+    """
     terms: list[Term] = []
     rest = match
     while rest:
@@ -245,7 +254,10 @@ def _split(term: Term) -> list[Term]:
 
 
 def stamp_match(digest: bytes) -> bytes:
-    """The match of the stamp flow: the 16-byte digest in reg0 to reg3. Raises BadInput for one of another length."""
+    """Return the stamp flow's match: the 16-byte digest in reg0 to reg3.
+
+    Raises BadInput for one of another length.
+    """
     if len(digest) != 16:
         raise BadInput(f"a digest has 16 bytes, not {len(digest)}")
     return _STAMP_HEADERS[0] + digest[:8] + _STAMP_HEADERS[1] + digest[8:]

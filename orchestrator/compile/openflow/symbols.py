@@ -18,7 +18,7 @@ _FEWEST_SLOTS = 8
 
 
 def port_table(names: Iterable[str]) -> tuple[str, ...]:
-    """The `ports` of a program with these interface names, in any order: the uplink, then the slots."""
+    """Return a program's `ports` for interface names: the uplink, then the slots."""
     wanted = sorted(set(names) - {UPLINK})
     count = _FEWEST_SLOTS
     while count < 2 * len(wanted):

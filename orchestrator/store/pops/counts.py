@@ -1,4 +1,4 @@
-"""What an edge has counted: where packets from outside went, by the cookies of its rows."""
+"""Counts of an edge: where packets from outside went, by cookies."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class EdgeCounts:
-    """What the parts of an edge have counted since there is one: heavy hitters by rule number, exceptions and lines by
-    the number of the server, packets to nobody, and those from outside with a tenant's address."""
+    """The counts of an edge's parts so far.
+
+    Heavy hitters by rule number, exceptions and lines by the number of the server, packets to nobody, and those from
+    outside with a tenant's address.
+    """
 
     heavy: Mapping[int, Counted]
     exceptions: Mapping[int, Counted]
@@ -41,7 +44,7 @@ class EdgeCounts:
 
 
 def edge_counts(tx: Transaction, domain: str) -> EdgeCounts:
-    """What a domain's edge switches have counted, all together."""
+    """Return the counts of a domain's edge switches together."""
     totals = HitHistory(tx, domain).totals()
     return EdgeCounts(
         heavy=_of_kind(totals, Kind.RULE),

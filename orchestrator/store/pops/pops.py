@@ -1,4 +1,4 @@
-"""Points of presence: a domain's edge switches, the firewall servers behind them, who serves whom, and the lines.
+"""Points of presence: edge switches, firewall servers, their tenants, and the lines.
 
 Everything that an edge's program is made of moves the domain's generation, in the same transaction. Places and lines
 follow from the rest; they are kept, for what stands is not to change without need.
@@ -79,7 +79,10 @@ class Pops:
         return self._tx.bump_for_placement(domain)
 
     def remove(self, name: str, *, expected_version: int | None = None) -> int:
-        """Take a PoP away; the domain's new generation. Raises NotFound, Stale, and Conflict while it has switches."""
+        """Remove a PoP; return the domain's new generation.
+
+        Raises NotFound, Stale, and Conflict while it has switches.
+        """
         row = self._row(name)
         expect(expected_version, row.version)
         if self.edges(row.domain):
@@ -150,7 +153,10 @@ class Pops:
         return switch_rows(self._tx, domain, EDGE)
 
     def add_edge(self, name: str, edge: HostRecord) -> int:
-        """Onboard an edge switch; the generation that it must reach. Raises NotFound, Conflict (name, datapath id)."""
+        """Add an edge switch; return the generation to reach.
+
+        Raises NotFound, Conflict (name, datapath id).
+        """
         return add_switch(self._tx, self._row(name).domain, edge, EDGE)
 
     def remove_edge(self, name: str, edge: str) -> None:
@@ -180,7 +186,7 @@ class Pops:
         return PopServer(number, server.name, server.port, server.mac)
 
     def set_server_state(self, name: str, server: str, state: ServerState) -> int:
-        """Say what a server is good for; the generation in which its tenants are where they should be then.
+        """Set a server's state; return the generation with its tenants placed accordingly.
 
         Raises NotFound.
         """
@@ -231,7 +237,7 @@ class Pops:
         return None if row is None else LinesRecord(row.body, row.because, from_micros(row.built))
 
     def keep_lines(self, name: str, family: Family, body: bytes, because: str) -> None:
-        """Keep the lines that stand now; `because` says why they were built anew, if they were."""
+        """Store the present lines; `because` says why they were rebuilt, if they were."""
         self._replace(name)
         standing = {"digest": digest_of_lines(body), "body": body}
         fresh = {**standing, "because": because, "built": self._tx.micros}
@@ -248,16 +254,24 @@ class Pops:
     # ------------------------------------------------------------------------------------------------------ heavy
 
     def intervals(self) -> tuple[tuple[str, float, dt.datetime], ...]:
-        """Every PoP with how often it chooses heavy hitters (0: when asked) and when it did last."""
+        """Return every PoP's interval of choosing heavy hitters, and the last time.
+
+        0: on request.
+        """
         rows = self._tx.read(select(pops.c.name, pops.c.body, pops.c.chosen).order_by(pops.c.name))
         return tuple((row.name, _settings(row.body).heavy.interval_s, from_micros(row.chosen)) for row in rows)
 
     def counted(self, name: str) -> EdgeCounts:
-        """What the edge has counted. Raises NotFound."""
+        """Return the edge's counts.
+
+        Raises NotFound.
+        """
         return edge_counts(self._tx, self._row(name).domain)
 
     def choose(self, name: str, chosen: Sequence[HeavyChoice]) -> int | None:
-        """Have these rules be the heavy hitters from now on; the generation, if that changed anything. Raises NotFound.
+        """Set the heavy hitters; return the generation, if that changed anything.
+
+        Raises NotFound.
 
         What packets were counted until now does not count for the next choice.
         """
@@ -290,7 +304,7 @@ class Pops:
         return row
 
     def _replace(self, name: str) -> None:
-        """Places or lines of a PoP are about to change: what is remembered of it is read again."""
+        """Forget what is cached of a PoP before its places or lines change."""
         domain = self._row(name).domain
         self._tx.replaced.add(domain)
         self._tx.pops.pop(domain, None)
@@ -327,7 +341,7 @@ class Pops:
 
 
 def digest_of_lines(body: bytes) -> bytes:
-    """What tells lines from others."""
+    """Return the digest of lines."""
     return blake2b(body, digest_size=16).digest()
 
 

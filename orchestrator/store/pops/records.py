@@ -1,4 +1,4 @@
-"""What the store says of points of presence."""
+"""Records of points of presence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MULTICAST_BIT = 1 << 40
 
 
 class ServerState(enum.Enum):
-    """What a firewall server is good for: it serves; it keeps its tenants but gets no more; it has none any more."""
+    """A server's state: it serves; it gets no more tenants; it has none."""
 
     SERVING = "serving"
     DRAINING = "draining"
@@ -32,8 +32,10 @@ class ServerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewServer:
-    """A firewall server as it is brought in: the firewall's name, the edge switch's port towards it, and the MAC
-    address behind that. Raises BadInput."""
+    """A new firewall server.
+
+    The firewall's name, the edge switch's port towards it, and the MAC address behind that. Raises BadInput.
+    """
 
     name: str
     port: str
@@ -59,8 +61,11 @@ class PopServer:
 
 @dataclass(frozen=True, slots=True)
 class PopSettings:
-    """How a PoP is laid out: the edge switches' ports towards the outside, chunks, lines and budgets, how heavy hitters
-    are chosen, and what a server does with a packet whose tenant it does not serve. Raises BadInput."""
+    """A PoP's settings.
+
+    The edge switches' ports towards the outside, chunks, lines and budgets, how heavy hitters are chosen, and what a
+    server does with a packet whose tenant it does not serve. Raises BadInput.
+    """
 
     outside: tuple[str, ...]
     edge: EdgeSettings = field(default_factory=EdgeSettings)
@@ -88,7 +93,7 @@ class PopSettings:
 
 @dataclass(frozen=True, slots=True)
 class HeavyRecord:
-    """A rule that is a heavy hitter: since when, for how many packets it was chosen, and why."""
+    """A heavy hitter: since when, its packets when chosen, and why."""
 
     rule: LiftedRule
     since: dt.datetime
@@ -98,7 +103,7 @@ class HeavyRecord:
 
 @dataclass(frozen=True, slots=True)
 class LinesRecord:
-    """The lines that stand in one IP version (octets), since when, and why they were built."""
+    """One IP version's lines (bytes), their start, and why they were built."""
 
     body: bytes
     because: str
@@ -107,8 +112,11 @@ class LinesRecord:
 
 @dataclass(frozen=True, slots=True)
 class Pop:
-    """A point of presence of a domain. `places` are servers' numbers by tenants'; `lines` the digests of the lines that
-    stand; `chosen` is when heavy hitters were chosen last."""
+    """A domain's point of presence.
+
+    `places` are servers' numbers by tenants'; `lines` the digests of the present lines; `chosen` is when heavy hitters
+    were chosen last.
+    """
 
     name: str
     domain: str

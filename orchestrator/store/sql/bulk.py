@@ -1,4 +1,4 @@
-"""Making tens of thousands of objects at once without the garbage collector getting in the way."""
+"""Make tens of thousands of objects without garbage collection in between."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def utc_now() -> dt.datetime:
 
 
 class SteadyClock:
-    """The wall clock, but while that is set back, time goes on from where it was.
+    """A wall clock that goes on from its last time while it is set back.
 
     So a token that has expired stays expired, and a later record never bears an earlier time. A clock that was far
     ahead and is corrected stays ahead until the process is started anew: tokens expire too early rather than too late.

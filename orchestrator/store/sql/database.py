@@ -1,4 +1,4 @@
-"""A connection pool to one database, set up so that what was acknowledged is on disk.
+"""A connection pool to one database; acknowledged data is on disk.
 
 SQLite: write-ahead log, so that readers never wait; every commit synced, by itself or by `sync_log` right after it;
 foreign keys held; SQLAlchemy, not the driver, begins transactions. PostgreSQL: a writer that hangs in the middle of a
@@ -50,7 +50,7 @@ def connect_pool(url: str, busy_timeout_s: float) -> Engine:
 
 
 def begin_writing(connection: Connection, *, synced: bool = True) -> None:
-    """Begin a transaction that is the only one writing; waits for its turn as long as the pool was told to.
+    """Begin the only writing transaction; wait for the turn as long as configured.
 
     Where it is not `synced`, SQLite's commit returns before it is on the disk: `sync_log` has to follow.
     """
@@ -72,7 +72,9 @@ def _set_synced(connection: Connection, driver: sqlite3.Connection, synced: bool
 
 
 def sync_log(engine: Engine) -> None:
-    """Bring all that was committed to the disk. Raises Unreachable; it may be there all the same, or not for long.
+    """Flush all commits to disk.
+
+    Raises Unreachable; they may be there all the same, or not for long.
 
     PostgreSQL has done so already.
     """
@@ -108,7 +110,10 @@ def _sqlite_pool(url: URL, busy_timeout_s: float) -> Engine:
 
 
 def _create_file(path: str) -> None:
-    """Make the file if there is none, readable by its owner only; its log files take its mode."""
+    """Create the file if missing, readable by its owner only.
+
+    Its log files take its mode.
+    """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:

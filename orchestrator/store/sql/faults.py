@@ -1,4 +1,4 @@
-"""What goes wrong in a database, as errors of ours: who can do what about it.
+"""Map database failures to our errors, by what the caller can do.
 
     locked, deadlock, too many connections, starting up      Busy          the same request may work at once
     disk full                                                TryAgain      after somebody made room; nothing was lost
@@ -42,7 +42,10 @@ _POSTGRES_GONE = ("08", "57P", "58", "XX", "28", "3D")  # connection, shutdown, 
 
 
 class _Translated:
-    """A class and no generator: every transaction enters it and leaves it, nearly always without an error."""
+    """Translates errors inside a block.
+
+    A class and no generator: every transaction enters it and leaves it, nearly always without an error.
+    """
 
     def __enter__(self) -> None:
         """Nothing has gone wrong yet."""
@@ -57,7 +60,7 @@ _TRANSLATED = _Translated()
 
 
 def translated() -> AbstractContextManager[None]:
-    """Raise what SQLAlchemy and the drivers raise in here as one of our errors, where it is one."""
+    """Raise errors of SQLAlchemy and drivers as ours, where they are mapped."""
     return _TRANSLATED
 
 

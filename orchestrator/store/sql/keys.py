@@ -1,4 +1,4 @@
-"""How values become columns that sort and compare alike on every database: order keys, prefixes, secrets, times.
+"""Columns that sort and compare alike on every database: keys, prefixes, secrets, times.
 
 Order keys. A list's rows are ordered by 62-bit integers with gaps, so that an insertion touches one row:
 
@@ -36,7 +36,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def keys_between(low: int | None, high: int | None, count: int) -> tuple[int, ...] | None:
-    """`count` ascending order keys strictly between two (None: that end of the list), or None where they do not fit."""
+    """Return `count` ascending keys between two (None: that end), or None without room."""
     if low is None and high is None:
         low, high = 0, (count + 1) * STRIDE
     elif low is None and high is not None:
@@ -52,7 +52,7 @@ def keys_between(low: int | None, high: int | None, count: int) -> tuple[int, ..
 
 
 def spread(kept: Mapping[int, int], count: int) -> array[int] | None:
-    """Ascending order keys for `count` rows of which some, by index, keep theirs; None where a gap has no room."""
+    """Return keys for `count` rows, some of them kept by index; None without room."""
     keys = array("q")
     for index in [*sorted(kept), count]:
         missing = index - len(keys)
@@ -100,12 +100,18 @@ def new_secret() -> str:
 
 
 def digest_of(secret: str) -> bytes:
-    """What is stored of a secret. 256 random bits cannot be searched for, so one fast hash is enough."""
+    """Return the stored digest of a secret.
+
+    256 random bits cannot be searched for, so one fast hash is enough.
+    """
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 def certificate_digest(fingerprint: bytes) -> bytes:
-    """What stands in the place of a secret's digest for who is known by a certificate: no secret has this digest."""
+    """Return a certificate's entry in place of a secret's digest.
+
+    No secret has this digest.
+    """
     return b"x509:" + fingerprint
 
 

@@ -1,4 +1,4 @@
-"""Telling listeners of commits: in this process by a call, between processes by PostgreSQL's LISTEN and NOTIFY.
+"""Notify listeners of commits: by calls, and between processes by PostgreSQL's NOTIFY.
 
 A notice is sent inside the transaction, so PostgreSQL delivers it if and only if that commits. The process that
 committed tells its own listeners directly and passes over its own notice when it comes back; unless the commit's answer
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Fate(enum.Enum):
-    """What is known of a commit of ours that was not answered."""
+    """The fate of our commit whose answer was lost."""
 
     OPEN = "open"
     CAME = "its notice has come"
@@ -74,7 +74,10 @@ class Notices:
         return lambda: self._drop(key)
 
     def announced(self, tx: Transaction, committed: Committed) -> AbstractContextManager[None]:
-        """Within the transaction, around its commit: tell other processes; our own listeners, if the answer is lost."""
+        """Announce a commit inside its transaction.
+
+        Other processes are told; our own listeners, if the answer is lost.
+        """
         return self._announced(tx, committed) if self._shared else nullcontext()
 
     @contextmanager
@@ -98,7 +101,10 @@ class Notices:
             del self._unanswered[number]
 
     def tell(self, committed: Committed, *, besides: Listener | None = None) -> None:
-        """Call every listener, but for one. One that fails does not keep the others from hearing."""
+        """Call every listener but one.
+
+        One that fails does not keep the others from hearing.
+        """
         with self._lock:
             listeners = tuple(self._listeners.values())
         for listener in listeners:
@@ -120,7 +126,10 @@ class Notices:
             self._listeners.pop(key, None)
 
     def _hear(self) -> None:
-        """Listen until closed; a broken connection is made anew, and listeners are told that they may have missed."""
+        """Listen until closed.
+
+        A broken connection is made anew, and listeners are told that they may have missed.
+        """
         while not self._stopping.is_set():
             try:
                 self._hear_once()

@@ -1,4 +1,4 @@
-"""Statements that every change asks: built once, put into each database's words once, carried out by its driver itself.
+"""SQL of the hot path, compiled once per dialect and run by its driver.
 
 SQLAlchemy takes forty microseconds to carry out what SQLite does in three, and a change of one rule asks fifteen
 things. So the statements on that way are written with SQLAlchemy as all others are, but of what it makes of them only
@@ -43,7 +43,7 @@ _SQLITE = sqlite.dialect(paramstyle="named")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """A statement as one kind of database is asked it; `row` makes a row of what the driver gives for one."""
+    """A statement in one dialect; `row` makes a row of the driver's value."""
 
     text: str | bytes
     row: Callable[[Sequence[object]], Any] | None
