@@ -1,4 +1,4 @@
-"""What rules decided ahead of the hosts: on firewall servers and VNFs, and at an edge.
+"""Counts of tiers ahead of the hosts: firewall servers, VNFs, and edges.
 
 A packet that they permit goes on and is counted again by its host, so tiers are told apart and never added up; one that
 they deny ends there, and no host knows of it.
@@ -17,8 +17,10 @@ from orchestrator.store.unit import Unit
 
 
 def hits_ahead(unit: Unit, tenant: str, only: Sequence[str] | None = None) -> Mapping[Tier, TenantHits]:
-    """What a tenant's current rules, or `only` some of them, and its defaults decided on each tier ahead of the hosts
-    that its domain has. Raises NotFound."""
+    """Return counts of a tenant's rules on each tier ahead of its domain's hosts.
+
+    Of its current rules, or `only` some of them, and its defaults. Raises NotFound.
+    """
     found = {tier: unit.hits.totals(tenant, tier, only) for tier in _tiers(unit, unit.tenants.get(tenant).domain)}
     if Tier.EDGE in found:
         found[Tier.EDGE] = _of_permits(unit, tenant, found[Tier.EDGE])
@@ -32,7 +34,10 @@ def _tiers(unit: Unit, domain: str) -> tuple[Tier, ...]:
 
 
 def _of_permits(unit: Unit, tenant: str, found: TenantHits) -> TenantHits:
-    """An edge drops nothing that a list speaks of: what a deny counts there is sent on, and is told as none."""
+    """Drop an edge's counts of denies.
+
+    It drops nothing that a list speaks of: what a deny counts there is sent on.
+    """
     denies = {rule.id for rule in unit.acls.current(tenant).acl.rules if rule.action is Action.DENY}
     rules = {name: RuleHits() if name in denies else hits for name, hits in found.rules.items()}
     return replace(found, rules=MappingProxyType(rules))

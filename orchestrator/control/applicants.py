@@ -1,4 +1,4 @@
-"""Machines that apply to enrol: how often one may fail, and whether a cloud vouches for it.
+"""Machines that apply to enrol: limits of failures, and their cloud's confirmation.
 
 Secrets here are too long to be guessed, so `Attempts` is not what keeps them: it keeps failures cheap, and the log
 readable. An IPv6 address counts with its neighbours (/64), for one machine has as many of them as it likes.
@@ -22,7 +22,10 @@ _NEIGHBOURS = 64
 
 
 class Attempts:
-    """Failures of the last `window_s` seconds by address, `most` at most, of `kept` addresses. Safe between threads."""
+    """Failures of the last `window_s` seconds by address.
+
+    `most` at most, of `kept` addresses. Safe between threads.
+    """
 
     def __init__(
         self, clock_s: Callable[[], float], *, most: int = 10, window_s: float = 60.0, kept: int = 4096
@@ -44,7 +47,10 @@ class Attempts:
             raise TooOften(f"{len(failures)} attempts from {address} have failed: wait {wait_s:.0f} s")
 
     def failed(self, address: str) -> None:
-        """Note a failure. Of more addresses than are kept, the one that failed longest ago is forgotten."""
+        """Record a failure.
+
+        Of more addresses than are kept, the one that failed longest ago is forgotten.
+        """
         now, who = self._clock_s(), _of_one(address)
         with self._lock:
             failures = self._recent(who, now)
@@ -55,7 +61,7 @@ class Attempts:
                 self._failures.popitem(last=False)
 
     def succeeded(self, address: str) -> None:
-        """Whoever is there is who it says: what failed before is forgotten."""
+        """Forget an address's failures after a success."""
         with self._lock:
             self._failures.pop(_of_one(address), None)
 
@@ -67,7 +73,7 @@ class Attempts:
 
 
 def _of_one(address: str) -> str:
-    """What stands for everybody who may be the same as who comes from an address."""
+    """Return the key of everybody who may be the same as an address."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -84,7 +90,7 @@ _THERE = frozenset({VnfState.COMING, VnfState.RUNNING})
 
 
 def vouched(cloud: Cloud, group: str, instance: str, address: str) -> str | None:
-    """What the machine is called that is this instance of a group and has this address; None: there is no such.
+    """Return the name of a group's instance with an address, by its cloud, or None.
 
     Raises what the cloud raises.
     """
@@ -99,7 +105,10 @@ def vouched(cloud: Cloud, group: str, instance: str, address: str) -> str | None
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address as a value: an IPv4 address that was written as an IPv6 one is the same."""
+    """Return an address as a value.
+
+    An IPv4 address that was written as an IPv6 one is the same.
+    """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -12,7 +12,10 @@ log = structlog.get_logger()
 
 
 class CountDesk:
-    """Claims and reports of counts, each in a transaction of its own: no change of policy waits for them or is made."""
+    """Takes claims and reports of counts, each in its own transaction.
+
+    No change of policy waits for them or is made.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -25,8 +28,10 @@ class CountDesk:
             return unit.counting.claim(domain, host, epoch)
 
     def take(self, domain: str, enforcer: int, epoch: int, data: bytes) -> tuple[str, ...]:
-        """Add frames of counts to the sums; the hosts to be claimed anew. Raises BadInput, NotFound, Conflict,
-        Forbidden (a host of somebody else's)."""
+        """Add frames of counts to the sums; return the hosts to be claimed anew.
+
+        Raises BadInput, NotFound, Conflict, Forbidden (a host of somebody else's).
+        """
         with self._store.write() as unit:
             unit.enforcers.check_epoch(enforcer, epoch)
             frames = tuple(decode_frames(data, to_micros(unit.now)))

@@ -1,4 +1,4 @@
-"""The desk where machines enrol: checks what they show, asks their cloud, and has the authority sign.
+"""Enrol machines: check their proof, ask their cloud, have the authority sign.
 
     enrol   a one-time token  ──────────────────────────▶ store: used up, enforcer made, certificate kept
             a group's token   ──▶ cloud vouches?  ───────▶ store: instance admitted, ...
@@ -39,7 +39,10 @@ _Got = TypeVar("_Got")
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """Who wants to enrol. `request` is a certificate request in PEM, `address` where it comes from."""
+    """A machine that wants to enrol.
+
+    `request` is a certificate request in PEM, `address` where it comes from.
+    """
 
     token: str = field(repr=False)
     name: str
@@ -81,7 +84,7 @@ class EnrolmentDesk:
         _ = self.authority
 
     def token_text(self, secret: str) -> str:
-        """An enrolment token as a machine is given it, with the authority's fingerprint if the service has one."""
+        """Return an enrolment token's text, with the authority's fingerprint if there is one."""
         pin = self._authority.fingerprint if self._authority is not None and self._pinned else None
         return EnrolmentToken(secret, pin).text
 
@@ -95,13 +98,15 @@ class EnrolmentDesk:
         return self._attempted(applicant, self._enrolled)
 
     def enrol_switch(self, applicant: Applicant) -> CertificateRecord:
-        """A certificate for the switch of who shows a token for it. Raises as `enrol`, and NotFound for a service
-        without an authority."""
+        """Issue a certificate for a switch by its token.
+
+        Raises as `enrol`, and NotFound for a service without an authority.
+        """
         self.need_authority()
         return self._attempted(applicant, self._switch_enrolled)
 
     def renew(self, caller: Principal, request: str) -> CertificateRecord:
-        """A further certificate for the enforcement point that asks, on a new key; the one it shows stays valid.
+        """Issue a further certificate on a new key; the one shown stays valid.
 
         Brought again with the same key, it is answered again. Raises BadInput, Conflict for a key that somebody has.
         """
@@ -131,8 +136,9 @@ class EnrolmentDesk:
         self._control.write(lambda unit: unit.certificates.revoke_others(enforcer, [caller.token_id]))
 
     def issue_switch(self, domain: str, hosts: Sequence[str], request: str, by: str) -> CertificateRecord:
-        """A certificate for the switch of a host, or of several that one Open vSwitch is, there already or to come; one
-        that they had before stays valid.
+        """Issue a certificate for the switch of one or several hosts.
+
+        Several where one Open vSwitch is all of them, there already or to come; one that they had before stays valid.
 
         Brought again with the same key, it is answered again. Raises NotFound, BadInput, Conflict.
         """
@@ -194,7 +200,7 @@ class EnrolmentDesk:
         return self._control.write(work)
 
     def _admitted(self, applicant: Applicant, group: EnrolmentGroup) -> Enrolled:
-        """A machine of a group. It may call itself as it likes: its name is what its cloud calls it."""
+        """Enrol a machine of a group under its cloud's name for it."""
         instance, address = applicant.instance, applicant.address
         if instance is None:
             raise BadInput("a group's token needs the id of the instance: say it", place="instance")
@@ -218,7 +224,10 @@ class EnrolmentDesk:
         )
 
     def _signer(self, applicant: Applicant, name: str) -> Signer | None:
-        """What signs for an applicant; None for a service without an authority. Raises BadInput."""
+        """Return the signer for an applicant; None for a service without an authority.
+
+        Raises BadInput.
+        """
         if self._authority is None:
             if applicant.request is not None:
                 raise BadInput("this service has no certificate authority to sign it: enrol without", place="csr")
@@ -241,7 +250,7 @@ class EnrolmentDesk:
 
 
 def _told(unit: Unit, new: Enrolled, more: dict[str, str]) -> Enrolled:
-    """Log that a machine has joined; not a second time for one whose answer was lost."""
+    """Log that a machine joined, once even if an answer was lost."""
     record, certificate = new.enforcer, new.certificate
     if certificate is None or certificate.issued == unit.now:
         serial = {"serial": certificate.serial} if certificate is not None else {}

@@ -36,7 +36,7 @@ to the switches nobody should read the log."""
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """Some events, and the id up to which all that the reader may see have been given now.
+    """Some events, and the id up to which the reader has seen everything.
 
     `missed`: events between what it had and the oldest of these may have been forgotten.
     """
@@ -91,7 +91,7 @@ class Feed:
     async def after(
         self, event_id: int, wait_s: float, *, tenant: int | None = None, gather_s: float = GATHER_S
     ) -> Feeding | None:
-        """Events after an id, oldest first, once there are any: all, or those about the tenant of a number.
+        """Wait for events after an id, oldest first: all, or a tenant's.
 
         None when nothing came within `wait_s`, or the service stops. An id that no event has yet, as after a restored
         backup, counts as the newest. What comes while somebody waits is given `gather_s` later, with what came since.

@@ -1,5 +1,6 @@
-"""The tier of firewall VNFs: each domain's policy compiled for what its firewalls filter with, and published beside
-the switches' program, under the same generation.
+"""The tier of firewall VNFs: each domain's policy compiled for its firewalls' planes.
+
+It is published beside the switches' program, under the same generation.
 
 A firewall holds the whole policy and changes at one moment, so a mix of old and new firewalls lets nothing through that
 neither policy permits: where a packet passes several, each must permit it by itself. It needs no intersection first.
@@ -20,7 +21,7 @@ from orchestrator.store.unit import Unit
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What was compiled last of a domain."""
+    """The last compilation of a domain."""
 
     policy: Policy
     planes: frozenset[Plane]
@@ -55,7 +56,10 @@ class FirewallTier(PublishedTier[_Last]):
 
 
 def _planes(unit: Unit, domain: str) -> frozenset[Plane]:
-    """What those of a domain's firewalls filter with that hold the whole policy: servers of a PoP have a share each."""
+    """Return the planes of a domain's firewalls with whole policies.
+
+    Servers of a PoP have a share each.
+    """
     pop = unit.pops.of_domain(domain)
     servers = set() if pop is None else {each.name for each in pop.servers}
     return frozenset(plane for name, plane in unit.firewalls.plane_of(domain).items() if name not in servers)

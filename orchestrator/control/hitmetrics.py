@@ -1,4 +1,6 @@
-"""What Prometheus is told of counts, read when it asks: by domain, tier and who decided, so the series stay few.
+"""Prometheus metrics of counts by domain, tier and decider, read at each scrape.
+
+So the series stay few.
 
 Whoever reaches the service may read them, so they name no tenant and no rule: these are told by REST to who may know.
 """
@@ -26,7 +28,9 @@ _Series = tuple[str, str, str, str]
 
 
 class HitMetrics(Collector):
-    """`units` are where the store is read.
+    """Collects counts from the store.
+
+    `units` are where the store is read.
 
     What a tenant counted goes with it when it is deleted; that a sum falls then is not shown, for whoever takes rates
     of a counter would read it as a beginning anew.
@@ -38,7 +42,7 @@ class HitMetrics(Collector):
         """Of each series: the sum when it was last read, and what is added to it."""
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """Every domain's sums and how many rules are lifted; none while the store does not answer."""
+        """Yield every domain's sums and lifted rules; nothing while the store is away."""
         found = self._found()
         for name, says in _COUNTED.items():
             family = CounterMetricFamily(f"aclflow_counted_{name}", says, labels=_LABELS)

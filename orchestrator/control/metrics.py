@@ -1,4 +1,7 @@
-"""What Prometheus is told. One registry a service, so that two services in one process do not mix."""
+"""Prometheus metrics.
+
+One registry a service, so that two services in one process do not mix.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,10 @@ class Metrics:
         self._stage_of = cache(self._stages.labels)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. `route` is the path's pattern, never the path, which has no end of values."""
+        """Record an answered request.
+
+        `route` is the path's pattern, never the path, which has no end of values.
+        """
         self._requests_of(method, route, str(status)).observe(seconds)
 
     def compiled(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Machines become hosts, and are given back: one loop works on what was asked for, step by step, until it is done.
+"""One loop makes machines hosts and gives them back, step by step.
 
     add     prepare the machine ─▶ essential services, host in the domain ─▶ wait until it was read back ─▶ done
     remove  close the switch ─▶ host out of the domain ─▶ forgotten
@@ -54,9 +54,11 @@ class Onboarder:
         withdraw: Callable[[Unit, Onboarding], None],
         look_s: float = LOOK_S,
     ) -> None:
-        """`invite` gives what must be known so that the machine's controller can join and its switch gets a
-        certificate, in the transaction that it is given; `withdraw` makes what nobody has used of it invalid, also
-        what a process that was killed has given.
+        """Set the loop up.
+
+        `invite` gives what must be known so that the machine's controller can join and its switch gets a certificate,
+        in the transaction that it is given; `withdraw` makes what nobody has used of it invalid, also what a process
+        that was killed has given.
 
         `look_s`: how often to look for what other processes were asked for, or left.
         """
@@ -148,7 +150,10 @@ class Onboarder:
         return _join(unit, asked)
 
     def _wait_enforced(self, domain: str, host: str, generation: int) -> None:
-        """Raises Conflict where the host does not come to hold the policy in time, with what it says."""
+        """Wait until a host holds the policy.
+
+        Raises Conflict where it does not in time, with what it says.
+        """
         said = ""
         for _ in range(int(_ENFORCED_S / _LOOK_ENFORCED_S)):
             state = self._units.read(lambda unit: unit.enforcers.enforced(domain, generation))
@@ -175,7 +180,7 @@ class Onboarder:
         self._units.write(write)
 
     def _mention(self, asked: Onboarding, text: str) -> None:
-        """As `_tell`, in the middle of a step: that nobody can be told is no reason to leave a machine half done."""
+        """Log in the middle of a step; a failure to log does not stop it."""
         try:
             self._tell(asked, text)
         except TryAgain as error:
@@ -195,7 +200,10 @@ class Onboarder:
 
 @contextmanager
 def _at_the_machine() -> Iterator[None]:
-    """What is waited for is the store; a machine that does not answer has failed. Raises Refused for that."""
+    """Treat an unreachable machine as failed, but wait for the store.
+
+    Raises Refused for that.
+    """
     try:
         yield
     except TryAgain as error:
@@ -203,7 +211,7 @@ def _at_the_machine() -> Iterator[None]:
 
 
 def _join(unit: Unit, asked: Onboarding) -> int:
-    """The host in its domain, and what essential services need; the generation that it must reach."""
+    """Add the host and its essential services; return the generation to reach."""
     switch = asked.switch
     before = unit.domains.operator_rules(switch.domain).rules
     unit.domains.set_operator_rules(switch.domain, merged(before, asked.rules()))

@@ -1,4 +1,4 @@
-"""How long to wait with what has failed before it is tried again: 1, 2, 4 ... up to 60 seconds, for each by itself."""
+"""Pauses after failures: 1, 2, 4 ... up to 60 seconds, for each key by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Pauses:
 
 
 class Resting:
-    """What has failed and is left alone until its pause is over, so that it keeps nothing else from its turn.
+    """Failed keys that wait until their pause is over, without delaying others.
 
     `ticks` is a clock that never goes back, in seconds.
     """

@@ -1,4 +1,6 @@
-"""What Prometheus is told of enforcement points, read when it asks: how many are behind, and how long one is silent.
+"""Prometheus metrics of enforcement points: hosts behind, and seconds of silence.
+
+They are read at each scrape.
 
 Whoever reaches the service may read this, so no host is named: `aclflow domain show` names them to operators.
 """
@@ -17,7 +19,10 @@ from orchestrator.store.points.records import Heard
 
 
 class PointMetrics(Collector):
-    """`units` are where the store is read. Hosts that nobody ever spoke for have no time at which they were heard."""
+    """Collects hosts' state from the store.
+
+    `units` are where the store is read. Hosts that nobody ever spoke for have no time at which they were heard.
+    """
 
     def __init__(self, units: Units) -> None:
         self._units = units

@@ -1,4 +1,4 @@
-"""Fleets of firewall VNFs: as many as the load needs, each taken from its wish to its end, one step at a time.
+"""Fleets of firewall VNFs sized to their load, each VNF taken step by step.
 
 keeper.py    the loop: looks at the cloud and at the store, does what is due, notes what has come about
 effects.py   what is asked of the cloud, and what its errors mean

@@ -1,4 +1,4 @@
-"""How many VNFs each fleet should have: what they carried, what one can carry, and what was done lately, put together.
+"""Decide each fleet's size from its load, its capacity, and recent changes.
 
 `grounds` reads, `decided` is pure: the same ground gives the same decision. What is said to have been in the future was
 before a clock was set back, nobody knows when: it is passed over, so that it holds nothing up until then.
@@ -34,7 +34,7 @@ UNMEASURED = "nobody has measured what one VNF with {} carries: `aclflow bench f
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What one fleet is decided on; the last of `samples` is of now."""
+    """The inputs of one fleet's decision; the last of `samples` is of now."""
 
     look: FleetLook
     samples: tuple[FleetSample, ...]
@@ -49,7 +49,10 @@ class Ground:
         return Fleet(sum(map(self._serves, self.look.members)), sum(state in COMING for state in states), leaving)
 
     def _serves(self, look: MemberLook) -> bool:
-        """Whether a VNF counts: one that has not been well for long is to be replaced."""
+        """Return whether a VNF counts.
+
+        One that has not been well for long is to be replaced.
+        """
         patience = self.look.record.settings.patience
         sick_s = look.member.health.sick_for_s(self.now.timestamp())
         return look.member.state is MemberState.SERVING and sick_s < patience.sick_s
@@ -62,7 +65,7 @@ def is_due(look: FleetLook, now: dt.datetime) -> bool:
 
 
 def grounds(unit: Unit, looks: Sequence[FleetLook]) -> tuple[Ground, ...]:
-    """What fleets are decided on, read at once."""
+    """Read the inputs of fleets' decisions at once."""
     rules = unit.fleets.rules([look.record.domain for look in looks])
     models: Mapping[Plane, CapacityModel] = unit.capacities.current()
     found = []
@@ -78,7 +81,7 @@ def grounds(unit: Unit, looks: Sequence[FleetLook]) -> tuple[Ground, ...]:
 
 
 def sample_of(look: FleetLook, rules: int, now: dt.datetime) -> FleetSample:
-    """What a fleet carries now, as its VNFs say."""
+    """Return a fleet's present load, as its VNFs report it."""
     heard = [
         each.load
         for each in look.members
@@ -115,7 +118,7 @@ def decided(ground: Ground) -> Decision:
 
 
 def leaving(look: FleetLook, count: int) -> tuple[str, ...]:
-    """Who leaves, of a fleet that is to shrink by so many."""
+    """Choose the VNFs that leave when a fleet shrinks."""
     return victims([_candidate(each) for each in look.members], count)
 
 

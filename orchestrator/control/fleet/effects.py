@@ -1,4 +1,4 @@
-"""What is asked of the cloud, again and again until it is seen to be done; and what its errors mean for a VNF.
+"""Ask the cloud until it is done, and turn its errors into VNFs' states.
 
 TryAgain                      asked again later, less and less often while it goes on so
 over a quota, refused, wrong credentials, something missing       the VNFs that were asked for have failed, and say why
@@ -36,7 +36,10 @@ class _Pause:
 
 @dataclass
 class CloudHand:
-    """Asks a cloud for VNFs and tells it which to remove. `url`: where their agents find the service."""
+    """Orders VNFs of a cloud and has them removed.
+
+    `url`: where their agents find the service.
+    """
 
     cloud: Cloud
     url: str
@@ -46,7 +49,7 @@ class CloudHand:
     _pauses: dict[str, _Pause] = field(default_factory=dict)
 
     def create(self, units: Units, members: Sequence[Member]) -> str | None:
-        """Ask for VNFs of one fleet; why there will be none, where the cloud says so for good."""
+        """Order VNFs of one fleet; return the reason if the cloud refuses for good."""
         fleet = members[0].domain
         if self._is_paused(fleet):
             return None
@@ -60,7 +63,10 @@ class CloudHand:
         return self._asked(fleet, "delete", lambda: self.cloud.delete(fleet, names))
 
     def _order(self, unit: Unit, member: Member) -> VnfOrder:
-        """What is asked for; the token is another each time, for one that got lost cannot be told again."""
+        """Return an order.
+
+        The token is another each time, for one that got lost cannot be told again.
+        """
         kind = member.plane.value
         expires = unit.now + _TOKEN_LASTS
         token = unit.enforcers.invite(member.domain, expires=expires, author=AUTHOR, name=member.name, kind=kind)

@@ -1,5 +1,7 @@
-"""What Prometheus is told of fleets, read when it asks: VNFs by state, how many are wanted, what they carry, and how
-busy they are beside how busy the capacity model says that their load makes them."""
+"""Prometheus metrics of fleets: VNFs by state, wanted size, load, and predicted load.
+
+They are read at each scrape.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that keeps fleets: each VNF one step on, each fleet its size, nothing left over in the cloud.
+"""The loop of fleets: VNFs step on, fleets keep their size, leftovers are removed.
 
     a look:   the cloud's list ─▶ the rows (in this order, so that what the list has was wanted when it was made)
               ─▶ what is due of the cloud: create, delete         effects, each may be repeated; after the list only
@@ -46,7 +46,7 @@ LEASE_S = 30.0
 
 
 class Spreading(Protocol):
-    """Who gives VNFs their traffic: `orchestrator.control.spreading.Spreading`."""
+    """Gives VNFs their traffic: `orchestrator.control.spreading.Spreading`."""
 
     def set_members(self, domain: str, members: Sequence[SpreadMember], *, stateful: bool = False) -> int:
         """These carry the traffic from now on; the generation that says so."""
@@ -54,7 +54,10 @@ class Spreading(Protocol):
 
 
 class FleetKeeper:
-    """Keeps every fleet of an installation in one cloud. `tick` does what is due; `start` has a thread do so."""
+    """Keeps every fleet of an installation in one cloud.
+
+    `tick` does what is due; `start` has a thread do so.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class FleetKeeper:
         self._thread.start()
 
     def close(self) -> None:
-        """End after what is under way, let another replica go on at once, and give the cloud's connections back."""
+        """Stop after work under way, release the lease, and close the cloud's connections."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -113,7 +116,7 @@ class FleetKeeper:
                 wait_s = IDLE_LOOK_S
 
     def tick(self) -> float:
-        """One look at everything, and what follows from it; how many seconds to sleep until the next."""
+        """Do everything due; return the seconds to sleep."""
         if not self._may_work():
             return min(IDLE_LOOK_S, self._lease_s / 3)
         self._look_at_cloud()
@@ -144,7 +147,10 @@ class FleetKeeper:
         return True
 
     def _write(self, work: Callable[[Unit], None]) -> None:
-        """Write, if this process still may. Raises Busy where its lease is over: the next look takes a new one."""
+        """Write, if this process still may.
+
+        Raises Busy where its lease is over: the next look takes a new one.
+        """
 
         def guarded(unit: Unit) -> None:
             if not unit.fleets.is_keeper(self._holder):
@@ -155,7 +161,7 @@ class FleetKeeper:
         self._units.write(guarded)
 
     def _look_at_cloud(self) -> None:
-        """What the cloud says, where it is time to ask it; None: it was not asked."""
+        """Read the cloud where it is time to; None: not now."""
         self._sky = None
         if not self._lookout.is_due():
             return
@@ -169,7 +175,7 @@ class FleetKeeper:
     # ------------------------------------------------------------------------------------------------- a fleet's turn
 
     def _kept(self, known: Known) -> bool:
-        """Do what is due for one fleet; whether anything has come about that should be looked at at once."""
+        """Do what is due for one fleet; return whether to look again at once."""
         refused: Mapping[str, str] = {}
         try:
             if self._sky is not None:
@@ -193,7 +199,7 @@ class FleetKeeper:
         return bool(news.steps)
 
     def _adopted(self, known: Known, sky: Sky) -> bool:
-        """Take in what the cloud has made for a fleet that leaves that to it; whether there was any."""
+        """Take in VNFs that the cloud made by itself; return whether there were any."""
         record = known.look.record
         here = {each.member.name for each in known.look.members}
         strange = sky.autonomous(record.domain) - here if record.settings.alarms else frozenset()
@@ -206,7 +212,7 @@ class FleetKeeper:
         return bool(new)
 
     def _effects(self, known: Known, sky: Sky) -> Mapping[str, str]:
-        """Ask the cloud for what is not there and for the end of what should not be; whom it refuses, and why."""
+        """Order missing VNFs and remove others; return refused ones with reasons."""
         domain = known.look.record.domain
         wanted, unwanted = [], []
         for look in known.look.members:
@@ -270,7 +276,7 @@ class FleetKeeper:
 
 
 def _waited(found: Sequence[Known]) -> frozenset[Wait]:
-    """What the cloud is waited for: members that come, and those that are to end."""
+    """Return what the cloud is waited for: members that come, and those that end."""
     members = [each.member for known in found for each in known.look.members]
     return frozenset((each.domain, each.name, each.state) for each in members if each.state not in CARRYING)
 
@@ -300,7 +306,7 @@ def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> N
 
 
 def _resized(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
-    """Carry a decision out: rows for who is to come, the end of serving for who is to go."""
+    """Carry a decision out: rows for new VNFs, the end of service for others."""
     domain, settings = ground.look.record.domain, ground.look.record.settings
     _kept_decision(unit, ground, decision)
     more = decision.size - ground.fleet.size

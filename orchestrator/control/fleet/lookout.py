@@ -1,5 +1,7 @@
-"""When a cloud is looked at next, by its own pace: a namespace is there in a moment, a machine in minutes, and whoever
-asks an OpenStack many times a second takes its time from others.
+"""Decide when to look at a cloud next, by its own pace.
+
+A namespace is there in a moment, a machine in minutes, and whoever asks an OpenStack many times a second takes its time
+from others.
 
     something new is waited for, or has come about      at once
     it is still waited for                              `first_s` later, then half as long again each time nothing moved
@@ -44,7 +46,10 @@ class Lookout:
         self._due_s = self._looked_s + self._pause_s
 
     def waits_for(self, waited: frozenset[Wait], *, hurry: bool) -> None:
-        """What is waited for now; `hurry`: something has come about, so that there may be more to see."""
+        """Set what is waited for now.
+
+        `hurry`: something has come about, so that there may be more to see.
+        """
         if hurry or waited - self._waited:
             self._pause_s, self._due_s = self._pace.first_s, -math.inf
         elif not waited:

@@ -1,4 +1,4 @@
-"""What has come about in a fleet since it was last looked at, and what follows: steps, health, trials, who carries.
+"""Changes in a fleet since the last look: steps, health, trials, traffic.
 
 Reads, decides, and writes nothing but by `noted`, in the transaction of whoever keeps the fleet.
 """
@@ -37,7 +37,7 @@ class Known:
 
 @dataclass(slots=True)
 class News:
-    """What has come about in a fleet."""
+    """The changes in a fleet."""
 
     steps: list[tuple[Member, Step]] = field(default_factory=list)
     health: list[tuple[Member, Health, str]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What else a look sees: the cloud; since when agents are listened to; whom the cloud will not build, and why."""
+    """The look's other inputs: the cloud, when agents could first report, refusals."""
 
     sky: Sky
     listens_since: dt.datetime | None = None
@@ -63,7 +63,7 @@ def known_fleets(unit: Unit) -> list[Known]:
 
 
 def news_of(unit: Unit, known: Known, view: View) -> News:
-    """What has come about in a fleet."""
+    """Return the changes in a fleet."""
     news = News()
     for look in known.look.members:
         member = look.member
@@ -93,7 +93,10 @@ def _of_member(unit: Unit, known: Known, look: MemberLook, view: View, news: New
 
 
 def _trial(unit: Unit, member: Member, news: News) -> tuple[Trial, str]:
-    """What came of a member's trial; one is written for it where there is none, or where the policy has changed."""
+    """Return a member's trial and result.
+
+    One is written for it where there is none, or where the policy has changed.
+    """
     policy = unit.domains.policy(member.domain)
     if member.trial is None or trials.outdated(member.trial, policy.policy):
         news.sheets.append((member, trials.choose(policy.policy, policy.generation)))
@@ -102,7 +105,7 @@ def _trial(unit: Unit, member: Member, news: News) -> tuple[Trial, str]:
 
 
 def _is_spread(known: Known) -> bool:
-    """Whether the switch was read back with the shares that follow from the members as they were read."""
+    """Return whether the switch was read back with the members' shares."""
     if not known.look.record.settings.spread:
         return True
     spread = known.spread
@@ -111,7 +114,7 @@ def _is_spread(known: Known) -> bool:
 
 
 def _is_last(known: Known, member: Member) -> bool:
-    """Whether no other VNF of the fleet serves and is well, unless an operator wants none."""
+    """Return whether a member is the last healthy one, unless an operator wants none."""
     if known.look.record.settings.size == 0:
         return False
     others = (each.member for each in known.look.members if each.member.name != member.name)
@@ -119,7 +122,7 @@ def _is_last(known: Known, member: Member) -> bool:
 
 
 def carriers(look: FleetLook, news: News) -> tuple[SpreadMember, ...]:
-    """Who carries traffic, once the news are noted, by number.
+    """Return the members that carry traffic after the changes, by number.
 
     Who is not well carries none, unless nobody is well: a filter goes on filtering when its agent has died, and where
     all are silent at once it is rather we who do not hear.

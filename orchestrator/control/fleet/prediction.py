@@ -1,5 +1,4 @@
-"""Whether the capacity model holds for the machines and the traffic that are there: how busy VNFs are, beside how busy
-it says that they must be with what they carry. Pure."""
+"""Compare VNFs' processor use with the capacity model's prediction. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +15,16 @@ _LEAST_BUSY = 0.05
 
 
 def busy(look: FleetLook) -> float | None:
-    """The share of their processors that VNFs which serve say is in use, on average; None: none has said it."""
+    """Return the mean processor use of serving VNFs; None if none reported."""
     loads = _loads(look)
     return fmean(load.cpu_permille / 1000 for load in loads) if loads else None
 
 
 def predicted(look: FleetLook, rules: int, model: CapacityModel | None) -> Prediction | None:
-    """What a model says of a fleet whose domain has so many rules; None without a model, or a VNF that serves."""
+    """Return a model's prediction for a fleet's load.
+
+    None without a model, or a VNF that serves.
+    """
     in_use = busy(look)
     if in_use is None or model is None:
         return None

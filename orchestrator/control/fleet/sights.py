@@ -1,4 +1,4 @@
-"""What is known of a VNF at one moment, from three who speak of it: its cloud, its agent, the switch in front of it."""
+"""Everything known of a VNF now: from its cloud, its agent, and its switch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WATCHED = frozenset({MemberState.PROVEN, *CARRYING})
 
 @dataclass(frozen=True, slots=True)
 class Sky:
-    """What a cloud said: its VNFs by fleet and name, or nothing (None) where it did not answer."""
+    """The cloud's answer: its VNFs by fleet and name, or None without one."""
 
     vnfs: dict[tuple[str, str], Vnf] | None
 
@@ -41,7 +41,7 @@ class Sky:
         return (Sight.ABSENT, None) if vnf is None else (_SIGHTS[vnf.state], vnf)
 
     def autonomous(self, domain: str) -> frozenset[str]:
-        """VNFs that a cloud has made for a domain by itself, and does not take away just now."""
+        """Return VNFs that a cloud made for a domain by itself and keeps."""
         vnfs = (self.vnfs or {}).values()
         return frozenset(
             vnf.name
@@ -53,7 +53,7 @@ class Sky:
 def health_of(
     look: MemberLook, now: dt.datetime, listens_since: dt.datetime | None, patience: Patience
 ) -> tuple[Health, str]:
-    """How a member is after this look at it, and what is wrong with it, if anything is.
+    """Return a member's health after this look, and its trouble, if any.
 
     Nobody is silent for longer than he is listened to: while the service was away no agent could tell anything.
     """
@@ -70,9 +70,11 @@ def health_of(
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is known of a member from elsewhere: whether the switch holds the shares that are to be, whether nobody else
-    serves and is well though somebody is to, whether connections are tracked, and whether the cloud makes its fleet's
-    VNFs by itself."""
+    """Other facts about a member.
+
+    Whether the switch holds the shares that are to be, whether nobody else serves and is well though somebody is to,
+    whether connections are tracked, and whether the cloud makes its fleet's VNFs by itself.
+    """
 
     is_spread: bool
     is_last: bool
@@ -83,7 +85,7 @@ class Around:
 def seen(
     look: MemberLook, sky: Sky, health: Health, trouble: str, trial: Trial, around: Around, now: dt.datetime
 ) -> Seen:
-    """What the next step of a member's life depends on."""
+    """Return the inputs of a member's next step."""
     sight, vnf = sky.of(look.member)
     return Seen(
         sight,
@@ -102,7 +104,7 @@ def seen(
 
 
 def _is_quiet(look: MemberLook, stateful: bool) -> bool:
-    """Whether a member that gets nothing new carries nothing: as it said itself, a while after it was taken out."""
+    """Return whether a draining member carries nothing, by its own later report."""
     drained = look.member.drained
     if drained is None or look.load is None or look.reported is None:
         return False
@@ -112,7 +114,7 @@ def _is_quiet(look: MemberLook, stateful: bool) -> bool:
 
 
 def place_of(member: Member, vnf: Vnf) -> Place:
-    """Where a cloud says that a VNF is; what it does not say stays as it was known."""
+    """Return a VNF's location in the cloud; unknown parts stay as they were."""
     known = member.place
     return replace(
         known,

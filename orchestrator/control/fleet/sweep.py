@@ -1,4 +1,4 @@
-"""What a cloud has of ours and nobody owns: it is removed, and said.
+"""Remove what a cloud has of ours without an owner, and report it.
 
 An orphan comes of an answer that was lost and of a row that was given up meanwhile, of a database that was put back, of
 somebody who changed a group of VNFs by hand. The cloud's list is read before the rows are, and a row is written before

@@ -1,4 +1,4 @@
-"""Packets that a new VNF is tried with: one that the domain's policy permits and one that it refuses, where there are.
+"""Trial packets of a new VNF: one permitted and one refused, where they exist.
 
 They are sent by the VNF's own agent through its own kernel, filter and all (`enforce/trial.py`), but it is not told
 which of them are to come through: what came is judged here, by the oracle. A policy that has changed meanwhile is no
@@ -31,7 +31,7 @@ _NOT_ROUTED = tuple(
 
 
 def choose(policy: Policy, generation: int) -> TrialSheet:
-    """A packet that is permitted and one that is refused; only one of them, or none, where no other was found."""
+    """Choose a permitted and a refused packet; fewer where none was found."""
     found: dict[bool, Packet] = {}
     for packet in islice(_candidates(policy), _MOST_TRIES):
         found.setdefault(decide(policy, packet).permitted, packet)
@@ -42,7 +42,7 @@ def choose(policy: Policy, generation: int) -> TrialSheet:
 
 
 def judged(sheet: TrialSheet, policy: Policy) -> tuple[Trial, str]:
-    """What came of a trial, by the policy of now; WAITING where it has no answer that says anything."""
+    """Judge a trial by the present policy; WAITING without a useful answer."""
     if sheet.answer is None or outdated(sheet, policy):
         return Trial.WAITING, ""
     for packet, expected, came in zip(sheet.packets, sheet.expected, sheet.answer, strict=True):
@@ -92,7 +92,7 @@ def _across(tenants: Iterable[Tenant]) -> Iterator[Packet]:
 
 
 def _plain(packet: Packet) -> Packet | None:
-    """A packet that nothing but a filter would stop, as near to this one as can be; None where there is none."""
+    """Return a similar packet that only a filter would stop, or None."""
     if packet.later_fragment or packet.source == packet.destination:
         return None
     ends = packet.source, packet.destination

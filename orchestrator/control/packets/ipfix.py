@@ -1,4 +1,4 @@
-"""Records of the packet log as IPFIX messages (RFC 7011): one template an IP version, then records.
+"""The packet log as IPFIX messages (RFC 7011): a template an IP version, records.
 
 | version 10 u16 | length u16 | export time u32 | sequence u32 | observation domain u32 | sets ...
   template set   | 2 | length | template id, fields | (information element u16, length u16) ...
@@ -56,7 +56,10 @@ class Exporter:
     def messages(
         self, domain: str, records: Sequence[LoggedPacket], now: int, *, with_templates: bool
     ) -> tuple[bytes, ...]:
-        """Messages that hold the records, each no longer than `LONGEST` unless a single record is; `now` in seconds."""
+        """Return messages with the records, of at most `LONGEST` bytes; `now` in seconds.
+
+        A single longer record makes a longer message.
+        """
         if not records:
             return ()
         found = [self._message(_templates(), 0, now)] if with_templates else []

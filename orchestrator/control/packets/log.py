@@ -1,4 +1,4 @@
-"""Takes what enforcement points saw: names rule and tenant, keeps the records, passes them on to whoever wants them.
+"""Take packets from enforcement points, name rule and tenant, store and pass on.
 
 A report names rows by their cookies; which rule that is, the newest policy says. A packet of a rule that is gone, or
 that does not log any more, is dropped: its tenant no longer asks for it.
@@ -27,7 +27,10 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class PacketSink(Protocol):
-    """Where records go besides the store. Whatever becomes of them there, it does not raise."""
+    """Receives records besides the store.
+
+    It never raises.
+    """
 
     def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
         """Take records of a domain."""
@@ -36,7 +39,7 @@ class PacketSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Spoken:
-    """Whose rule a cookie stands for, and what it says."""
+    """The rule and tenant of a cookie."""
 
     tenant: str | None
     rule: str
@@ -54,7 +57,10 @@ class PacketDesk:
         self._names: dict[str, tuple[int, Mapping[int, _Spoken]]] = {}
 
     def take(self, domain: str, enforcer: int, report: Sightings) -> int:
-        """Keep what was seen, once, and pass it on; how many records that made. Raises NotFound, Busy, Forbidden."""
+        """Store packets once and pass them on; return the number of records.
+
+        Raises NotFound, Busy, Forbidden.
+        """
         with self._store.write() as unit:
             unit.enforcers.check_hosts(enforcer, (each.host for each in report.seen), place="seen")
             if not unit.packet_log.begin(enforcer, report.number, report.lost):
@@ -97,7 +103,10 @@ def _spoken(
 def _records(
     seen: Iterable[Sighting], names: Mapping[int, _Spoken], hosts: set[str], now: dt.datetime
 ) -> Iterable[LoggedPacket]:
-    """Records of what can be named. A host's clock may be wrong: nothing is of the future."""
+    """Yield records of known cookies.
+
+    A host's clock may be wrong: nothing is of the future.
+    """
     for each in seen:
         cookie = Cookie.unpack(each.cookie)
         spoken = None if cookie is None else names.get(int(cookie.kind) << 48 | cookie.number)

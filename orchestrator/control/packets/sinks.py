@@ -1,4 +1,4 @@
-"""Where records of the packet log go besides the store: a file of JSON lines, a collector that speaks IPFIX."""
+"""Receivers of the packet log: a file of JSON lines, an IPFIX collector."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def record_json(domain: str, record: LoggedPacket) -> dict[str, object]:
 
 
 class JsonLines:
-    """Appends records to a file, a line each. It is opened for every report, so it may be moved away at any time."""
+    """Appends records to a file, a line each.
+
+    It is opened for every report, so it may be moved away at any time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +54,10 @@ class JsonLines:
             raise Missing(f"the packet log cannot be written there: {error.strerror}", place=str(path)) from None
 
     def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
-        """Append records. What cannot be written is lost, and said."""
+        """Append records.
+
+        What cannot be written is lost, and logged.
+        """
         lines = b"".join(orjson.dumps(record_json(domain, each)) + b"\n" for each in records)
         try:
             with self._lock, self._path.open("ab") as file:
@@ -79,7 +85,10 @@ class Collector:
         self._lock = threading.Lock()
 
     def write(self, domain: str, records: Sequence[LoggedPacket]) -> None:
-        """Send records. What cannot be sent is lost, as datagrams are."""
+        """Send records.
+
+        What cannot be sent is lost, as datagrams are.
+        """
         host = self._address[0]
         with self._lock:
             if host in self._resting or not records:
@@ -96,7 +105,7 @@ class Collector:
                 self._resting.over(host)
 
     def _open(self, now: float) -> _Session:
-        """The session that there is, or a new one: also where the collector's name leads elsewhere by now."""
+        """Return the session, or a new one where the collector's name resolves elsewhere."""
         session = self._session
         if session is not None and not session.is_to_tell(now):
             return session
@@ -119,7 +128,7 @@ class Collector:
 
 
 class _Session:
-    """What a collector is sent from one port."""
+    """A collector's session from one port."""
 
     def __init__(self, sock: socket.socket, address: Any) -> None:
         self.address = address

@@ -1,1 +1,1 @@
-"""What control does for points of presence: edges' programs, heavy hitters, the manager of firewall servers."""
+"""Control of points of presence: edges' programs, heavy hitters, firewall servers."""

@@ -1,5 +1,6 @@
-"""The tier of edge switches: each PoP's places, lines and heavy hitters, compiled, proven, and published beside the
-hosts' program, under the same generation.
+"""The tier of edge switches: places, lines and heavy hitters, compiled and proven.
+
+Published beside the hosts' program, under the same generation.
 
     policy, PoP ──▶ chunks ──▶ places ──▶ lines (kept up) ──┐
               └───▶ heavy hitters (hoisted) ────────────────┴──▶ program ──▶ proof ──▶ published
@@ -44,8 +45,11 @@ _TRAFFIC_OF = dt.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class EdgeReport:
-    """What an edge's program came out as: the lines in each IP version, heavy hitters with why one is none, and for
-    each tenant the addresses of its chunks that are nobody's."""
+    """The result of an edge's program.
+
+    The lines in each IP version, heavy hitters with why one is none, and for each tenant the addresses of its chunks
+    that are nobody's.
+    """
 
     lines: Mapping[Family, LinesReport]
     heavy: Heavy
@@ -54,7 +58,7 @@ class EdgeReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """What an edge is made of, but for heavy hitters."""
+    """The inputs of an edge except heavy hitters."""
 
     pop: Pop
     owned: Mapping[int, tuple[Prefix, ...]]
@@ -73,7 +77,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Base:
-    """An edge without its heavy hitters; `asked` is what it would be made of the next time."""
+    """An edge without heavy hitters; `asked` are the inputs for the next one."""
 
     asked: _Asked
     rows: FlowTable
@@ -84,7 +88,7 @@ class _Base:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is kept of a domain."""
+    """The cached state of a domain."""
 
     heavy: HeavyTable = field(default_factory=HeavyTable)
     proof: EdgeProof = field(default_factory=EdgeProof)
@@ -97,7 +101,9 @@ class EdgeTier(PublishedTier[_Known]):
     """Compiles and publishes. Safe between threads; one compilation at a time."""
 
     def compile(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> Program | None:
-        """The program of a domain's edge; None where it has no PoP. Keeps places and lines if the unit may write.
+        """Compile a domain's edge; None without a PoP.
+
+        Keeps places and lines if the unit may write.
 
         Raises TooLarge where a part of the TCAM is too small, with what would fit; BadPolicy, NotEquivalent.
         """
@@ -113,7 +119,7 @@ class EdgeTier(PublishedTier[_Known]):
         return replace(program, generation=snapshot.generation)
 
     def report(self, domain: str) -> EdgeReport | None:
-        """What the program that was compiled last came out as; None while there is none."""
+        """Return the last program's result; None while there is none."""
         return self._known.get(domain, _Known()).said
 
     def reports(self) -> Mapping[str, EdgeReport]:
@@ -178,14 +184,16 @@ def _placed(unit: Unit, pop: Pop, policy: Policy, allocations: list[Allocation])
 
 
 def _stand(places: Places, servers: Mapping[int, bool], allocations: list[Allocation]) -> bool:
-    """Whether all who own something are placed with servers that there are: then nobody moves but in a transaction that
-    keeps it, for a tenant's traffic is another at every look."""
+    """Return whether all owners are placed with existing servers.
+
+    Then nobody moves but in a transaction that keeps it, for a tenant's traffic is another at every look.
+    """
     owners = {tenant for each in allocations for tenants in each.cohorts for tenant in tenants}
     return owners <= places.keys() and set(places.values()) <= servers.keys()
 
 
 def _traffic(unit: Unit, domain: str, policy: Policy) -> Mapping[int, float]:
-    """What each tenant's ingress rules decided lately, as hosts counted it: packets a second."""
+    """Return each tenant's recent ingress packets a second, as hosts counted them."""
     counted = unit.hits.rates(domain, since=unit.now - _TRAFFIC_OF)
     rates = dict(zip(counted.number.tolist(), counted.rate_pps.tolist(), strict=True))
     if not any(rates.values()):
@@ -202,7 +210,7 @@ def _traffic(unit: Unit, domain: str, policy: Policy) -> Mapping[int, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lines:
-    """The lines of one IP version: as they stand, as a switch is given them, and as octets."""
+    """One IP version's lines: as values, for a switch, and as bytes."""
 
     chunking: Chunking
     standing: Standing
@@ -211,7 +219,7 @@ class _Lines:
 
 
 def _kept(unit: Unit, pop: Pop, allocation: Allocation, places: Places) -> _Lines:
-    """The lines of one IP version, brought up to date with who has which chunks and who serves them."""
+    """Return one IP version's lines, updated to chunks and servers."""
     chunking = allocation.chunking
     servers = servers_of(allocation, places)
     keys, servers = allocation.key[servers >= 0], servers[servers >= 0]

@@ -1,4 +1,4 @@
-"""What a domain's firewall servers are to hold, and what each is asked for beside tenants' lists.
+"""The goals of a domain's firewall servers, and each server's settings.
 
 A tenant that moves is kept by the server that it leaves until the move is enforced everywhere: `leaving` says who is
 kept, and with which generation the tenant moved.
@@ -26,7 +26,7 @@ Leaving = Mapping[tuple[int, str], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Goal:
-    """What a domain's servers are to hold."""
+    """The goal of a domain's servers."""
 
     snapshot: PolicySnapshot
     pop: Pop
@@ -48,7 +48,7 @@ class Goal:
 
 @dataclass(slots=True)
 class Asks:
-    """What programs of servers are made of besides lists, by server: the same objects as long as it is the same."""
+    """Servers' settings for programs, by server: unchanged ones are the same objects."""
 
     _found: Mapping[int, Ask] = field(default_factory=dict)
     _made_of: tuple[object, ...] = ()

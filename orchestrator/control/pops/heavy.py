@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HeavyRound:
-    """What a PoP's round begins with, read in one transaction."""
+    """The inputs of a PoP's round, read in one transaction."""
 
     pop: Pop
     policy: Policy
@@ -54,7 +54,7 @@ class HeavyRound:
         return cls(pop, policy, tuple(found))
 
     def choice(self) -> tuple[HeavyChoice, ...]:
-        """What is decided."""
+        """Return the decision."""
         settings = self.pop.settings
         return heavy_hitters(self.popular, settings.heavy, settings.edge.most_heavy, entries_in(self.policy))
 

@@ -1,4 +1,4 @@
-"""The manager of firewall servers: each PoP's servers get programs of the tenants that are placed on them.
+"""The manager of firewall servers: programs of the tenants placed on each.
 
     commit ──▶ prepare: the lists that changed are compiled in its transaction, and refused there; so is what comes
                         more often than it may (`pops/rates.py`)
@@ -58,9 +58,11 @@ def require_server(unit: Unit, domain: str, server: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Domain:
-    """What is kept of a domain. `leaving`: the servers that a tenant has left, until the generation is enforced;
-    `vouched`: what servers hold that were not asked, as they would report it; `unmade`: why servers' programs could not
-    be made."""
+    """The state of a domain.
+
+    `leaving`: the servers that a tenant has left, until the generation is enforced; `vouched`: what servers hold that
+    were not asked, as they would report it; `unmade`: why servers' programs could not be made.
+    """
 
     tenants: TenantCompiler = field(default_factory=TenantCompiler)
     compilers: dict[str, ServerCompiler] = field(default_factory=dict)
@@ -113,7 +115,10 @@ class ServerManager:
         self._thread: threading.Thread | None = None
 
     def prepare(self, unit: Unit, domain: str, snapshot: PolicySnapshot) -> None:
-        """Compile the lists that changed, as part of a transaction. Raises what refuses one, with its place."""
+        """Compile changed lists inside a transaction.
+
+        Raises what refuses one, with its place.
+        """
         pop = unit.pops.of_domain(domain)
         if pop is None or not pop.servers:
             return
@@ -126,7 +131,7 @@ class ServerManager:
             )
 
     def publish(self, domain: str, generation: int) -> None:
-        """A generation that was prepared is committed: the domain's servers are to hold it, in their windows."""
+        """Set a committed generation as the goal of a domain's servers, in their windows."""
         known = self._domains.get(domain)
         if known is None:
             return
@@ -153,7 +158,7 @@ class ServerManager:
             self._wake()
 
     def vouched(self, domain: str) -> tuple[PointReport, ...]:
-        """What those servers of a domain hold that were not asked, for it is what they were last read back with."""
+        """Return reports of servers without changes: they hold what was last read back."""
         known = self._domains.get(domain)
         return tuple(known.vouched.copy().values()) if known is not None else ()
 
@@ -182,7 +187,10 @@ class ServerManager:
             return self._domains.setdefault(domain, _Domain())
 
     def _drop_who_left(self, domain: str, known: _Domain, goal: Goal) -> None:
-        """Forget servers that are no more: one that comes under the name of one of them was never read back."""
+        """Forget removed servers.
+
+        One that comes under the name of one of them was never read back.
+        """
         for name in known.compilers.keys() - {each.name for each in goal.pop.servers}:
             key = key_of(domain, name)
             del known.compilers[name]
@@ -193,8 +201,10 @@ class ServerManager:
                 self._windows.forget(key)
 
     def _touched(self, domain: str, known: _Domain, goal: Goal) -> list[str]:
-        """The servers that a goal asks something else of than what they hold; all, if it would be none, for somebody
-        must say that it is enforced. The others are vouched for."""
+        """Return the servers that a goal changes.
+
+        All, if it would be none, for somebody must say that it is enforced. The others are vouched for.
+        """
         servers = {key_of(domain, each.name): each for each in goal.pop.servers}
         with self._changed:
             idle = [key for key in servers if self._vouches and self._windows.is_idle(key)]
@@ -258,7 +268,7 @@ class ServerManager:
         return waits if waits != NEVER else None
 
     def _let_go(self) -> None:
-        """Take tenants from servers that they left, where everybody was read back to hold that they did."""
+        """Remove tenants from servers they left, once all hold the new places."""
         for domain, known in list(self._domains.items()):
             done = {generation for generation in set(known.leaving.values()) if self._is_enforced(domain, generation)}
             if done:
@@ -276,8 +286,11 @@ class ServerManager:
             return False
 
     def _serve(self, key: str) -> None:
-        """Give a server its program if it is due. When this returns it has it, whichever thread made it: one that took
-        it, and came to make it later, would send once more what another has sent by then."""
+        """Send a server its program if due.
+
+        When this returns it has it, whichever thread made it: one that took it, and came to make it later, would send
+        once more what another has sent by then.
+        """
         domain, _, name = key.partition("/")
         known = self._domains.get(domain)
         with known.lock if known is not None else nullcontext():
@@ -295,7 +308,7 @@ class ServerManager:
                     log.exception("a server's program cannot be made", domain=domain, server=name)
 
     def _note_unmade(self, domain: str, known: _Domain, name: str, because: str | None) -> bool:
-        """Note that a server's program cannot be made, or was made after all; whether that is new."""
+        """Record whether a server's program can be made; return whether that is new."""
         if known.unmade.get(name) == because:
             return False
         if because is None:
@@ -307,7 +320,10 @@ class ServerManager:
         return True
 
     def _tell(self) -> None:
-        """Say what was noted. What cannot be said now is said later."""
+        """Log what was recorded.
+
+        What cannot be logged now is logged later.
+        """
         while self._untold:
             self._tells(self._untold[0])
             with self._changed:
@@ -331,5 +347,5 @@ class ServerManager:
 
 
 def _words_of(error: Exception) -> str:
-    """What an error says; of one that is no answer but a fault of ours, its kind too."""
+    """Return an error's text, with its kind if it is a fault of ours."""
     return str(error) if isinstance(error, AclflowError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What Prometheus is told of edges."""
+"""Prometheus metrics of edges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EdgeMetrics(Collector):
         self._reports = reports
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """A gauge for each number, by domain and IP version, and the entries of heavy hitters."""
+        """Yield gauges by domain and IP version, and heavy hitters' entries."""
         reports = self._reports()
         for name, says in _COUNTS.items():
             gauge = GaugeMetricFamily(f"aclflow_edge_{name}", says, labels=["domain", "family"])

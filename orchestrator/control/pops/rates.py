@@ -1,4 +1,4 @@
-"""How often a tenant's list may change: a bucket a tenant, which holds a second's updates and fills at the rate.
+"""Limits of list changes: a token bucket a tenant, of one second's updates.
 
 Who takes more is told when to come back, and everybody else is served as before. An update is counted when it is
 committed, so what was refused or rolled back costs nothing.

@@ -1,5 +1,4 @@
-"""Where packets went in a PoP: straight to the WAN, to a firewall server, or nowhere; and the share of each tenant that
-goes past the servers."""
+"""Paths of packets in a PoP: WAN, server or nowhere, and each tenant's bypass."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from orchestrator.store.unit import Unit
 
 @dataclass(frozen=True, slots=True)
 class ServerTraffic:
-    """What a server was sent by lines and by exceptions, and the tenants that it serves now."""
+    """A server's packets by lines and by exceptions, and its present tenants."""
 
     lines: Counted
     exceptions: Counted
@@ -24,7 +23,7 @@ class ServerTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TenantTraffic:
-    """A tenant's packets: those that went past the servers as heavy hitters, and those that servers counted."""
+    """A tenant's packets: heavy hitters past the servers, and those at servers."""
 
     server: str | None
     bypassed: Counted
@@ -94,7 +93,7 @@ def pop_traffic(unit: Unit, name: str) -> PopTraffic:
 
 
 def _served(unit: Unit, tenant: TenantId) -> Counted:
-    """What firewall servers have counted for a tenant, by its ingress list."""
+    """Return the firewall servers' counts of a tenant, by its ingress list."""
     hits = unit.hits.totals(tenant, Tier.SERVER)
     lines = (*hits.rules.values(), hits.ingress_default, hits.ingress_return)
     return _sum(Counted(each.packets, each.bytes) for each in lines)

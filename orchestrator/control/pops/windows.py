@@ -1,4 +1,4 @@
-"""When firewall servers get their programs: a lone change at once, many that come together for the price of one.
+"""Windows of servers' programs: a lone change at once, many together later.
 
     noted     x              x xx x x           x              x
     sent      x              x      x           x              x
@@ -42,7 +42,7 @@ class Windows:
             self._due[server] = now if sent is None else max(now, sent.at + window_s)
 
     def take(self, server: str, now: float) -> bool:
-        """Whether a server is due; then it is not any more, and what is noted from now on is for the next time."""
+        """Take a server that is due; later changes are for the next time."""
         if self._due.get(server, NEVER) > now:
             return False
         del self._due[server]
@@ -67,7 +67,7 @@ class Windows:
         return self._due.get(server, NEVER) <= now
 
     def is_idle(self, server: str) -> bool:
-        """Whether a server was read back to hold the last program that it was sent, and nothing is new for it."""
+        """Return whether a server holds its last program, with nothing new for it."""
         return server not in self._due and server not in self._under_way
 
     def forget(self, server: str) -> None:
