@@ -61,19 +61,19 @@ def rename_components(document: dict[str, Any]) -> None:
         schemas[name]["title"] = NAMES[name]
     for name in schemas:
         if page := _PAGE.fullmatch(name):
-            schemas[name]["title"] = f"Page[{_known(page[1])}]"
-    document["components"]["schemas"] = {_known(name): schema for name, schema in schemas.items()}
+            schemas[name]["title"] = f"Page[{_known_name(page[1])}]"
+    document["components"]["schemas"] = {_known_name(name): schema for name, schema in schemas.items()}
     _rename_references(document)
 
 
-def _known(name: str) -> str:
+def _known_name(name: str) -> str:
     page = _PAGE.fullmatch(name)
-    return f"Page_{_known(page[1])}_" if page else NAMES.get(name, name)
+    return f"Page_{_known_name(page[1])}_" if page else NAMES.get(name, name)
 
 
 def _rename_references(part: Any) -> None:
     for key, each in part.items() if isinstance(part, dict) else enumerate(part):
         if key == "$ref":
-            part[key] = _REFERENCE + _known(each.removeprefix(_REFERENCE))
+            part[key] = _REFERENCE + _known_name(each.removeprefix(_REFERENCE))
         elif isinstance(each, dict | list):
             _rename_references(each)

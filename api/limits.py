@@ -31,7 +31,7 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif _announced(scope) > self._limit_bytes:
+        elif _announced_length(scope) > self._limit_bytes:
             await problem(TooLarge(_reason(self._limit_bytes)))(scope, receive, send)
         else:
             await self._app(scope, _counting(receive, self._limit_bytes), send)
@@ -42,7 +42,7 @@ class SmallBody(Lean):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As any route, with no more of the body than that."""
-        if scope["method"] in (self.methods or ()) and _announced(scope) > SMALL_BODY_BYTES:
+        if scope["method"] in (self.methods or ()) and _announced_length(scope) > SMALL_BODY_BYTES:
             raise HTTPException(413, _reason(SMALL_BODY_BYTES))
         await super().handle(scope, _counting(receive, SMALL_BODY_BYTES), send)
 
@@ -63,7 +63,7 @@ class _JsonRequest(Request):
         return orjson.loads(await self.body())
 
 
-def _announced(scope: Scope) -> int:
+def _announced_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length":
             return int(value) if value.isdigit() else 0

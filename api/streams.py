@@ -70,7 +70,7 @@ async def following(
     checked = time.monotonic()
     yield _COME_BACK
     while not feed.closed:
-        fed = await _fed(feed, after, heartbeat_s, tenant)
+        fed = await _feed_events(feed, after, heartbeat_s, tenant)
         if time.monotonic() - checked >= heartbeat_s:
             if not await run_in_threadpool(_holds, check):
                 return
@@ -85,7 +85,7 @@ async def following(
         after = fed.upto
 
 
-async def _fed(feed: Feed, after: int, wait_s: float, tenant: int | None) -> Feeding | None:
+async def _feed_events(feed: Feed, after: int, wait_s: float, tenant: int | None) -> Feeding | None:
     """What `Feed.after` says; nothing, a moment later, while the database is away."""
     try:
         return await feed.after(after, wait_s, tenant=tenant)

@@ -43,7 +43,7 @@ class Waiting:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wait_s = _preferred(scope)
+        wait_s = _preferred_wait(scope)
         if wait_s is None:
             await self._app(scope, receive, send)
             return
@@ -92,7 +92,7 @@ class Waiting:
         return await run_in_threadpool(self._services.control.read, lambda unit: unit.tenants.domain(tenant))
 
 
-def _preferred(scope: Scope) -> int | None:
+def _preferred_wait(scope: Scope) -> int | None:
     """For how many seconds the caller of a write would wait; what cannot be read is no preference."""
     if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
         return None

@@ -47,7 +47,7 @@ def gather() -> int:
     """
     if not _may():
         return 0
-    return sum(LARGE_PAGE for start in _ranges() if _is_held(start) and _collapsed(start))
+    return sum(LARGE_PAGE for start in _ranges() if _is_held(start) and _collapse_page(start))
 
 
 def keep_gathered() -> None:
@@ -114,5 +114,5 @@ def _is_held(start: int) -> bool:
     return not failed and bytes(held).count(1) >= _HELD_SHARE * _PAGES
 
 
-def _collapsed(start: int) -> bool:
+def _collapse_page(start: int) -> bool:
     return not _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(LARGE_PAGE), _COLLAPSE)

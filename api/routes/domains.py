@@ -239,7 +239,7 @@ async def get_generation(
     wait_s = min(timeout, services.watch_limit_s) if wait else 0.0
     state = await services.enforcement.wait(domain, generation, wait_s)
     named = is_admin(caller) or caller.domain == domain
-    return answer(_enforced(domain, state, named=named))
+    return answer(_enforced_document(domain, state, named=named))
 
 
 # ---------------------------------------------------------------------------------------------------- documents
@@ -255,7 +255,7 @@ def _endpoint(record: EndpointRecord) -> EndpointSeen:
     return fill(EndpointSeen, endpoint, mac=mac, prefixes=prefixes, version=record.version)
 
 
-def _enforced(domain: str, state: EnforcedState, *, named: bool) -> Enforced:
+def _enforced_document(domain: str, state: EnforcedState, *, named: bool) -> Enforced:
     laggards = tuple(_lagging(each, named=named) for each in state.laggards)
     return Enforced(domain, state.generation, "enforced" if state.done else "pending", state.hosts, laggards)
 

@@ -44,7 +44,7 @@ def change_fleet(
     """Change how the fleet is to be; the first change makes it. Decided anew at once."""
 
     def work(unit: Unit) -> Reply:
-        known = _known(unit, domain)
+        known = _known_fleet(unit, domain)
         if known is None:
             condition.allow(None)
         else:
@@ -188,7 +188,7 @@ def _capacity(record: CapacityRecord, current: bool) -> CapacityVersion:
     return fill(CapacityVersion, record, plane=record.plane.value, measurements=measurements, current=current, **fitted)
 
 
-def _known(unit: Unit, domain: str) -> FleetLook | None:
+def _known_fleet(unit: Unit, domain: str) -> FleetLook | None:
     """The domain's fleet, if it has one. Raises NotFound for no such domain."""
     unit.domains.get(domain)
     try:

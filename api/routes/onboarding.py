@@ -29,8 +29,8 @@ def add_host(caller: DomainOwner, services: ServicesDep, domain: NamePath, body:
     """Onboard a host. With `machine`, its switch is configured and it joins the domain step by step: 202, and where to
     look how far it is. Asked for again, what has failed is tried again."""
     if body.machine is None:
-        host = _configured(body)
-        return sent(services.control.carry_out(once.of(caller, lambda unit: _added(unit, caller, domain, host))))
+        host = _configured_host(body)
+        return sent(services.control.carry_out(once.of(caller, lambda unit: _add_host(unit, caller, domain, host))))
     asked = body.onboarding(domain)
 
     def work(unit: Unit) -> Reply:
@@ -74,7 +74,7 @@ def remove_onboarding(caller: DomainOwner, services: ServicesDep, domain: NamePa
     return sent(done)
 
 
-def _configured(body: NewHost) -> HostRecord:
+def _configured_host(body: NewHost) -> HostRecord:
     """A host whose switch is configured already. Raises BadInput."""
     useless = sorted(body.model_fields_set & _ONLY_WITH_MACHINE)
     if useless:
@@ -84,7 +84,7 @@ def _configured(body: NewHost) -> HostRecord:
     return HostRecord(body.name, int(body.datapath_id, 16), body.uplink)
 
 
-def _added(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> Reply:
+def _add_host(unit: Unit, caller: Principal, domain: str, host: HostRecord) -> Reply:
     generation = unit.domains.add_host(domain, host)
     said = {"name": host.name, "datapath_id": f"{host.datapath_id:016x}", "uplink": host.uplink}
     logged(unit, caller, "host.added", domain, said)

@@ -35,7 +35,7 @@ def get_placement(_: DomainOwner, services: ServicesDep, domain: NamePath, reque
     """What is lifted, since when, why, in what form, and what it saves. The ETag is that of the settings."""
 
     def work(unit: Unit) -> PlacementBody:
-        rules = _placed(unit, domain, unit.placements.list(domain))
+        rules = _placed_rules(unit, domain, unit.placements.list(domain))
         return PlacementBody.of(unit.placements.settings(domain), rules)
 
     body = services.control.read(work)
@@ -81,7 +81,7 @@ def wish(
         placement = unit.placements.wish(domain, name, Wish(body.wish))
         logged(unit, caller, "placement.wished", domain, {"tenant": tenant, "rule": rule, "wish": body.wish})
         assert placement is not None
-        (placed,) = _placed(unit, domain, [placement])
+        (placed,) = _placed_rules(unit, domain, [placement])
         return reply(placed, generation=unit.domains.get(domain).generation)
 
     return sent(services.control.carry_out(work))
@@ -103,7 +103,7 @@ def leave(caller: DomainOwner, services: ServicesDep, domain: NamePath, tenant: 
     return sent(services.control.carry_out(work))
 
 
-def _placed(unit: Unit, domain: str, placements: tuple[Placement, ...] | list[Placement]) -> list[PlacedRule]:
+def _placed_rules(unit: Unit, domain: str, placements: tuple[Placement, ...] | list[Placement]) -> list[PlacedRule]:
     """Placements with the forms that they take in the policy as it is now."""
     wanted = [each.rule for each in placements if each.wanted]
     lifts = {lift.rule: lift for lift in Lifted.of(wanted, unit.domains.policy(domain).policy).lifts} if wanted else {}

@@ -45,10 +45,10 @@ def measure(results: Results, *, rounds: int, domains: int = DOMAINS) -> None:
         store = open_store(database, clock=clock)
         try:
             with store.write() as unit:
-                _found(unit, domains)
+                _create_domains(unit, domains)
             clock.now += dt.timedelta(days=1)  # nothing was done lately: no decision is cut short
-            _filled(database, domains, clock.now)
-            reading, deciding, known = _timed(store, rounds)
+            _fill_database(database, domains, clock.now)
+            reading, deciding, known = _time_rounds(store, rounds)
         finally:
             store.close()
     results.figures[f"decide_{domains}_ms"] = Figure.of(deciding, "ms", TARGET)
@@ -60,7 +60,7 @@ def measure(results: Results, *, rounds: int, domains: int = DOMAINS) -> None:
     )
 
 
-def _timed(store: Store, rounds: int) -> tuple[list[float], list[float], Sequence[Ground]]:
+def _time_rounds(store: Store, rounds: int) -> tuple[list[float], list[float], Sequence[Ground]]:
     reading: list[float] = []
     deciding: list[float] = []
     known: Sequence[Ground] = ()
@@ -79,7 +79,7 @@ def _timed(store: Store, rounds: int) -> tuple[list[float], list[float], Sequenc
     return reading, deciding, known
 
 
-def _found(unit: Unit, domains: int) -> None:
+def _create_domains(unit: Unit, domains: int) -> None:
     """Domains with fleets and VNFs that are wanted."""
     unit.capacities.add(Plane.NFTABLES, _MEASURED, source="made up")
     chance = random.Random(1)  # noqa: S311 -- no secret
@@ -90,7 +90,7 @@ def _found(unit: Unit, domains: int) -> None:
         unit.fleets.ask(domain, chance.randint(1, 8), Plane.NFTABLES, "the suite")
 
 
-def _filled(database: str, domains: int, now: dt.datetime) -> None:
+def _fill_database(database: str, domains: int, now: dt.datetime) -> None:
     """Fill the database with serving VNFs and five minutes of samples.
 
     Written at once, past the repository, which would take a transaction's work for each of the samples.

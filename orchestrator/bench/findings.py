@@ -42,7 +42,7 @@ def measure(results: Results, *, rounds: int, progress: Progress) -> None:
         slowest = max(slowest, seconds, key=sum)
         changes += [_cpu_seconds(difference, acl, changed(acl, turn)) for turn in range(rounds)]
         results.figures[f"findings_{name}_s"] = Figure.of(seconds, "s", FINDINGS_10K)
-        results.notes.append(_found(name, acl))
+        results.notes.append(_describe_findings(name, acl))
     if slowest:
         results.figures["findings_10k_s"] = Figure.of(slowest, "s", FINDINGS_10K)
         results.figures["difference_10k_ten_s"] = Figure.of(changes, "s", DIFFERENCE_10K)
@@ -53,7 +53,7 @@ def measure(results: Results, *, rounds: int, progress: Progress) -> None:
     results.figures["findings_100k_s"] = Figure.of(
         [_cpu_seconds(check, many) for _ in range(max(1, rounds // 3))], "s", FINDINGS_100K
     )
-    results.notes.append(_found("100,000 synthetic rules", many))
+    results.notes.append(_describe_findings("100,000 synthetic rules", many))
 
 
 def changed(acl: Acl, seed: int) -> Acl:
@@ -80,6 +80,6 @@ def _cpu_seconds(work: Callable[..., object], *lists: Acl) -> float:
     return time.process_time() - started
 
 
-def _found(name: str, acl: Acl) -> str:
+def _describe_findings(name: str, acl: Acl) -> str:
     counts = ", ".join(f"{count:,} {kind.value}" for kind, count in check(acl).counts.items())
     return f"{name}: {len(acl.rules):,} rules, {counts}"

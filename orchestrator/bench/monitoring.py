@@ -50,12 +50,12 @@ def run(*, quick: bool, progress: Progress) -> Results:
         steps.next("service and access list")
         plane = ControlPlane(lab)
         plane.start_service()
-        with plane.client() as admin, Client(plane.url, _enrolled(lab, admin)) as enforcer, channels(lab) as connected:
+        with plane.client() as admin, Client(plane.url, _enrol(lab, admin)) as enforcer, channels(lab) as connected:
             steps.next("switches")
             (number,) = (each.id for each in admin.enforcers(lab.spec.domain))
             epoch = enforcer.new_epoch(lab.spec.domain, number)
             program = _program(lab, admin, enforcer)
-            devices = {name: _loaded(connected, lab, name, epoch, program) for name in connected}
+            devices = {name: _load_switch(connected, lab, name, epoch, program) for name in connected}
             bench = _Polls(lab, enforcer, number, devices)
             for turn in range(rounds):  # interleaved, so that all meet the same machine
                 for figure, share in _SHARES.items():
@@ -117,7 +117,7 @@ class _Polls:
         return replace(hits, packets=hits.packets + grown[order], bytes=hits.bytes + grown[order] * np.uint64(100))
 
 
-def _enrolled(lab: Lab, admin: Client) -> str:
+def _enrol(lab: Lab, admin: Client) -> str:
     """Make the domain, its hosts and the tenant; an enforcement point's token."""
     spec = lab.spec
     admin.create_domain(spec.domain)
@@ -138,7 +138,7 @@ def _program(lab: Lab, admin: Client, enforcer: Client) -> Program:
     return program
 
 
-def _loaded(connected: Mapping[str, Channel], lab: Lab, name: str, epoch: int, program: Program) -> Switch:
+def _load_switch(connected: Mapping[str, Channel], lab: Lab, name: str, epoch: int, program: Program) -> Switch:
     """A host's switch, holding a program."""
     host = next(each for each in lab.spec.hosts if each.name == name)
     device = Switch(connected[name], uplink=host.uplink)

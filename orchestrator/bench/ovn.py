@@ -180,11 +180,11 @@ class Ovn:
 
         Raises BadInput, Refused.
         """
-        return self._change(_inserted(acl.rules, HIGHEST_PRIORITY, self._permit))
+        return self._change(_insert_operations(acl.rules, HIGHEST_PRIORITY, self._permit))
 
     def insert(self, rule: Rule, priority: int) -> float:
         """Add one rule; seconds until the switch holds it."""
-        return self._change(_inserted([rule], priority, self._permit))
+        return self._change(_insert_operations([rule], priority, self._permit))
 
     def clear(self) -> float:
         """Remove every rule; seconds until the switch holds none."""
@@ -216,7 +216,7 @@ class Ovn:
         return int(rows[0]["hv_cfg"]) if rows else -1
 
 
-def _inserted(rules: Sequence[Rule], priority: int, permit: str) -> list[dict[str, Any]]:
+def _insert_operations(rules: Sequence[Rule], priority: int, permit: str) -> list[dict[str, Any]]:
     """Return the operations that add rules to the logical switch.
 
     The first at `priority` and the others below it; `permit` is what OVN calls permitting.

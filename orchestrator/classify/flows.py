@@ -212,8 +212,8 @@ class _Held:
         one, group = groups(records, _FLOW.itemsize)
         return cls(
             records[one],
-            _added(group, np.concatenate([each.packets for each in parts]), len(one)),
-            _added(group, np.concatenate([each.octets for each in parts]), len(one)),
+            _add_values(group, np.concatenate([each.packets for each in parts]), len(one)),
+            _add_values(group, np.concatenate([each.octets for each in parts]), len(one)),
             np.concatenate([each.captures for each in parts])[one],
             np.concatenate([each.first for each in parts])[one],
         )
@@ -228,7 +228,7 @@ class _Held:
         )
 
 
-def _added(which: npt.NDArray[Any], values: I64, length: int) -> I64:
+def _add_values(which: npt.NDArray[Any], values: I64, length: int) -> I64:
     """The sums of values by number, of whatever size."""
     found = np.zeros(length, np.int64)
     np.add.at(found, which, values)

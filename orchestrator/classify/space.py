@@ -128,7 +128,9 @@ def _numbers(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
 
 def _ranges(ports: Spans, place: int) -> Sequence[tuple[int, int]]:
     """Masks and values of the blocks that make up a set of ports."""
-    return [((0xFFFF & ~(block - 1)) << place, low << place) for span in ports for low, block in _aligned(span, 16)]
+    return [
+        ((0xFFFF & ~(block - 1)) << place, low << place) for span in ports for low, block in _aligned_blocks(span, 16)
+    ]
 
 
 def _protocol(box: Box) -> tuple[int, int]:
@@ -142,12 +144,12 @@ def _blocks(family: Family, spans: Spans) -> _Blocks:
     found: list[tuple[tuple[int, int], tuple[int, int]]] = []
     whole = (1 << family.bits) - 1
     for span in spans:
-        for low, block in _aligned(span, family.bits):
+        for low, block in _aligned_blocks(span, family.bits):
             found.append((halves(family, whole & ~(block - 1)), halves(family, low)))
     return found
 
 
-def _aligned(span: Span, bits: int) -> Iterator[tuple[int, int]]:
+def _aligned_blocks(span: Span, bits: int) -> Iterator[tuple[int, int]]:
     """A span as blocks whose size divides where they begin: first members and sizes, ascending."""
     low = span.low
     while low <= span.high:

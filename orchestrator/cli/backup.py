@@ -38,7 +38,7 @@ def backup(
         progress=partial(counting, "backing up, rows"),
     )
     if as_json:
-        say_json({"file": str(file), **_told(done)})
+        say_json({"file": str(file), **_contents_json(done)})
         return
     say(f"{file}: {done.rows} rows of {len(done.tables)} tables, schema {done.schema}")
     remark(
@@ -65,7 +65,9 @@ def restore(
         load(), file, replace=yes, now=dt.datetime.now(dt.UTC), progress=partial(counting, "putting back, rows")
     )
     if as_json:
-        say_json({"file": str(file), **_told(done.contents), "schema": HEAD, "enrolment_tokens_used_up": done.spent})
+        say_json(
+            {"file": str(file), **_contents_json(done.contents), "schema": HEAD, "enrolment_tokens_used_up": done.spent}
+        )
         return
     say(f"the state of {done.contents.made.isoformat()} is back: {done.contents.rows} rows, schema {HEAD}")
     if done.spent:
@@ -73,7 +75,7 @@ def restore(
     remark("revoke again what was revoked since then: `aclflow certificates list`, `aclflow token list`")
 
 
-def _told(contents: Contents) -> dict[str, object]:
+def _contents_json(contents: Contents) -> dict[str, object]:
     return {
         "made": contents.made.isoformat(),
         "program": contents.program,

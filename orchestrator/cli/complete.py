@@ -52,7 +52,9 @@ def domains(incomplete: str) -> list[str]:
 
 def hosts(ctx: Any, incomplete: str) -> list[str]:
     """Hosts of the domain that is named before."""
-    found = _asked(f"/v1/domains/{_named(ctx, 'domain')}/hosts") if _named(ctx, "domain") else []
+    found = (
+        _ask_service(f"/v1/domains/{_typed_parameter(ctx, 'domain')}/hosts") if _typed_parameter(ctx, "domain") else []
+    )
     return _beginning(incomplete, (each["name"] for each in found))
 
 
@@ -99,21 +101,21 @@ def _beginning(incomplete: str, names: Iterator[str]) -> list[str]:
 
 
 def _of_tenant(ctx: Any, what: str, **asked: str) -> list[Any]:
-    tenant = _named(ctx, "tenant")
+    tenant = _typed_parameter(ctx, "tenant")
     return _items(f"/v1/tenants/{tenant}/{what}", **asked) if tenant else []
 
 
-def _named(ctx: Any, parameter: str) -> str:
+def _typed_parameter(ctx: Any, parameter: str) -> str:
     """A parameter that was typed before, as a part of a path."""
     return quote(str(ctx.params.get(parameter) or ""), safe="")
 
 
 def _items(path: str, **asked: str) -> list[Any]:
-    found = _asked(f"{path}?{urlencode({'limit': MOST, **asked})}")
+    found = _ask_service(f"{path}?{urlencode({'limit': MOST, **asked})}")
     return found.get("items", []) if isinstance(found, dict) else []
 
 
-def _asked(path: str) -> Any:
+def _ask_service(path: str) -> Any:
     """What the service answers, or an empty list."""
     try:
         settings = load()

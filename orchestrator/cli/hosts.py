@@ -83,7 +83,7 @@ def add(
     with service(url) as client:
         seen = client.onboard(domain, asked.document(host))
         if not no_wait:
-            seen = _followed(seen, lambda: client.onboarding(domain, host))
+            seen = _follow_steps(seen, lambda: client.onboarding(domain, host))
     _end(seen, as_json=as_json)
 
 
@@ -115,14 +115,14 @@ def remove(
         seen = client.give_back(domain, host)
         if not no_wait:
             try:
-                seen = _followed(seen, lambda: client.onboarding(domain, host))
+                seen = _follow_steps(seen, lambda: client.onboarding(domain, host))
             except NotFound:
                 say(f"host {host} does not belong to {domain} any more; its switch forwards nothing")
                 return
     _end(seen, as_json=as_json)
 
 
-def _followed(seen: MachineOnboarding, look: Callable[[], MachineOnboarding]) -> MachineOnboarding:
+def _follow_steps(seen: MachineOnboarding, look: Callable[[], MachineOnboarding]) -> MachineOnboarding:
     """Tell every step as it comes, until nothing is under way."""
     step = ""
     while seen.under_way:

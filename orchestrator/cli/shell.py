@@ -47,7 +47,7 @@ def standing_for(target: str) -> Callable[..., None] | None:
 
 def remember(target: str, function: Callable[..., None]) -> None:
     """Write down what a command's function takes. Who has no cache to write to waits as long the next time."""
-    described = [_described(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
+    described = [_describe_parameter(each) for each in inspect.signature(function, eval_str=True).parameters.values()]
     path = _cache()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def remember(target: str, function: Callable[..., None]) -> None:
         fresh.replace(path)
 
 
-def _described(parameter: inspect.Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: inspect.Parameter) -> dict[str, Any]:
     """A parameter as Typer is told of it, as JSON. Its first name is in the place of a default."""
     kind, *told = get_args(parameter.annotation)
     info = next(each for each in told if isinstance(each, (typer.models.ArgumentInfo, typer.models.OptionInfo)))

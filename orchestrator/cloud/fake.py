@@ -67,7 +67,7 @@ class FakeCloud:
                 )
             for order in new:
                 vnf = Vnf(order.fleet, order.name, VnfState.COMING, "is built", f"id-{order.name}")
-                self._machines[order.fleet, order.name] = _Machine(_plugged(vnf, order.number), order, self.slow)
+                self._machines[order.fleet, order.name] = _Machine(_plug_in(vnf, order.number), order, self.slow)
                 self.created.append(order.name)
         _raise_next(self.after, "create")
 
@@ -127,7 +127,7 @@ class FakeCloud:
         return booted, ended
 
 
-def _plugged(vnf: Vnf, number: int) -> Vnf:
+def _plug_in(vnf: Vnf, number: int) -> Vnf:
     macs = _MACS + 2 * number
     return replace(vnf, left=Side(f"fl-{vnf.name}", macs), right=Side(f"fr-{vnf.name}", macs + 1))
 

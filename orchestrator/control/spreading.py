@@ -52,7 +52,7 @@ class Spreading:
             spread = _after(before, tuple(members), stateful=stateful)
             generation = unit.spreads.put(domain, spread)
             if known is None or generation != known.generation:
-                unit.events.append("spread.changed", domain, _told(spread, moved(before.owners, spread.owners)))
+                unit.events.append("spread.changed", domain, _event_detail(spread, moved(before.owners, spread.owners)))
         self._publish(domain, SpreadRecord(spread, generation))
         return generation
 
@@ -135,7 +135,7 @@ class Spreading:
             self.publisher.publish(spread_program(record.spread, domain=domain, generation=record.generation))
 
 
-def _told(spread: Spread, moves: int) -> dict[str, object]:
+def _event_detail(spread: Spread, moves: int) -> dict[str, object]:
     """What the log says of a new spread."""
     return {"shares": dict(share(spread.owners)), "moved": moves}
 

@@ -39,7 +39,7 @@ def hashed(keys: U64, basis: int) -> U32:
     words = [low + start, high + start, np.full(len(keys), start, np.uint32)]
     for changed, by, bits in _ROUNDS:
         words[changed] ^= words[by]
-        words[changed] -= _rotated(words[by], bits)
+        words[changed] -= _rotate_words(words[by], bits)
     return words[2]
 
 
@@ -58,5 +58,5 @@ def positions(keys: U64, bases: Sequence[int], width: int) -> U16:
     return found
 
 
-def _rotated(words: U32, bits: int) -> U32:
+def _rotate_words(words: U32, bits: int) -> U32:
     return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))

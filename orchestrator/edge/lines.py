@@ -139,7 +139,7 @@ def _built(keys: U64, servers: I64, shape: Shape) -> Lines:
     bits[line[:, None], where] = True
     chunk, matched = matches(bits, where, MOST_MATCHES)
     foreign = owner[matched] != servers[chunk]
-    order = _ordered(len(owner), line[chunk[foreign]], matched[foreign])
+    order = _order_lines(len(owner), line[chunk[foreign]], matched[foreign])
     rank = np.empty(len(owner), np.int64)
     rank[order] = np.arange(len(owner))
     first = rank[line]
@@ -160,7 +160,7 @@ def _shared_out(servers: I64, per_line: int) -> tuple[I64, I64]:
     return line, np.array(owner, np.int64)
 
 
-def _ordered(count: int, before: I64, after: I64) -> I64:
+def _order_lines(count: int, before: I64, after: I64) -> I64:
     """Order `count` lines so that `before[i]` precedes `after[i]` for as many i as is easy.
 
     Lines that nothing must stand before come first; where there is none, that with the fewest wishes against it.

@@ -59,18 +59,20 @@ def union_of(m: int, k: int, held: Mapping[int, int]) -> float:
     with np.errstate(divide="ignore"):
         for n, lines in held.items():
             none += lines * np.log1p(-match_rates(m, k, n))
-    return min(float(_asked(m, k) @ -np.expm1(none)), 1.0)
+    return min(float(_bit_distribution(m, k) @ -np.expm1(none)), 1.0)
 
 
 def one_line(m: int, k: int, held: Mapping[int, int]) -> float:
     """The mean rate of one line, exactly."""
     lines = sum(held.values())
     return (
-        float(sum(count * (_asked(m, k) @ match_rates(m, k, n)) for n, count in held.items()) / lines) if lines else 0.0
+        float(sum(count * (_bit_distribution(m, k) @ match_rates(m, k, n)) for n, count in held.items()) / lines)
+        if lines
+        else 0.0
     )
 
 
-def _asked(m: int, k: int) -> F64:
+def _bit_distribution(m: int, k: int) -> F64:
     """The probabilities of D in 0..min(k, m)."""
     return different_bits(m, k)[: min(k, m) + 1]
 

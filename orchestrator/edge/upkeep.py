@@ -138,12 +138,12 @@ def keep(before: Standing | None, keys: U64, servers: I64, settings: EdgeSetting
         return _rebuilt(0, keys, servers, settings, seed, "there were none")
     because = _unfit(before, keys, settings)
     if not because:
-        after = _followed(before, keys, servers)
+        after = _follow_chunks(before, keys, servers)
         is_crowded = int(after.exact.sum()) * _SHARE_FOR_NEW > settings.most_exceptions
         if is_crowded and _lines_folded(after, servers) > settings.most_lines:  # known before any is looked at
             because = _NO_LINES
         else:
-            after = _folded(after, servers) if is_crowded else after
+            after = _fold_exceptions(after, servers) if is_crowded else after
             because = _outgrown(after, settings)
         if not because:
             return Kept(after)
@@ -205,7 +205,7 @@ def drawn(seed: str, count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _followed(before: Standing, keys: U64, servers: I64) -> Standing:
+def _follow_chunks(before: Standing, keys: U64, servers: I64) -> Standing:
     """The standing lines with chunks that came, went and moved; no line changes."""
     here = _places(before.key, keys)
     known = here >= 0
@@ -238,7 +238,7 @@ def _lines_folded(standing: Standing, servers: I64) -> int:
     return len(standing.server) + int((counts // standing.shape.per_line).sum())
 
 
-def _folded(standing: Standing, servers: I64) -> Standing:
+def _fold_exceptions(standing: Standing, servers: I64) -> Standing:
     """Put chunks that have only an exact entry into full lines behind all others."""
     line, owner = standing.line.copy(), standing.server.tolist()
     alone = np.flatnonzero(line == NO_LINE)

@@ -48,16 +48,16 @@ def advance(
             has_come = waiting.wait(max(0.0, deadline - time.monotonic()))
             under_way.popleft()
             if not has_come:
-                member.hand_over(_resumed(waiting, member.work))
+                member.hand_over(_resume(waiting, member.work))
             elif (following := next(member.work, None)) is not None:
                 under_way.append((member, following))
     except BaseException:
         for member, waiting in under_way:
-            member.hand_over(_resumed(waiting, member.work))
+            member.hand_over(_resume(waiting, member.work))
         raise
 
 
-def _resumed(waiting: Waiting, work: Work) -> Work:
+def _resume(waiting: Waiting, work: Work) -> Work:
     """Work that is waiting already."""
     yield waiting
     yield from work

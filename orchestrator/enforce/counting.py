@@ -160,10 +160,10 @@ class Tally:
         self._order = now.arrangement
         if self._unseen:
             self._begin(now)
-        known = _found(self._marks, now.marks.key)
+        known = _find_keys(self._marks, now.marks.key)
         now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
         before = self._marks.and_others(self._fresh)
-        self._miss(before.take(_found(now.marks, before.key) < 0), at)
+        self._miss(before.take(_find_keys(now.marks, before.key) < 0), at)
         slack_s = None if self._took_s is None else self._took_s + took_s + AGE_SLACK_S
         self._dirty = self._count(now, known, at, slack_s) | _at(self._dirty, known)
         self._marks = now.marks
@@ -209,7 +209,7 @@ class Tally:
         removed = last.take(np.isin(last.key, gone))
         counted = removed if not self._unseen else removed.take(np.isin(removed.key, self._fresh.key))
         now = Reading.of(counted)
-        known = _found(self._marks, now.marks.key)
+        known = _find_keys(self._marks, now.marks.key)
         now = now.completed(_at(self._marks.packets, known), _at(self._marks.bytes, known))
         self._count(now, known, at, None)
         return removed.key
@@ -289,7 +289,7 @@ class Tally:
             self._add(summed(counted.cookie, zero, zero, np.ones(len(counted), np.int64), zero))
 
 
-def _found(marks: Marks, keys: U64) -> Places:
+def _find_keys(marks: Marks, keys: U64) -> Places:
     """Where keys are among the marks; -1 for those that are not."""
     if marks.key is keys:
         return np.arange(len(keys))

@@ -164,14 +164,14 @@ class StateDir:
         """Return the last program stored; None where there is none that is whole."""
         try:
             data = self._read("program")
-            return self._replayed(decode_program(_opened(data))) if data else None
+            return self._replayed(decode_program(_open_sealed(data))) if data else None
         except AclflowError as error:
             log.warning("state.damaged", file="program", error=str(error))
             return None
 
     def keep_program(self, program: Program) -> None:
         """Remember a program as a whole."""
-        whole = _sealed(encode_program(program))
+        whole = _seal_bytes(encode_program(program))
         self._write("program", whole)
         (self._path / "deltas").unlink(missing_ok=True)
         self._journal_room = max(LEAST_JOURNAL, len(whole))
@@ -200,7 +200,7 @@ class StateDir:
         Without `flush` it outlives this process, but not the machine before `flush_deltas`. Raises Missing where the
         disk does not take it; from then on it is time for a whole one.
         """
-        frames = [_sealed(encode_delta(delta)) for delta in deltas]
+        frames = [_seal_bytes(encode_delta(delta)) for delta in deltas]
         added = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
         if len(added) > self._journal_room:
             return False
@@ -237,7 +237,7 @@ class StateDir:
         while at < len(journal):
             behind = at + 4 + int.from_bytes(journal[at : at + 4], "big")
             try:
-                delta = decode_delta(_opened(journal[at + 4 : behind]))
+                delta = decode_delta(_open_sealed(journal[at + 4 : behind]))
             except BadInput as error:
                 if behind < len(journal) and any(journal[at:]):
                     raise
@@ -263,7 +263,7 @@ class StateDir:
         write_file(self._path / name, data, 0o600)
 
 
-def _sealed(octets: bytes) -> bytes:
+def _seal_bytes(octets: bytes) -> bytes:
     """Append a checksum to bytes.
 
     A digest is of rows, and not of a generation.
@@ -271,10 +271,10 @@ def _sealed(octets: bytes) -> bytes:
     return octets + zlib.crc32(octets).to_bytes(_SUM_BYTES, "big")
 
 
-def _opened(sealed: bytes) -> bytes:
+def _open_sealed(sealed: bytes) -> bytes:
     """The octets without their checksum. Raises BadInput where they are not what was written."""
     octets = sealed[:-_SUM_BYTES]
-    if _sealed(octets) != sealed:
+    if _seal_bytes(octets) != sealed:
         raise BadInput("the checksum is not that of what was written")
     return octets
 

@@ -99,7 +99,7 @@ class AnsibleInstaller:
         with self._files(asked, extra) as (inventory, variables):
             command = [self.program, "-i", str(inventory), "-e", f"@{variables}", "aclflow.cloud.host"]
             with self._started(command) as running:
-                failed, rest = _followed(running, tell)
+                failed, rest = _follow_tasks(running, tell)
         if failed is not None:
             raise _error(failed, asked)
         if running.returncode:
@@ -205,7 +205,7 @@ def variables_in(file: Path | None) -> Mapping[str, Any]:
     return found
 
 
-def _followed(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str, str] | None, list[str]]:
+def _follow_tasks(running: subprocess.Popen[str], tell: Tell) -> tuple[dict[str, str] | None, list[str]]:
     """Report each task; return the failed one, if any, and the remaining output."""
     failed: dict[str, str] | None = None
     rest: list[str] = []

@@ -96,14 +96,16 @@ class LocalSwitch:
     def _bridge(self, name: str) -> Bridge:
         columns = "datapath_type,fail_mode,protocols,other_config,external_ids,controller,flow_tables"
         [row] = self._rows("bridge", columns, name)
-        wanted = set(_listed(row["controller"]))
+        wanted = set(_list_value(row["controller"]))
         columns = "_uuid,target,connection_mode,max_backoff,inactivity_probe"
         controllers = {
             each["target"]: {key: str(value) for key, value in each.items()}
             for each in self._rows("controller", columns)
             if each["_uuid"] in wanted
         }
-        texts = {name: ",".join(map(str, _listed(row[name]))) for name in ("datapath_type", "fail_mode", "protocols")}
+        texts = {
+            name: ",".join(map(str, _list_value(row[name]))) for name in ("datapath_type", "fail_mode", "protocols")
+        }
         return Bridge(
             texts,
             row["other_config"],
@@ -117,7 +119,7 @@ class LocalSwitch:
     def _tracked(self, tables: dict[int, str]) -> dict[int, frozenset[str]]:
         """The fields whose prefixes are tracked, by table."""
         fields = {
-            row["_uuid"]: frozenset(_listed(row["prefixes"])) for row in self._rows("Flow_Table", "_uuid,prefixes")
+            row["_uuid"]: frozenset(_list_value(row["prefixes"])) for row in self._rows("Flow_Table", "_uuid,prefixes")
         }
         return {table: fields[uuid] for table, uuid in tables.items()}
 
@@ -228,5 +230,5 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _listed(value: Any) -> list[Any]:
+def _list_value(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value != "" else []

@@ -73,7 +73,7 @@ class Authority:
         """
         key = key or new_key()
         called = _name(name)
-        builder = _begun(called, called, key.public_key(), now, AUTHORITY_LASTS)
+        builder = _begin_certificate(called, called, key.public_key(), now, AUTHORITY_LASTS)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -118,7 +118,7 @@ class Authority:
         lasts = min(lasts, self.ends - now)
         if lasts <= dt.timedelta():
             raise BadInput(f"the authority's certificate ended on {self.ends:%Y-%m-%d}: make a new authority")
-        builder = _begun(_name(subject.common_name), self.certificate.subject, key, now, lasts)
+        builder = _begin_certificate(_name(subject.common_name), self.certificate.subject, key, now, lasts)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
         builder = builder.add_extension(_extended_usage(subject.usage), critical=True)
@@ -157,7 +157,7 @@ def _name(text: str) -> x509.Name:
         raise BadInput("a name has 1 to 64 letters", place="name") from None
 
 
-def _begun(
+def _begin_certificate(
     subject: x509.Name, issuer: x509.Name, key: PublicKey, now: dt.datetime, lasts: dt.timedelta
 ) -> x509.CertificateBuilder:
     return x509.CertificateBuilder(

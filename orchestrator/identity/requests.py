@@ -71,7 +71,7 @@ def read_request(text: str, name: str, *, place: str = "csr") -> KeyRequest:
     signature that is too weak, or asks for anything but a certificate for that name.
     """
     try:
-        return _checked(_parsed(text), name)
+        return _check_request(_parse_request(text), name)
     except BadInput as error:
         raise BadInput(error.reason, place=place) from None
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.UnsupportedGeneralNameType) as error:
@@ -79,7 +79,7 @@ def read_request(text: str, name: str, *, place: str = "csr") -> KeyRequest:
         raise BadInput(f"not a certificate request that can be read: {words}", place=place) from None
 
 
-def _checked(request: x509.CertificateSigningRequest, name: str) -> KeyRequest:
+def _check_request(request: x509.CertificateSigningRequest, name: str) -> KeyRequest:
     _check_subject(request, name)
     if list(request.attributes):  # extensions are asked for in one
         raise BadInput("it asks for extensions or attributes: send a request with a key and a name alone")
@@ -93,7 +93,7 @@ def _checked(request: x509.CertificateSigningRequest, name: str) -> KeyRequest:
     return KeyRequest(key)
 
 
-def _parsed(text: str) -> x509.CertificateSigningRequest:
+def _parse_request(text: str) -> x509.CertificateSigningRequest:
     if len(text) > LONGEST_REQUEST:
         raise BadInput(f"longer than {LONGEST_REQUEST} octets")
     request = x509.load_pem_x509_csr(text.encode())

@@ -29,7 +29,7 @@ class EnrolmentToken:
     @property
     def text(self) -> str:
         """As it is given to a machine."""
-        return self.secret if self.pin is None else f"{self.secret}.{_encoded(self.pin)}"
+        return self.secret if self.pin is None else f"{self.secret}.{_encode_pin(self.pin)}"
 
     @classmethod
     def parse(cls, text: str) -> EnrolmentToken:
@@ -37,10 +37,10 @@ class EnrolmentToken:
         if "." not in text:
             return cls(text)
         found = _PINNED.match(text)
-        if found is None or _encoded(pin := base64.urlsafe_b64decode(found["pin"] + "=")) != found["pin"]:
+        if found is None or _encode_pin(pin := base64.urlsafe_b64decode(found["pin"] + "=")) != found["pin"]:
             raise BadInput("the token is damaged: it ends in something that is no fingerprint", place="token")
         return cls(found["secret"], pin)
 
 
-def _encoded(pin: bytes) -> str:
+def _encode_pin(pin: bytes) -> str:
     return base64.urlsafe_b64encode(pin).rstrip(b"=").decode()

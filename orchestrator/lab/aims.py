@@ -86,7 +86,7 @@ def aims(acl: Acl, returns: ReturnTraffic, most: int) -> tuple[Aim, ...]:
                     step = ask(acl, packet, direction, returns)
                     world.add(Aim(direction, packet, step.rule, step.action is Action.PERMIT))
             found = world.found
-    return _balanced(found, most)
+    return _balance_verdicts(found, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def _bits(members: Iterable[int]) -> int:
     return sum(1 << member for member in members)
 
 
-def _balanced(found: Sequence[Aim], most: int) -> tuple[Aim, ...]:
+def _balance_verdicts(found: Sequence[Aim], most: int) -> tuple[Aim, ...]:
     """Choose some of them, spread over the list, half of them permitted if possible."""
     permitted = [aim for aim in found if aim.permit]
     refused = [aim for aim in found if not aim.permit]

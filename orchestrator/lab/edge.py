@@ -39,12 +39,12 @@ def flows(spec: PopSpec) -> str:
     steered = [flow for firewall in spec.firewalls for flow in _through(spec, firewall)]
     steered += _spread(spec) if spec.spread else ()
     steered += _to_edge_switch(spec) if spec.servers else ()
-    spoofed = () if spec.servers else _spoofed(spec)  # which an edge switch does by itself
+    spoofed = () if spec.servers else _spoofing_flows(spec)  # which an edge switch does by itself
     lines = [*spoofed, *_neighbours(spec), *steered, *_destinations(spec), "priority=0,actions=drop"]
     return "\n".join(lines) + "\n"
 
 
-def _spoofed(spec: PopSpec) -> Iterator[str]:
+def _spoofing_flows(spec: PopSpec) -> Iterator[str]:
     """Yield flows against spoofing from outside.
 
     A tenant that owns its client's addresses too has no outside to guard against.

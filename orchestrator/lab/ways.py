@@ -40,7 +40,7 @@ def gather(lab: Lab, plane: ControlPlane, policy: Policy, act: Callable[[Lab, Po
         with Wire(lab) as wire:
             landed = wire.fire(strays(lab, policy))
         chosen = tuple(f"{each['tenant']}/{each['rule']}" for each in round_["chosen"])
-        return Ways(chosen, again, _arrived(landed), settled(client))
+        return Ways(chosen, again, _count_arrived(landed), settled(client))
 
 
 def strays(lab: Lab, policy: Policy) -> list[Shot]:
@@ -54,7 +54,7 @@ def strays(lab: Lab, policy: Policy) -> list[Shot]:
     return [shot(lab, client.name, packet) for packet in (*nobodys, *pretended)]
 
 
-def _arrived(landed: tuple[Landing, ...]) -> int:
+def _count_arrived(landed: tuple[Landing, ...]) -> int:
     return sum(1 for landing in landed if landing.nodes)
 
 

@@ -171,7 +171,7 @@ def _by_packets(subjects: Sequence[Subject], settings: Settings, prospects: Pros
         for name in refused:
             del samples[name]
     lowered = [names[name] for name in found.lower if name in names]
-    down = [Verdict(each.rule, _cooled(each, settings)) for each in lowered]
+    down = [Verdict(each.rule, _why_cooled(each, settings)) for each in lowered]
     up = [Verdict(names[name].rule, found.because) for name in found.lift if name in names and not names[name].lifted]
     moved = {each.rule for each in (*up, *down)}
     stays = [Verdict(each.rule, _warm(each)) for each in subjects if each.lifted and each.rule not in moved]
@@ -182,7 +182,7 @@ def _warm(subject: Subject) -> str:
     return f"{subject.packets_since} packets in the last round"
 
 
-def _cooled(subject: Subject, settings: Settings) -> str:
+def _why_cooled(subject: Subject, settings: Settings) -> str:
     if subject.packets_since < settings.lower:
         return f"{subject.packets_since} packets, below {settings.lower}"
     return f"{subject.packets_since} packets: another rule has more"
@@ -203,7 +203,9 @@ class _Worth:
 def _by_savings(subjects: Sequence[Subject], settings: Settings, elapsed_s: float, prospects: Prospects) -> _Chosen:
     """The best set: savings of rules add up, so it is those that save most."""
     down: dict[LiftedRule, str] = {
-        each.rule: _cooled(each, settings) for each in subjects if each.lifted and each.packets_since < settings.lower
+        each.rule: _why_cooled(each, settings)
+        for each in subjects
+        if each.lifted and each.packets_since < settings.lower
     }
     worth: list[_Worth] = []
     for each in _shortlist(subjects, settings):

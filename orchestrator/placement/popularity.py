@@ -83,7 +83,7 @@ class Round:
 
 def prioritise(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     """One round of Algorithm 1 over all rules of a domain."""
-    return _as_printed(samples, thresholds) if thresholds.as_printed else _repaired(samples, thresholds)
+    return _as_printed(samples, thresholds) if thresholds.as_printed else _repaired_round(samples, thresholds)
 
 
 def _as_printed(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
@@ -108,7 +108,7 @@ def _as_printed(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     )
 
 
-def _repaired(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
+def _repaired_round(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     rules = [sample for sample in samples if not sample.initial]
     delta = {sample.rule: _since(sample) for sample in rules}
     lifted = sorted((sample.rule for sample in rules if sample.lifted), key=lambda rule: (delta[rule], rule))
@@ -121,7 +121,7 @@ def _repaired(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
         if not sample.lifted and sample.idle_s <= thresholds.interval_s and delta[sample.rule] >= thresholds.upper
     ]
     best = max(candidates, key=lambda rule: delta[rule], default=None)
-    lift, down, because = _placed(best, warm[over:], delta, thresholds)
+    lift, down, because = _place_rules(best, warm[over:], delta, thresholds)
     return Round(
         lift=lift,
         lower=(*cooled, *warm[:over], *down),
@@ -131,7 +131,7 @@ def _repaired(samples: Sequence[Sample], thresholds: Thresholds) -> Round:
     )
 
 
-def _placed(
+def _place_rules(
     best: RuleId | None, warm: Sequence[RuleId], delta: Mapping[RuleId, int], thresholds: Thresholds
 ) -> tuple[tuple[RuleId, ...], tuple[RuleId, ...], str]:
     """Choose the rule to lift and the one to lower for it. `warm` are lifted rules, least popular first."""

@@ -208,7 +208,7 @@ class Anomalies:
             if like != rule.id:
                 yield Dead(rule, _row(here[0]).box.witness(), like, (like,))
             elif all(place.version.state[place.row] == HELD for place in here):
-                yield Dead(rule, _row(here[0]).box.witness(), None, _named(here, _deciders))
+                yield Dead(rule, _row(here[0]).box.witness(), None, _name_rules(here, _deciders))
 
     def speaks_of(self, rule: RuleId) -> bool:
         """Whether the rule is to be judged."""
@@ -232,7 +232,7 @@ class Anomalies:
             chosen = self._of_rules(version, part)
             undecided = (part.flags.take(chosen) & UNKNOWN) > 0
             if undecided.any():
-                self._open += _undecided(version, part, chosen[undecided])
+                self._open += _undecided_rules(version, part, chosen[undecided])
                 chosen = chosen[~undecided]
             if len(seen):
                 rows = part.earlier.take(chosen), part.later.take(chosen)
@@ -271,7 +271,7 @@ class Anomalies:
             if None in wakes:
                 self._open.append(Unknown(rule.id, (), "is redundant"))
             elif True not in wakes:
-                yield Idle(rule, free.version.packet(free.row), _named(here, _heirs))
+                yield Idle(rule, free.version.packet(free.row), _name_rules(here, _heirs))
 
     def _alive(self) -> Iterator[Rule]:
         return (rule for rule in self._rules if self.speaks_of(rule.id) and _counts(self.places[rule.id]))
@@ -306,7 +306,7 @@ def _conflicts(version: Version, crossings: Crossings, chosen: npt.NDArray[np.in
     )
 
 
-def _undecided(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Iterator[Unknown]:
+def _undecided_rules(version: Version, crossings: Crossings, chosen: npt.NDArray[np.intp]) -> Iterator[Unknown]:
     pairs: dict[int, list[int]] = {}
     for index in chosen.tolist():
         pairs.setdefault(int(crossings.later[index]), []).append(int(crossings.earlier[index]))
@@ -337,7 +337,7 @@ def _heirs(place: Place) -> list[int] | None:
     return place.version.cover.heirs(place.version.permits, place.version.counts, place.row)
 
 
-def _named(here: Sequence[Place], ask: Callable[[Place], list[int] | None]) -> tuple[RuleId, ...] | None:
+def _name_rules(here: Sequence[Place], ask: Callable[[Place], list[int] | None]) -> tuple[RuleId, ...] | None:
     """Return the ids of rows for all places of a rule.
 
     Each once, in the order of the list.

@@ -72,7 +72,7 @@ def policy_packets(policy: Policy) -> tuple[Packet, ...]:
         for rule in (*tenant.acl.rules, None):
             for direction in Direction if rule is None else (rule.direction,):
                 boxes = _everywhere() if rule is None else boxes_of(rule, tenant.acl.groups)
-                for box in _confined(boxes, tenant.prefixes, direction):
+                for box in _confine_boxes(boxes, tenant.prefixes, direction):
                     found.update(dict.fromkeys(_with_far_sides(box, direction, somebody[box.family])))
     return tuple(found)
 
@@ -87,12 +87,12 @@ def around(box: Box) -> Iterator[Packet]:
     yield from corners(box)
     base = _corner(box, 0)
     for field in (*SPAN_AXES, *reversed(BITS_AXES)):
-        for value in _tried(field, box):
+        for value in _edge_values(field, box):
             moved: dict[str, Any] = {field.name: value}
             yield possible(replace(base, **moved))
 
 
-def _tried(field: MatchField, box: Box) -> Iterable[int]:
+def _edge_values(field: MatchField, box: Box) -> Iterable[int]:
     """The values at the edges of a box's axis, and next to them."""
     members = getattr(box, field.axis)
     if field.is_spans:
@@ -144,7 +144,7 @@ def _everywhere() -> tuple[Box, ...]:
     return tuple(everything(family) for family in Family)
 
 
-def _confined(boxes: Iterable[Box], prefixes: tuple[Prefix, ...], direction: Direction) -> Iterator[Box]:
+def _confine_boxes(boxes: Iterable[Box], prefixes: tuple[Prefix, ...], direction: Direction) -> Iterator[Box]:
     """Yield boxes cut to the tenant's prefixes on its own side, one a prefix."""
     for box in boxes:
         for prefix in prefixes:

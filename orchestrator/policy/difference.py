@@ -98,8 +98,8 @@ def difference(
             if family in olds and family in news:
                 both = _Both(_once(olds[family]), _once(news[family]), limits)
                 regions = both.regions() if both.changed else []
-                permitted += _told((each for each in regions if each.opens), direction)
-                denied += _told((each for each in regions if not each.opens), direction)
+                permitted += _describe_regions((each for each in regions if each.opens), direction)
+                denied += _describe_regions((each for each in regions if not each.opens), direction)
     return Difference(tuple(permitted), tuple(denied))
 
 
@@ -210,7 +210,7 @@ def _one_order(old: Sequence[Row], new: Sequence[Row]) -> Iterator[tuple[Row | N
         done_old, done_new = in_old + 1, in_new + 1
 
 
-def _told(regions: Iterable[_Region], direction: Direction) -> Iterator[Change]:
+def _describe_regions(regions: Iterable[_Region], direction: Direction) -> Iterator[Change]:
     """Turn regions of one IP version into changes.
 
     Those that were cut become merged boxes, the others stay.

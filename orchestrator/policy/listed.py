@@ -109,7 +109,7 @@ class Listed(Sequence[T]):
     def _stretch(self, other: Listed[T], head: int, end: int, other_end: int) -> Stretch[T]:
         """From piece `head` of both up to, not including, a piece of each."""
         start, place = (each._ends[head - 1] if head else 0 for each in (self, other))
-        return Stretch(start, _joined(self._pieces[head:end]), place, _joined(other._pieces[head:other_end]))
+        return Stretch(start, _join_pieces(self._pieces[head:end]), place, _join_pieces(other._pieces[head:other_end]))
 
     def _part(self, index: slice) -> tuple[T, ...]:
         start, stop, step = index.indices(len(self))
@@ -119,7 +119,7 @@ class Listed(Sequence[T]):
             return ()
         first, within = self._found(start)
         last, _ = self._found(stop - 1)
-        found = _joined(self._pieces[first : last + 1])
+        found = _join_pieces(self._pieces[first : last + 1])
         return found[within : within + stop - start]
 
     def _found(self, place: int) -> tuple[int, int]:
@@ -128,6 +128,6 @@ class Listed(Sequence[T]):
         return which, place - (self._ends[which - 1] if which else 0)
 
 
-def _joined(pieces: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
+def _join_pieces(pieces: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
     """The items of pieces; of one piece, itself: a copy would touch every item."""
     return pieces[0] if len(pieces) == 1 else tuple(chain.from_iterable(pieces))

@@ -129,7 +129,7 @@ class _Kinds:
     """The headers that some boxes distinguish, and each description's set of them."""
 
     def __init__(self, family: Family, headers: set[_Header]) -> None:
-        self.kinds = tuple(_listed(family, headers))
+        self.kinds = tuple(_list_headers(family, headers))
         of = {field.name: np.array([getattr(kind, field.name) for kind in self.kinds], np.intp) for field in BITS_AXES}
         carried = {
             field.name: np.array(
@@ -145,7 +145,7 @@ class _Kinds:
         self.preferred = [first[protocol] for protocol in (*_KNOWN[:2], OWN_ICMP[family], *_KNOWN[2:])]
 
 
-def _listed(family: Family, headers: set[_Header]) -> Iterator[Packet]:
+def _list_headers(family: Family, headers: set[_Header]) -> Iterator[Packet]:
     """Return one header of each distinguished kind, for each protocol with its fields."""
     places = {field: place for place, field in enumerate(BITS_AXES)}
     alike = {field: _alike({header[places[field]] for header in headers}, field.shown[family]) for field in _BESIDES}

@@ -149,7 +149,7 @@ class Finder:
     def __init__(self, rows: RuleList, among: RowNumbers) -> None:
         self._rows = rows.rows
         self._among = among
-        self._few = _listed(among) if len(among) <= _FEW else None
+        self._few = _row_numbers(among) if len(among) <= _FEW else None
         if self._few is None:
             self._low, self._high = (ends[:, among] for ends in rows.bounds)
 
@@ -170,7 +170,7 @@ class Finder:
         )
         for axis in range(2, len(point)):
             found = found[(self._low[axis, found] <= point[axis]) & (self._high[axis, found] >= point[axis])]
-        return _listed(self._among[found])
+        return _row_numbers(self._among[found])
 
     def uncovered(self, box: Box, *, stop: int) -> Packet | None:
         """Return a packet of `box` that no row before `stop` holds; None if covered."""
@@ -314,6 +314,6 @@ def _point(packet: Packet) -> tuple[int, ...]:
     )
 
 
-def _listed(rows: RowNumbers) -> list[int]:
+def _row_numbers(rows: RowNumbers) -> list[int]:
     numbers: list[int] = rows.tolist()
     return numbers

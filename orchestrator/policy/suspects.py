@@ -91,7 +91,7 @@ def wordy(group: AddressGroup, users: Sequence[Rule], acl: Acl) -> Remark | None
     if len(fewest) == len(group.prefixes):
         return None
     merges = [(whole, parts) for whole, parts in _parts(fewest, group.prefixes) if len(parts) > 1]
-    shown = [f"{whole} for {_listed(parts)}" for whole, parts in merges[:_MOST_WORDS]]
+    shown = [f"{whole} for {_list_prefixes(parts)}" for whole, parts in merges[:_MOST_WORDS]]
     more = f" and {len(merges) - _MOST_WORDS} more" if len(merges) > _MOST_WORDS else ""
     text = (
         f"the group '{group.name}' names in {len(group.prefixes)} prefixes what {len(fewest)} would: "
@@ -113,7 +113,7 @@ def _parts(wholes: Sequence[Prefix], prefixes: Iterable[Prefix]) -> Iterator[tup
         start = stop
 
 
-def _listed(prefixes: Sequence[Prefix]) -> str:
+def _list_prefixes(prefixes: Sequence[Prefix]) -> str:
     words = [*map(str, prefixes)]
     if len(words) > _MOST_WORDS:
         words = [*words[: _MOST_WORDS - 1], f"{len(words) - _MOST_WORDS + 1} more"]

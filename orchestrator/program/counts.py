@@ -110,11 +110,11 @@ def summed(cookie: U64, packets: I64, octets: I64, resets: I64, last_hit: I64) -
     order = np.argsort(cookie, kind="stable")
     ordered = cookie[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    added = (_added(column[order], starts) for column in (packets, octets, resets))
+    added = (_add_runs(column[order], starts) for column in (packets, octets, resets))
     return Counts(ordered[starts], next(added), next(added), next(added), np.maximum.reduceat(last_hit[order], starts))
 
 
-def _added(column: I64, starts: npt.NDArray[np.intp]) -> I64:
+def _add_runs(column: I64, starts: npt.NDArray[np.intp]) -> I64:
     """Sums of runs; one that goes over the edge stays there."""
     sums: I64 = np.add.reduceat(column, starts)
     if (sums < 0).any() or int(column.max(initial=0)) > MOST // len(column):

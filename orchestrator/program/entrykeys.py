@@ -24,12 +24,12 @@ def entry_keys(flows: FlowTable) -> U64:
     """The key of every row."""
     length = flows.match_length.astype(np.uint64)
     place = flows.table.astype(np.uint64) << np.uint64(16) | flows.priority.astype(np.uint64)
-    total = _mixed(length << np.uint64(32) | place, 1) + _mixed(flows.cookie, 2)
+    total = _mix_word(length << np.uint64(32) | place, 1) + _mix_word(flows.cookie, 2)
     words = _words(flows)
     for index in range(words.shape[1]):
         there = np.uint64(8 * index) < length
-        total += np.where(there, _mixed(words[:, index], index + 3), np.uint64(0))
-    return _mixed(total, 0)
+        total += np.where(there, _mix_word(words[:, index], index + 3), np.uint64(0))
+    return _mix_word(total, 0)
 
 
 def _words(flows: FlowTable) -> U64:
@@ -40,7 +40,7 @@ def _words(flows: FlowTable) -> U64:
     return padded.view("<u8")
 
 
-def _mixed(word: U64, place: int) -> U64:
+def _mix_word(word: U64, place: int) -> U64:
     """The finaliser of SplitMix64, of a word at its place."""
     mixed = word + np.uint64(place * GOLDEN & (1 << 64) - 1)
     mixed = (mixed ^ mixed >> np.uint64(30)) * _FIRST

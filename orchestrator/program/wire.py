@@ -80,7 +80,7 @@ def encode_program(program: Program) -> bytes:
 
 def decode_program(data: bytes) -> Program:
     """The program that `encode_program` wrote. Raises BadInput."""
-    return _decoded(data, _PROGRAM, _read_program)
+    return _decode_frame(data, _PROGRAM, _read_program)
 
 
 def encode_delta(delta: Delta) -> bytes:
@@ -108,7 +108,7 @@ def written(delta: Delta) -> Delta:
 
 def decode_delta(data: bytes) -> Delta:
     """The delta that `encode_delta` wrote. Raises BadInput."""
-    delta = _decoded(data, _DELTA, _read_delta)
+    delta = _decode_frame(data, _DELTA, _read_delta)
     object.__setattr__(delta, "wire", data)
     return delta
 
@@ -158,14 +158,14 @@ def _read_delta(body: _Reader) -> Delta:
     return Delta(base, target, generation, body.flows(), body.flows(), ports, base_ports if moved else None)
 
 
-def _decoded(data: bytes, kind: int, read: Callable[[_Reader], Read]) -> Read:
-    body = _Reader(_opened(data, kind))
+def _decode_frame(data: bytes, kind: int, read: Callable[[_Reader], Read]) -> Read:
+    body = _Reader(_open_frame(data, kind))
     found = read(body)
     body.finish()
     return found
 
 
-def _opened(data: bytes, kind: int) -> bytes:
+def _open_frame(data: bytes, kind: int) -> bytes:
     """The body behind a right head, unpacked to exactly the length that the head says."""
     if len(data) < _HEAD.size:
         raise BadInput("shorter than the head of a program or delta")
@@ -174,13 +174,13 @@ def _opened(data: bytes, kind: int) -> bytes:
         raise BadInput(f"does not begin like a {'program' if kind == _PROGRAM else 'delta'} of version {_VERSION}")
     if length > MOST_BYTES:
         raise BadInput(f"says that it unpacks to {length} bytes, over {MOST_BYTES}")
-    body = _unpacked(data[_HEAD.size :], length) if packing == _PACKED else data[_HEAD.size :]
+    body = _decompress(data[_HEAD.size :], length) if packing == _PACKED else data[_HEAD.size :]
     if len(body) != length or packing not in (_PLAIN, _PACKED):
         raise BadInput(f"does not hold the {length} bytes that it says, or holds them in a way that is not known here")
     return body
 
 
-def _unpacked(packed: bytes, length: int) -> bytes:
+def _decompress(packed: bytes, length: int) -> bytes:
     """Decompress.
 
     Raises BadInput unless it is complete and of the right length.

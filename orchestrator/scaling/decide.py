@@ -112,10 +112,10 @@ def decide(load: Load, fleet: Fleet, model: CapacityModel, limits: Limits, histo
     each_pps = model.safe_rate_pps(load.rules, load.octets)
     usable_pps = each_pps * limits.target
     expected_pps = forecast(load.samples, now_s, limits.ahead_s)
-    wanted = _bounded(math.ceil(expected_pps / usable_pps - 1e-9), limits)
+    wanted = _bound_size(math.ceil(expected_pps / usable_pps - 1e-9), limits)
     words = f"{_rate(expected_pps)} expected in {limits.ahead_s:g} s, {_rate(each_pps)} each with {load.rules} rules"
     if wanted > fleet.size:
-        return _grown(wanted, fleet, limits, history, now_s, words)
+        return _grow_fleet(wanted, fleet, limits, history, now_s, words)
     return _shrunk(load, fleet, usable_pps, limits, history, now_s)
 
 
@@ -132,7 +132,7 @@ def storm(history: History, limits: Limits, now_s: float) -> str | None:
     return None
 
 
-def _grown(wanted: int, fleet: Fleet, limits: Limits, history: History, now_s: float, words: str) -> Decision:
+def _grow_fleet(wanted: int, fleet: Fleet, limits: Limits, history: History, now_s: float, words: str) -> Decision:
     waited = now_s - max(history.grew_s, default=-math.inf)
     if fleet.size >= limits.fewest and waited < limits.cooldown_up_s:
         return Decision(fleet.size, f"grew {waited:.0f} s ago, waiting for {limits.cooldown_up_s:g} s")
@@ -144,7 +144,7 @@ def _grown(wanted: int, fleet: Fleet, limits: Limits, history: History, now_s: f
 def _shrunk(load: Load, fleet: Fleet, usable_pps: float, limits: Limits, history: History, now_s: float) -> Decision:
     """Shrink, if the highest load of late leaves enough to spare; else stay."""
     peak = max((sample.pps for sample in load.samples if now_s - sample.at_s <= limits.peak_s), default=0.0)
-    enough = _bounded(math.ceil(peak / (usable_pps * (1.0 - limits.hysteresis)) - 1e-9), limits)
+    enough = _bound_size(math.ceil(peak / (usable_pps * (1.0 - limits.hysteresis)) - 1e-9), limits)
     if enough >= fleet.size:
         over = f"; at most {limits.most} are allowed" if fleet.size >= limits.most else ""
         return Decision(fleet.size, f"{_rate(peak)} at most of late keeps {fleet.size} busy enough{over}")
@@ -158,7 +158,7 @@ def _shrunk(load: Load, fleet: Fleet, usable_pps: float, limits: Limits, history
     return Decision(size, f"{_rate(peak)} at most within {limits.peak_s:g} s: {spare}")
 
 
-def _bounded(size: int, limits: Limits) -> int:
+def _bound_size(size: int, limits: Limits) -> int:
     return max(limits.fewest, min(limits.most, size))
 
 

@@ -156,13 +156,13 @@ def step(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> St
     if state in ENDING:
         return Step(_S.GONE, "the cloud has it no more") if seen.sight is Sight.ABSENT else None
     if seen.autonomous and seen.sight in (Sight.ABSENT, Sight.LEAVING):
-        return _taken(state, seen, for_s, patience)
+        return _step_of_removed(state, seen, for_s, patience)
     if state not in (_S.GONE, _S.REQUESTED) and (lost := _lost(seen)) is not None:
         return Step(_S.FAILED, lost)
     return _AS_IT_IS[state](seen, for_s, patience)
 
 
-def _taken(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_removed(state: MemberState, seen: Seen, for_s: float, patience: Patience) -> Step | None:
     """Return the next state of a VNF that its cloud removes: it drains while it exists."""
     if state is _S.SERVING:
         return Step(_S.DRAINING, "its cloud takes it away")
@@ -182,7 +182,7 @@ def _lost(seen: Seen) -> str | None:
             return None
 
 
-def _requested(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_requested(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.sight in (Sight.COMING, Sight.RUNNING):
         return Step(_S.BUILDING, "the cloud builds it")
     if seen.sight is Sight.FAILED:
@@ -197,13 +197,13 @@ def _building(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     return _late(for_s, patience.build_s, f"its agent never enrolled{said}")
 
 
-def _enrolled(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_enrolled(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.holds:
         return Step(_S.LOADED, "it was read back to hold the domain's program")
     return _late(for_s, patience.load_s, seen.trouble or "it never held the domain's program")
 
 
-def _loaded(seen: Seen, for_s: float, patience: Patience) -> Step | None:
+def _step_of_loaded(seen: Seen, for_s: float, patience: Patience) -> Step | None:
     if seen.trial is Trial.PASSED:
         return Step(_S.PROVEN, "packets that were sent through it fared as the policy says")
     if seen.trial is Trial.FAILED:
@@ -237,10 +237,10 @@ def _draining(seen: Seen, for_s: float, patience: Patience) -> Step | None:
 
 _AS_IT_IS: Mapping[MemberState, Callable[[Seen, float, Patience], Step | None]] = MappingProxyType(
     {
-        _S.REQUESTED: _requested,
+        _S.REQUESTED: _step_of_requested,
         _S.BUILDING: _building,
-        _S.ENROLLED: _enrolled,
-        _S.LOADED: _loaded,
+        _S.ENROLLED: _step_of_enrolled,
+        _S.LOADED: _step_of_loaded,
         _S.PROVEN: _proven,
         _S.SERVING: _serving,
         _S.DRAINING: _draining,

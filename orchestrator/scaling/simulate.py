@@ -111,7 +111,7 @@ def simulate(scenario: Scenario, model: CapacityModel, limits: Limits) -> Outcom
         if now_s >= next_s:
             samples.append(Sample(now_s, pps))
             next_s += scenario.interval_s
-            decision = _decided(cloud, samples, scenario, model, limits, now_s)
+            decision = _decide_size(cloud, samples, scenario, model, limits, now_s)
             if decision.size != cloud.serving + len(cloud.coming):
                 decisions.append((now_s, decision))
                 cloud.resized(decision.size, now_s, scenario)
@@ -121,7 +121,7 @@ def simulate(scenario: Scenario, model: CapacityModel, limits: Limits) -> Outcom
     return Outcome(serving, size, capacity, carried, scenario.pps - carried, tuple(decisions))
 
 
-def _decided(
+def _decide_size(
     cloud: _Cloud, samples: Sequence[Sample], scenario: Scenario, model: CapacityModel, limits: Limits, now_s: float
 ) -> Decision:
     kept = int(max(MOST_SAMPLES, limits.peak_s / scenario.interval_s + 1))

@@ -24,10 +24,10 @@ class Candidate:
 def victims(candidates: Sequence[Candidate], count: int) -> tuple[str, ...]:
     """Choose VNFs to remove: not serving first, then unhealthy, then least state, least traffic, youngest."""
     may_go = [each for each in candidates if each.state in COMING or each.state is MemberState.SERVING]
-    return tuple(each.name for each in sorted(may_go, key=_missed)[: max(count, 0)])
+    return tuple(each.name for each in sorted(may_go, key=_rank_candidate)[: max(count, 0)])
 
 
-def _missed(candidate: Candidate) -> tuple[int, bool, int, int, int]:
+def _rank_candidate(candidate: Candidate) -> tuple[int, bool, int, int, int]:
     """How much a VNF would be missed."""
     far = len(COMING) if candidate.state is MemberState.SERVING else COMING.index(candidate.state)
     return far, candidate.is_well, candidate.connections, candidate.packets_pps, -candidate.number

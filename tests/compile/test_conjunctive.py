@@ -135,13 +135,13 @@ def no_destinations(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_action_a_key(patch: pytest.MonkeyPatch) -> None:
-    merged = clauses._merged
+    merged = clauses._merge_entries
 
     def first_only(flows: FlowTable, actions: list[bytes]) -> FlowTable:
         once = merged(flows, actions)
         return replace(once, instruction_set=tuple(instructions([each[8:24]]) for each in once.instruction_set))
 
-    patch.setattr(clauses, "_merged", first_only)
+    patch.setattr(clauses, "_merge_entries", first_only)
 
 
 def hulls_of_nothing(patch: pytest.MonkeyPatch) -> None:

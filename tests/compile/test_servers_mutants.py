@@ -61,7 +61,7 @@ def test_it_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("misdirected", ["counter accept", "counter drop"])
 def test_a_wrong_end_is_noticed(misdirected: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "_misdirected", lambda _misdirect: [f'{misdirected} comment "misdirected 0"'])
+    monkeypatch.setattr(served, "_misdirected_rules", lambda _misdirect: [f'{misdirected} comment "misdirected 0"'])
 
     @settings(max_examples=100, phases=[Phase.generate], database=None)
     @given(policies(max_tenants=3, max_rules=2), st.data())

@@ -23,7 +23,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
         theirs.append(other)
         return ours
 
-    monkeypatch.setattr(netlink, "_opened", opened)
+    monkeypatch.setattr(netlink, "_open_socket", opened)
     yield theirs
     for each in theirs:
         each.close()

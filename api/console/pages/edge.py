@@ -134,7 +134,7 @@ class _Pop:
                 _draw_part(part)
         self._lines.clear()
         with self._lines:
-            taken = _taken(pop)
+            taken = _taken_lines(pop)
             if not taken:
                 ui.label("No lines yet: they come with the first server, for the tenants' prefixes.").classes("quiet")
             for family, lines in taken.items():
@@ -151,7 +151,7 @@ def _dropped(traffic: Mapping[str, Any]) -> str:
     return f"Dropped at the edge: {nobody} to addresses of nobody's, {spoofed} from outside with a tenant's address"
 
 
-def _taken(pop: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _taken_lines(pop: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The lines of each IP version that has any, or has chunks to be held."""
     return {family: lines for family, lines in pop["lines"].items() if lines["chunks"] or lines["lines"]}
 
@@ -160,7 +160,7 @@ def _parts(pop: Mapping[str, Any]) -> list[_Part]:
     """The TCAM's parts; exceptions and lines are those of each IP version."""
     settings = pop["settings"]
     found = [_Part("Heavy hitters", pop["heavy_entries"], settings["most_heavy"])]
-    for family, lines in _taken(pop).items():
+    for family, lines in _taken_lines(pop).items():
         version = _version(family)
         found.append(_Part(f"Exceptions, {version}", lines["exceptions"], settings["most_exceptions"]))
         found.append(_Part(f"Lines, {version}", lines["lines"], settings["most_lines"]))

@@ -69,7 +69,7 @@ def _lane(top: float, axis: Sequence[float], series: Series) -> str:
     bottom, right = top + _LANE, _WIDTH - _RIGHT
     most = max(series.values)
     full = max(most, *(value for _, value in series.limits), 0.0) * _HEADROOM or 1.0
-    points = [(x, bottom - value / full * _LANE) for x, value in _thinned(axis, series.values)]
+    points = [(x, bottom - value / full * _LANE) for x, value in _thin_points(axis, series.values)]
     parts = [
         _text(_LEFT, top - 10, series.name, bold=True),
         _rule(bottom),
@@ -93,7 +93,7 @@ def _lane(top: float, axis: Sequence[float], series: Series) -> str:
     return "".join(parts)
 
 
-def _thinned(axis: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+def _thin_points(axis: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
     """So many points as can be told apart; of several the highest stays, and the last stays what it is."""
     size = -(-len(axis) // _MOST_POINTS)
     found = [(axis[start], max(values[start : start + size])) for start in range(0, len(axis) - 1, size)]

@@ -57,9 +57,9 @@ def recursive(vectors: Vectors, rows: int, most_cells: int) -> Recursive:
     """
     source, destination, source_port, port, protocol = (each.vectors for each in vectors.axes)
     _check("first", source, destination, most_cells)
-    ports = _paired(source_port, port, rows)
-    upper = _paired(ports.vectors, protocol, rows)
-    pair = _paired(source, destination, rows)
+    ports = _build_pair_table(source_port, port, rows)
+    upper = _build_pair_table(ports.vectors, protocol, rows)
+    pair = _build_pair_table(source, destination, rows)
     _check("last", pair.vectors, upper.vectors, most_cells)
     return Recursive((pair.cells, ports.cells, upper.cells, _rows(pair.vectors, upper.vectors, rows)))
 
@@ -70,7 +70,7 @@ def _check(which: str, left: U64, right: U64, most_cells: int) -> None:
         raise TooLarge(f"the {which} table would have {cells:,} cells ({len(left):,} x {len(right):,} classes)")
 
 
-def _paired(left: U64, right: U64, rows: int) -> Node:
+def _build_pair_table(left: U64, right: U64, rows: int) -> Node:
     """Build the table of two sets of vectors.
 
     Sets of rows are identified by the sum of their rows' random weights.

@@ -95,9 +95,9 @@ def prepared(acl: Acl, most_cells: int) -> Rows:
     Raises TooLarge.
     """
     rows = tuple(row for row in classifier_rows(owning_all(acl)) if row.family is Family.IPV4)
-    vectors, vectors_s = _timed(lambda: bit_vectors(rows))
-    space, space_s = _timed(lambda: tuple_space(rows))
-    combined, combined_s = _timed(lambda: _combined(vectors, len(rows), most_cells))
+    vectors, vectors_s = _time_call(lambda: bit_vectors(rows))
+    space, space_s = _time_call(lambda: tuple_space(rows))
+    combined, combined_s = _time_call(lambda: _combine_classes(vectors, len(rows), most_cells))
     seconds = {VECTORS: vectors_s, TUPLES: space_s, CLASSES: combined_s}
     packets = sample(rows)
     places = range(0, len(packets), len(packets) // _CHECKED)
@@ -105,7 +105,7 @@ def prepared(acl: Acl, most_cells: int) -> Rows:
     return Rows(rows, vectors, space, combined, seconds, packets, checked)
 
 
-def _combined(vectors: Vectors, rows: int, most_cells: int) -> Recursive | TooLarge:
+def _combine_classes(vectors: Vectors, rows: int, most_cells: int) -> Recursive | TooLarge:
     """The tables of combined classes, or what is too large of them."""
     try:
         return recursive(vectors, rows, most_cells)
@@ -113,7 +113,7 @@ def _combined(vectors: Vectors, rows: int, most_cells: int) -> Recursive | TooLa
         return error
 
 
-def _timed(make: Callable[[], T]) -> tuple[T, float]:
+def _time_call(make: Callable[[], T]) -> tuple[T, float]:
     began = time.perf_counter()
     return make(), time.perf_counter() - began
 

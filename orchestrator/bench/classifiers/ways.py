@@ -43,10 +43,10 @@ def build(folder: Path, most_cells: int) -> Programs:
     """Compile the programs. Raises Missing where there is no clang, or no headers."""
     if shutil.which("clang") is None:
         raise Missing("classifiers are compared with clang: install the packages clang and libbpf-dev")
-    return {way: _compiled(folder, way, most_cells) for way in (_NOTHING, _TUPLES, _VECTORS, _CLASSES)}
+    return {way: _compile_program(folder, way, most_cells) for way in (_NOTHING, _TUPLES, _VECTORS, _CLASSES)}
 
 
-def _compiled(folder: Path, way: str, most_cells: int) -> Path:
+def _compile_program(folder: Path, way: str, most_cells: int) -> Path:
     target = folder / f"{way}.bpf.o"
     native = Path(classifier.__file__).parent / "_native"
     headers = [f"-I/usr/include/{sysconfig.get_config_var('MULTIARCH')}", f"-I{native}"]

@@ -97,9 +97,9 @@ def run(*, quick: bool, progress: Progress) -> Results:
         steps.next("nobody looks")
         idle = _core_percent(ground, watched_s)
         steps.next(f"{_DASHBOARDS} dashboards of one person")
-        together = _watched(browser, ground, [ground.token] * _DASHBOARDS, watched_s)
+        together = _measure_watching(browser, ground, [ground.token] * _DASHBOARDS, watched_s)
         steps.next(f"{_DASHBOARDS} dashboards of as many people")
-        apart = _watched(browser, ground, _tokens(ground), watched_s)
+        apart = _measure_watching(browser, ground, _tokens(ground), watched_s)
     for name, seconds in content.items():
         results.figures[name] = Figure.of(seconds, "s", _TOLD.get(name))
     _record_pages(results, taken)
@@ -180,7 +180,7 @@ def _tokens(ground: Stage) -> list[str]:
         return [client.create_token("admin", description=f"person {number}")[1] for number in range(_DASHBOARDS)]
 
 
-def _watched(browser: Browser, ground: Stage, tokens: Sequence[str], watched_s: float) -> tuple[float, float]:
+def _measure_watching(browser: Browser, ground: Stage, tokens: Sequence[str], watched_s: float) -> tuple[float, float]:
     """Measure the cost of open overviews, one for each token."""
     windows = [_signed_in(browser, ground, token) for token in tokens]
     for window in windows:

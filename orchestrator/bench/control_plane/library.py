@@ -33,7 +33,7 @@ def library_add(channel: Channel, flows: FlowTable) -> float:
     xids = channel.reserve(len(rows) + 3)
     parts = [messages.bundle_control(xids[0], _BUNDLE, BundleControl.OPEN)]
     for xid, (row, terms) in zip(xids[1:], rows, strict=False):
-        parts.append(_bundled(xid, row.table, row.priority, row.cookie, terms, row.instructions))
+        parts.append(_bundle_flow(xid, row.table, row.priority, row.cookie, terms, row.instructions))
     parts.append(messages.bundle_control(xids[-2], _BUNDLE, BundleControl.COMMIT))
     parts.append(messages.barrier_request(xids[-1]))
     answers = channel.exchange(b"".join(parts), xids, timeout_s=_PATIENCE_S)
@@ -44,7 +44,7 @@ def library_add(channel: Channel, flows: FlowTable) -> float:
     return seconds
 
 
-def _bundled(
+def _bundle_flow(
     xid: int, table: int, priority: int, cookie: int, terms: tuple[oxm.Term, ...], instructions: bytes
 ) -> bytes:
     """One flow as a bundle-add message of the library's."""

@@ -58,7 +58,7 @@ def measure(lab: Lab, results: Results, sizes: Sizes, folder: Path, progress: Ca
         bench.growth(progress)
         bench.group(progress)
         bench.empty()
-    results.stacks.append(_stacked(stages))
+    results.stacks.append(_stack_stages(stages))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Bench:
         """Measure one more member in a large address group, again and again."""
         members = self.sizes.members
         progress(f"a group of {members} addresses, one member at a time")
-        timed(self.client.put_acl, TENANT, _grouped(members))
+        timed(self.client.put_acl, TENANT, _list_with_group(members))
         taken = []
         for turn in range(self.sizes.changes):
             more = _members(members + turn + 1)[-1:]
@@ -175,7 +175,7 @@ def timed(write: Callable[P, Written], *arguments: P.args, **named: P.kwargs) ->
     return seconds, written.stages
 
 
-def _stacked(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
+def _stack_stages(stages: Mapping[str, Mapping[str, Sequence[float]]]) -> Stack:
     """Stack the median of every stage of adding one rule, a bar a size.
 
     A stage is shown less those that are parts of it.
@@ -194,7 +194,7 @@ def more_rules(rules: int, how_many: int) -> Iterator[Rule]:
     yield from synthetic(rules + how_many).rules[rules:]
 
 
-def _grouped(members: int) -> Acl:
+def _list_with_group(members: int) -> Acl:
     """Three rules for one group of addresses."""
     rules = tuple(
         Rule(RuleId(f"r{port}"), Action.PERMIT, protocol=TCP, source=Addresses(groups=(_GROUP,)),

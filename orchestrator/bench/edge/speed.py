@@ -30,9 +30,9 @@ def measured(
             rates = []
             for turn in range(rounds):
                 step(f"{name}, round {turn + 1} of {rounds}")
-                before = _received(links)
+                before = _count_received(links)
                 attacking = flood.begin(links, destinations, seconds=seconds, per_s=flood.AS_FAST_AS_IT_GOES)
-                rates.append((attacking.end().seconds, _received(links) - before))
+                rates.append((attacking.end().seconds, _count_received(links) - before))
         results.figures[name] = Figure.of([packets / took for took, packets in rates], "1/s")
     except (Missing, Refused, Unreachable) as error:
         if ports is Ports.SYSTEM:
@@ -40,6 +40,6 @@ def measured(
         results.absent[name] = f"AF_XDP ports do not work here: {error}"
 
 
-def _received(links: Links) -> int:
+def _count_received(links: Links) -> int:
     text = links.inside(server(1), lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
     return received(text, SERVICE)

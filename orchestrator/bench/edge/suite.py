@@ -70,7 +70,7 @@ def measured(sizes: Sizes, progress: Progress, layout: Layout | None = None) -> 
     versions = [_Worlds.of(grid, sizes) for grid in _GRIDS]
     worlds = [world for version in versions for world in version.all()]
     servers = max(world.sizes.servers for world in worlds)
-    with site(layout) as where, Links(where, "pop", servers, _owned(worlds)) as links:
+    with site(layout) as where, Links(where, "pop", servers, _all_prefixes(worlds)) as links:
         with edge_switch(links) as switch:
             place = Place(links, switch, Wan(links), FirewallServers(links))
             for version in versions:
@@ -102,7 +102,7 @@ def _steps(sizes: Sizes) -> int:
     return _MODELS + a_version * len(_GRIDS) + len(Ports) * sizes.rounds
 
 
-def _owned(worlds: Iterable[World]) -> list[Prefix]:
+def _all_prefixes(worlds: Iterable[World]) -> list[Prefix]:
     """Every prefix of every world, each once."""
     return list(dict.fromkeys(prefix for world in worlds for tenant in world.tenants for prefix in tenant.prefixes))
 

@@ -137,7 +137,7 @@ def _is_inside(pid: int, namespace: str) -> bool:
         return False
 
 
-def _unplugged() -> None:
+def _unplug() -> None:
     """Take both links down. Called inside a firewall."""
     with IPRoute() as links:
         for name in (LEFT, RIGHT):
@@ -163,10 +163,10 @@ class _Run:
         rates = [self.sizes.pps(step * sender.STEP_S) for step in range(round(self.sizes.seconds / sender.STEP_S))]
         sending = self._program("outside", "sender", _ADDRESS, str(_PORT), str(OCTETS), str(FLOWS), json.dumps(rates))
         self._watch(sending)
-        sent, talked = _told(sending), _told(talkers)
+        sent, talked = _read_output(sending), _read_output(talkers)
         time.sleep(_UNDER_WAY_S)
         receiver.terminate()
-        got = _told(receiver)
+        got = _read_output(receiver)
         here = {each.name for each in self.client.fleet(POP.domain).members}
         left = len((self.names | first) - here)
         return Seen(
@@ -193,7 +193,7 @@ class _Run:
         began = time.monotonic()
         for each in running:
             processes.kill(each)
-        namespaces.inside(namespace, _unplugged)
+        namespaces.inside(namespace, _unplug)
         _wait_for(lambda: victim not in _owners(self.client) and _is_spread(self.client), "nothing moves away from it")
         return time.monotonic() - began
 
@@ -223,7 +223,7 @@ class _Run:
         return self.lab.inside(node, start)
 
 
-def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def _read_output(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Return a program's final output.
 
     Raises Refused for one that says nothing.

@@ -62,7 +62,10 @@ def measured(
     """
     found = Lookups()
     largest = max(routers)
-    sent = {Pattern.FEW: _filled(packets(pairs(_FEW))), Pattern.THOUSAND: _filled(packets(pairs(_THOUSAND)))}
+    sent = {
+        Pattern.FEW: _repeat_packets(packets(pairs(_FEW))),
+        Pattern.THOUSAND: _repeat_packets(packets(pairs(_THOUSAND))),
+    }
     wide = packets(evenly(largest, spread))
     for turn in range(rounds + 1):
         step(f"look-ups, round {turn} of {rounds}")
@@ -73,12 +76,12 @@ def measured(
                 if turn:
                     found.hashed.setdefault((count, pattern), []).append(spent)
         for count, router in ranged.items():
-            spent = router.cpu_ns(_filled(interval_packets(count, _FEW)))
+            spent = router.cpu_ns(_repeat_packets(interval_packets(count, _FEW)))
             if turn:
                 found.ranged.setdefault(count, []).append(spent)
     return found
 
 
-def _filled(some: list[Packet]) -> list[Packet]:
+def _repeat_packets(some: list[Packet]) -> list[Packet]:
     """Repeated until a round is long enough for a clock."""
     return some * -(-_EACH_ROUND // len(some))

@@ -125,7 +125,7 @@ def check(servers: Managed, wanted: set[Rule]) -> None:
         b"".join(side.prefixes[0].network.to_bytes(4, "big") for side in (rule.source, rule.destination))
         for rule in wanted
     }
-    there = [key for server in servers.servers for key in servers.inside(server, _held)]
+    there = [key for server in servers.servers for key in servers.inside(server, _read_elements)]
     if sorted(there) != sorted(keys):
         raise Drifted(f"the servers hold {len(there)} pairs, {len(keys)} were acknowledged")
 
@@ -175,7 +175,7 @@ def _must_be_enforced(written: Written) -> None:
         raise Unreachable(f"generation {written.generation} was not enforced in {_PATIENCE_S} s")
 
 
-def _held() -> list[bytes]:
+def _read_elements() -> list[bytes]:
     tables = [PairTable(each) for each in NAMES]
     try:
         found = [table.elements(HOSTS4, _MOST) for table in tables]

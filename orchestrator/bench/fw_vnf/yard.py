@@ -97,7 +97,7 @@ class Yard:
             time.sleep(seconds)
             arrived, took = self._received() - before, time.monotonic() - began
         finally:
-            told = [_ended(process) for process in running]
+            told = [_read_complaint(process) for process in running]
         if not arrived:
             raise Unreachable(f"none of iperf3's datagrams reached the receivers: {'; '.join(told)[:400]}")
         return arrived * PAPER_OCTETS * 8 / took / MEGABIT
@@ -118,7 +118,7 @@ class Yard:
         return received(text, INTERFACE)
 
 
-def _ended(process: subprocess.Popen[str]) -> str:
+def _read_complaint(process: subprocess.Popen[str]) -> str:
     """Return a generator's error output, if any, once it has ended."""
     try:
         text, _ = process.communicate(timeout=60)

@@ -70,7 +70,12 @@ def begin(links: Links, addresses: Sequence[int], *, seconds: float, per_s: int)
     path.write_bytes(np.array(addresses, ">u4").tobytes())
     command = [sys.executable, "-m", "orchestrator.bench.pop.flood", str(seconds), str(per_s), str(path)]
     started = partial(
-        subprocess.Popen, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_marked(links)
+        subprocess.Popen,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_marked_environment(links),
     )
     process = links.inside(OUTSIDE, started)
     assert process.stdout is not None
@@ -112,7 +117,7 @@ def send(frames: Sequence[bytes], seconds: float, per_s: int) -> Flood:
     return Flood(sent, time.monotonic() - began)
 
 
-def _marked(links: Links) -> dict[str, str]:
+def _marked_environment(links: Links) -> dict[str, str]:
     """Return the environment that marks the site's programs, without the caller's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ACLFLOW_")}
     return {**kept, MARK: str(links.layout.run_dir)}

@@ -39,7 +39,7 @@ def write(results: Results, plots: Sequence[Path], path: Path, now: dt.datetime)
         *map(_drawing, plots),
         "</div>",
         "<h2>How it was measured</h2><ul>",
-        *(f"<li>{_marked(note)}</li>" for note in results.notes),
+        *(f"<li>{_mark_code(note)}</li>" for note in results.notes),
         *(f"<li>{html.escape(f'{name}: {value}')}</li>" for name, value in results.settings.items()),
         "</ul></body></html>",
     ]
@@ -68,7 +68,7 @@ def _absent(results: Results) -> list[str]:
     return ["<h2>Not measured</h2><ul>", *rows, "</ul>"]
 
 
-def _marked(note: str) -> str:
+def _mark_code(note: str) -> str:
     """A note with what stands in backticks as code."""
     return _CODE.sub(r"<code>\1</code>", html.escape(note))
 

@@ -75,13 +75,15 @@ def read(path: Path) -> Inventory:
 
 def parse(document: object) -> Inventory:
     """The machines of a document. Raises BadInput with the place."""
-    groups, variables = _listed(document) if _is_list(document) else _written(document)
+    groups, variables = _read_listing(document) if _is_list(document) else _written(document)
     for name in (CLIENTS, SERVERS):
         if name not in groups or not _members(groups, name):
             raise BadInput(f"has no machine in it: the suite needs {CLIENTS} and {SERVERS}", place=name)
     names = {group: sorted(_members(groups, group)) for group in (CLIENTS, SERVERS)}
     hosts = {
-        name: _host(name, _merged(groups, name) | variables.get(name, {})) for each in names.values() for name in each
+        name: _host(name, _merge_variables(groups, name) | variables.get(name, {}))
+        for each in names.values()
+        for name in each
     }
     return Inventory(*(tuple(hosts[name] for name in names[group]) for group in (CLIENTS, SERVERS)))
 
@@ -90,7 +92,7 @@ def _is_list(document: object) -> bool:
     return isinstance(document, dict) and "_meta" in document
 
 
-def _listed(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
+def _read_listing(document: Any) -> tuple[dict[str, _Group], Mapping[str, dict[str, Any]]]:
     """Of `ansible-inventory --list`: it has merged the variables."""
     groups = {
         name: _Group(set(_mapping(body, name).get("hosts", ())), set(body.get("children", ())))
@@ -148,7 +150,7 @@ def _below(groups: Mapping[str, _Group], name: str, way: tuple[str, ...]) -> Ite
             yield from _below(groups, child, (*way, name))
 
 
-def _merged(groups: Mapping[str, _Group], host: str) -> dict[str, Any]:
+def _merge_variables(groups: Mapping[str, _Group], host: str) -> dict[str, Any]:
     """Merge the variables of a machine's groups.
 
     Inner ones count more than outer ones, of neighbours the later name.

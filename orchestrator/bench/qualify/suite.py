@@ -39,7 +39,7 @@ def run(inventory: Inventory, limits: Limits, *, quick: bool, progress: Progress
         for server in inventory.servers:
             progress(f"starting what answers on {server.name}")
             stack.enter_context(answering(Remote(server)))
-        found = _measured(pairs, load, rounds, progress)
+        found = _measure_pairs(pairs, load, rounds, progress)
     _conclude(results, found, pairs, limits)
     return results
 
@@ -60,7 +60,7 @@ class _Found:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress) -> _Found:
+def _measure_pairs(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress) -> _Found:
     found = _Found()
     steps = Steps(progress, rounds * sum(len(pair.gauges(load)) for pair in pairs))
     for turn in range(rounds):
@@ -70,7 +70,7 @@ def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress
                 try:
                     sample = gauge()
                 except Unreachable as error:
-                    lacking = [_named(measure, pair.name) for measure in Measure if measure.tool == name]
+                    lacking = [_name_figure(measure, pair.name) for measure in Measure if measure.tool == name]
                     found.absent |= dict.fromkeys(lacking, f"round {turn + 1}: {error.reason}")
                     continue
                 for measure, value in sample.items():
@@ -80,13 +80,13 @@ def _measured(pairs: Sequence[Pair], load: Load, rounds: int, progress: Progress
 
 def _conclude(results: Results, found: _Found, pairs: Sequence[Pair], limits: Limits) -> None:
     for (pair, measure), values in found.values.items():
-        results.figures[_named(measure, pair)] = Figure.of(values, measure.unit, limits.get(measure))
+        results.figures[_name_figure(measure, pair)] = Figure.of(values, measure.unit, limits.get(measure))
     results.series += sorted(_lines(found, limits), key=lambda line: line.y_label)
     results.absent |= found.absent
     if Measure.REFUSED in limits:
         for each in pairs:
             if not each.server.host.refused_port:
-                name = _named(Measure.REFUSED, each.name)
+                name = _name_figure(Measure.REFUSED, each.name)
                 results.absent[name] = f"{each.server.host.name} has no aclflow_bench_refused_port in the inventory"
     results.notes += [f"`{measure.value}`: {measure.what}" for measure in Measure]
     results.notes += [
@@ -113,7 +113,7 @@ def _line(name: str, measure: Measure, values: Sequence[float]) -> Series:
     return Series(name, rounds, tuple(values), "round", f"{measure.value} ({measure.unit})")
 
 
-def _named(measure: Measure, pair: str) -> str:
+def _name_figure(measure: Measure, pair: str) -> str:
     return f"{measure.value} {pair}"
 
 

@@ -50,14 +50,14 @@ def flood(line: Line, *, seconds: int, octets: int = DATAGRAM_OCTETS, bits_per_s
 
     Raises Missing, Refused; Unreachable if nothing arrives.
     """
-    before = _received(line)
+    before = _count_received(line)
     text = line.run(
         CLIENT,
         *("iperf3", "--client", SERVER_ADDRESS, "--port", str(THROUGHPUT), "--bind", Clients.ONE.address),
         *("--udp", "--length", str(octets), "--bitrate", str(bits_per_s), "--time", str(seconds), "--json"),
     )
     sent, took = read(text)
-    arrived = _received(line) - before
+    arrived = _count_received(line) - before
     if not arrived or not sent:
         raise Unreachable("none of iperf3's datagrams reached the server")
     return Datagrams(sent, arrived, took)
@@ -75,6 +75,6 @@ def received(text: str, interface: str) -> int:
     raise Refused(f"there is no interface '{interface}'")
 
 
-def _received(line: Line) -> int:
+def _count_received(line: Line) -> int:
     text = line.inside(SERVER, lambda: Path("/proc/thread-self/net/dev").read_text(encoding="ascii"))
     return received(text, INTERFACE)

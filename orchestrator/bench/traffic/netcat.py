@@ -60,14 +60,14 @@ def _netcats(line: Line, ends: Sequence[tuple[str, int]]) -> Iterator[list[subpr
     with ExitStack() as stack:
         netcats = []
         for source, port in ends:
-            netcat = line.inside(CLIENT, partial(_started, line, source, port))
+            netcat = line.inside(CLIENT, partial(_start_client, line, source, port))
             netcats.append(stack.enter_context(netcat))
             stack.callback(netcat.kill)
         time.sleep(_SETTLE_S)
         yield netcats
 
 
-def _started(line: Line, source: str, port: int) -> subprocess.Popen[bytes]:
+def _start_client(line: Line, source: str, port: int) -> subprocess.Popen[bytes]:
     command = ["nc", "-u", "-n", "-s", source, SERVER_ADDRESS, str(port)]
     pipe = subprocess.PIPE
     try:

@@ -90,7 +90,7 @@ def _others(how_many: int, kind: Kind) -> Iterator[Rule]:
     drawn, left = how_many, how_many
     while left:
         for index, rule in enumerate(synthetic(drawn).rules[drawn - left :], drawn - left):
-            made = _of_kind(replace(rule, destination=_moved(rule.destination, OWNED)), kind, index)
+            made = _of_kind(replace(rule, destination=_move_into(rule.destination, OWNED)), kind, index)
             if not _meets_traffic(made):
                 how_many -= 1
                 yield made
@@ -106,7 +106,7 @@ def _of_kind(rule: Rule, kind: Kind, index: int) -> Rule:
     return rule
 
 
-def _moved(addresses: Addresses, network: Prefix) -> Addresses:
+def _move_into(addresses: Addresses, network: Prefix) -> Addresses:
     """A prefix of the same length inside a network, or all of it."""
     (prefix,) = addresses.prefixes
     length = max(prefix.length, network.length)

@@ -83,7 +83,7 @@ class FakeOpenStack:
                 raise Busy(f"the stack ({name}) already exists")
             stack = Stack(f"stack-{next(self._numbers)}", name, _COMING, _shown(parameters))
             self._kept[name] = kept = _Kept(stack, template, tag)
-            self._aim(kept, _wanted(kept, kept.stack.parameters.get("count", "1")), Action.CREATE)
+            self._aim(kept, _wanted_names(kept, kept.stack.parameters.get("count", "1")), Action.CREATE)
 
     def update_stack(self, stack: Stack, parameters: Mapping[str, object]) -> None:
         """See `OpenStack`."""
@@ -92,7 +92,7 @@ class FakeOpenStack:
             kept.stack = replace(kept.stack, parameters={**kept.stack.parameters, **_shown(parameters)})
             named = set(filter(None, kept.stack.parameters.get("removed", "").split(",")))
             kept.removed |= named & (set(kept.members) | kept.removed)
-            self._aim(kept, _wanted(kept, kept.stack.parameters["count"]), Action.UPDATE)
+            self._aim(kept, _wanted_names(kept, kept.stack.parameters["count"]), Action.UPDATE)
 
     def delete_stack(self, stack: Stack) -> None:
         """See `OpenStack`."""
@@ -259,7 +259,7 @@ class FakeOpenStack:
         return None
 
 
-def _wanted(kept: _Kept, count: str) -> list[str]:
+def _wanted_names(kept: _Kept, count: str) -> list[str]:
     """Heat's names: the first natural numbers that were not removed; an AutoScalingGroup's are anything."""
     if kept.template == _SCALING:
         return [f"m{number}" for number in range(int(kept.stack.parameters["fewest"]))]

@@ -71,7 +71,7 @@ class HeatCloud:
         if not lacking:
             return
         _refuse_while_busy(stack)
-        failed = _failed(found) - group.members_called(names)
+        failed = _failed_members(found) - group.members_called(names)
         self._check_room(stack.parameters.get("flavor", ""), len(lacking), len(group.live - failed))
         self._openstack.update_stack(stack, self._boot(orders[0]) | group.grown(lacking, without=failed))
         log.info("heat.growing", fleet=fleet, vnfs=lacking, taken_out=len(failed))
@@ -110,7 +110,7 @@ class HeatCloud:
         if not victims and group.live and not group.pending.intersection(names):
             return
         _refuse_while_busy(stack)
-        victims |= _failed(found)
+        victims |= _failed_members(found)
         if group.live == victims:
             self._openstack.delete_stack(stack)
             log.info("heat.deleting", fleet=fleet)
@@ -175,7 +175,7 @@ class HeatCloud:
                 raise TooLarge(reason, place="orders")
 
 
-def _failed(found: Sequence[Member]) -> frozenset[str]:
+def _failed_members(found: Sequence[Member]) -> frozenset[str]:
     """Members that never came to be: an update would try them once more."""
     return frozenset(
         member.name

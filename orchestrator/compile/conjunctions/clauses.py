@@ -163,7 +163,7 @@ def _clause_flows(parts: Sequence[_Part], sides: Sides, stage: RuleStage, tenant
     if not parts:
         return []
     named = _Named.of(parts, sides, tenant)
-    return [_merged(_plain_flows(named, stage), named.actions)]
+    return [_merge_entries(_plain_flows(named, stage), named.actions)]
 
 
 def _plain_flows(named: _Named, stage: RuleStage) -> FlowTable:
@@ -172,7 +172,7 @@ def _plain_flows(named: _Named, stage: RuleStage) -> FlowTable:
     return rule_flows(named.table, stage, named.priority[whose], whose.astype(np.uint64))
 
 
-def _merged(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
+def _merge_entries(flows: FlowTable, actions: Sequence[bytes]) -> FlowTable:
     """Merge entries of one key, with all their actions.
 
     A cookie is an index into `actions`.

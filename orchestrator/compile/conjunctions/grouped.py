@@ -78,7 +78,7 @@ class TenantList:
         stood_for = tuple(_conjunctive(tenant, sides, several, {}))
         plain = CompiledList.of(_with_hulls(tenant, stood_for), returns, sides)
         naming = np.array([place for place, rule in several if names_groups(rule)], np.int64)
-        return cls(tenant, plain, naming, stood_for, _placed(plain, stood_for, tenant), _logging(rules))
+        return cls(tenant, plain, naming, stood_for, _place_rules(plain, stood_for, tenant), _logging(rules))
 
     def updated(self, tenant: Tenant, returns: ReturnTraffic) -> TenantList:
         """Return the result of `of`, computed from the difference to this list.
@@ -89,8 +89,8 @@ class TenantList:
         if difference.groups.is_large or difference.come > self.plain.most_come:
             return TenantList.of(tenant, returns, difference.groups.after)
         rules, edit = tenant.acl.listed, difference.rules
-        stay = _moved(self.naming, edit)
-        regrouped = [] if difference.groups.nothing else _concerned(stay, rules, difference)
+        stay = _move_positions(self.naming, edit)
+        regrouped = [] if difference.groups.nothing else _concerned_rules(stay, rules, difference)
         fresh = [place for hunk in edit for place in range(hunk.place, hunk.place + hunk.come)]
         stood_for = self._following(tenant, difference.groups.after, edit, [*fresh, *regrouped])
         named = [place for place in fresh if names_groups(rules[place])]
@@ -98,9 +98,9 @@ class TenantList:
         if stood_for or self.stood_for:
             difference = replace(difference, rules=_with_other_hulls(edit, self.stood_for, stood_for))
         plain = self.plain.updated(_with_hulls(tenant, stood_for), returns, difference)
-        placed = _placed(plain, stood_for, tenant)
+        placed = _place_rules(plain, stood_for, tenant)
         logging = self.logging + _logging(rules[place] for place in fresh)
-        logging -= _logging(self.tenant.acl.listed[place] for place in _gone(edit))
+        logging -= _logging(self.tenant.acl.listed[place] for place in _removed_positions(edit))
         found = TenantList(tenant, plain, naming, stood_for, placed, logging, plain.change)
         if (not placed and not self.placed) or plain.change is None:
             return found
@@ -143,7 +143,7 @@ def _logging(rules: Iterable[Rule]) -> int:
     return sum(map(attrgetter("log"), rules))
 
 
-def _gone(edit: Sequence[Hunk]) -> Iterable[int]:
+def _removed_positions(edit: Sequence[Hunk]) -> Iterable[int]:
     return (place for hunk in edit for place in range(hunk.first, hunk.first + hunk.gone))
 
 
@@ -166,7 +166,7 @@ def _conjunctive(
     return found
 
 
-def _concerned(naming: _Places, rules: Sequence[Rule], difference: Difference) -> list[int]:
+def _concerned_rules(naming: _Places, rules: Sequence[Rule], difference: Difference) -> list[int]:
     """Return the rules that name a changed group, and make their sides known."""
     groups = difference.groups
     found = [place for place in naming.tolist() if groups.concerns(rules[place])]
@@ -191,7 +191,7 @@ def _stay(positions: _Places, edit: Sequence[Hunk]) -> tuple[npt.NDArray[np.bool
     return positions < border[behind], (positions + by[behind]).tolist()
 
 
-def _moved(positions: _Places, edit: Sequence[Hunk]) -> _Places:
+def _move_positions(positions: _Places, edit: Sequence[Hunk]) -> _Places:
     """Where those are after an edit that stay."""
     stays, now = _stay(positions, edit)
     return np.array(now, np.int64)[stays]
@@ -233,7 +233,7 @@ def _with_hulls(tenant: Tenant, stood_for: Sequence[_StoodFor]) -> Tenant:
     return replace(tenant, acl=trusted_acl(tuple(parts), acl.groups, acl.ingress_default, acl.egress_default))
 
 
-def _placed(plain: CompiledList, stood_for: Sequence[_StoodFor], tenant: Tenant) -> tuple[Placed, ...]:
+def _place_rules(plain: CompiledList, stood_for: Sequence[_StoodFor], tenant: Tenant) -> tuple[Placed, ...]:
     """The conjunctive rules with the priorities of their hulls."""
     priorities = plain.priorities_of([each.position for each in stood_for])
     return tuple(

@@ -66,10 +66,10 @@ def _rule_change(label: int, rule: Rule, groups: Regrouping) -> RuleChange | Non
     if not source.nothing and not destination.nothing:
         return RuleChange(label, rule, anew=True)
     side, change = ("source", source) if destination.nothing else ("destination", destination)
-    return RuleChange(label, rule, _narrowed(rule, side, change.gone), _narrowed(rule, side, change.come))
+    return RuleChange(label, rule, _narrow_side(rule, side, change.gone), _narrow_side(rule, side, change.come))
 
 
-def _narrowed(rule: Rule, side: str, prefixes: tuple[Prefix, ...]) -> Rule | None:
+def _narrow_side(rule: Rule, side: str, prefixes: tuple[Prefix, ...]) -> Rule | None:
     """Return a rule with some prefixes for a side.
 
     None without any, for that would mean every address.

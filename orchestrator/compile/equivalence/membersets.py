@@ -79,7 +79,7 @@ class MemberSets:
         after = MemberSets(groups)
         for side, known in self._known.items():
             if all(name in groups for name in side.groups):
-                after._known[side] = _stepped(known, [members[name] for name in side.groups if name in members])
+                after._known[side] = _apply_steps(known, [members[name] for name in side.groups if name in members])
         return Regrouped(self, after, members)
 
 
@@ -134,7 +134,7 @@ def outermost(prefixes: Iterable[Prefix]) -> list[Prefix]:
     return found
 
 
-def _stepped(members: list[_Place], steps: Sequence[MemberSteps]) -> list[_Place]:
+def _apply_steps(members: list[_Place], steps: Sequence[MemberSteps]) -> list[_Place]:
     if not steps:
         return members
     found = list(members)

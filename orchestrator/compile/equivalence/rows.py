@@ -179,13 +179,13 @@ def _asks(decoded: Decoded, register: int | None, tenant: int) -> npt.NDArray[np
 
     None: nothing of any.
     """
-    wanted = _asked(register, tenant)
+    wanted = _register_words(register, tenant)
     found: npt.NDArray[np.bool_] = (decoded.registers.view(np.uint32).reshape(-1, len(wanted)) == wanted).all(axis=1)
     return found
 
 
 @lru_cache(maxsize=1024)
-def _asked(register: int | None, tenant: int) -> npt.NDArray[np.uint32]:
+def _register_words(register: int | None, tenant: int) -> npt.NDArray[np.uint32]:
     """One of `REGISTERS`, as words."""
     wanted = np.zeros(1, REGISTERS)
     if register is not None:

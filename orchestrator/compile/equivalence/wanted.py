@@ -84,7 +84,7 @@ def _by_column(rules: Sequence[Rule], table: Sequence[int], groups: Mapping[str,
     wants = np.zeros(len(rules), WANT)
     if not rules:
         return Wanted(wants, _pool([], np.uint8), _pool([], np.uint16), _pool([], np.uint8))
-    sides, wants["side"] = _numbered([rule.source for rule in rules], [rule.destination for rule in rules])
+    sides, wants["side"] = _number_objects([rule.source for rule in rules], [rule.destination for rule in rules])
     kinds, ports_of = _Kinds(), _Ports()
     kind = [kinds.number(rule) for rule in rules]
     wants["ports"][:, 0] = ports_of.numbers([rule.source_ports for rule in rules])
@@ -136,7 +136,7 @@ def _halves(value: int) -> tuple[int, int]:
     return value & _HALF, value >> 64
 
 
-def _numbered(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
+def _number_objects(ones: list[Any], others: list[Any]) -> tuple[list[Any], npt.NDArray[np.uint32]]:
     """Return two columns' distinct objects (not values), and their places, (n, 2)."""
     both = ones + others
     distinct = {id(each): each for each in both}
@@ -262,15 +262,15 @@ def _spans_of(side: Addresses, groups: Mapping[str, AddressGroup]) -> list[tuple
         return [(0, Span(0, _WHOLE)), (1, Span(0, _WHOLE))]
     if len(side.prefixes) == 1 and not side.groups:
         (one,) = side.prefixes
-        return [(int(one.family is Family.IPV6), _aligned(Span(one.network, one.last), 128 - one.family.bits))]
+        return [(int(one.family is Family.IPV6), _align_span(Span(one.network, one.last), 128 - one.family.bits))]
     return [
-        (int(family is Family.IPV6), _aligned(span, 128 - family.bits))
+        (int(family is Family.IPV6), _align_span(span, 128 - family.bits))
         for family in Family
         for span in spans.union(Span(each.network, each.last) for each in resolve(side, groups, family))
     ]
 
 
-def _aligned(span: Span, shift: int) -> Span:
+def _align_span(span: Span, shift: int) -> Span:
     return Span(span.low << shift, (span.high + 1 << shift) - 1)
 
 

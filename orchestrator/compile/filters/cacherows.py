@@ -104,10 +104,10 @@ class CacheRow:
     @property
     def match(self) -> bytes:
         """The row's octets."""
-        ports = (*_spanned(self.source_ports), *_spanned(self.destination_ports))
-        upper = (*ports, *_spanned(self.protocols), *self.flags)
+        ports = (*_span_of(self.source_ports), *_span_of(self.destination_ports))
+        upper = (*ports, *_span_of(self.protocols), *self.flags)
         if self.family is Family.IPV4:
-            return _FORMS[self.family].pack(*_spanned(self.source), *_spanned(self.destination), *upper)
+            return _FORMS[self.family].pack(*_span_of(self.source), *_span_of(self.destination), *upper)
         ends = (*self.source, *self.destination)
         return _FORMS[self.family].pack(*(half for end in ends for half in (end >> 64, end & _HALF)), *upper)
 
@@ -201,7 +201,7 @@ def _in(span: Span, value: int) -> bool:
     return span.low <= value <= span.high
 
 
-def _spanned(span: Span) -> tuple[int, int]:
+def _span_of(span: Span) -> tuple[int, int]:
     return span.low, span.high - span.low
 
 

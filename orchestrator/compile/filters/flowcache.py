@@ -151,12 +151,12 @@ class _Lists:
         for family in Family:
             if tenant.id not in self._owned[family]:
                 continue
-            found = _hoisted(self.of(tenant, rule.direction, family), name)
+            found = _hoist_rule(self.of(tenant, rule.direction, family), name)
             if isinstance(found, Stays):
                 reasons.append(found.because)
             else:
                 boxes += found
-        replies = [_turned(box) for box in boxes if rule.action is Action.PERMIT]
+        replies = [_turn_box(box) for box in boxes if rule.action is Action.PERMIT]
         entries: list[CacheEntry] = []
         for box in (*boxes, *(turned for each in replies for turned in each)):
             for entry in map(self._unless_reported, self.composed(box)):
@@ -259,7 +259,7 @@ class _Lists:
         return Cookie(Tier.SERVER, kind, number).pack()
 
 
-def _hoisted(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
+def _hoist_rule(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
     """Return the packets of a rule that may stand above its list.
 
     With `together` all of its box, for what must stay above it comes along when the box is composed.
@@ -275,7 +275,7 @@ def _hoisted(rows: RuleList, name: LiftedRule) -> list[Box] | Stays:
     return own
 
 
-def _turned(box: Box) -> Iterator[Box]:
+def _turn_box(box: Box) -> Iterator[Box]:
     """Yield the replies to a box's packets: established TCP segments, all of UDP and SCTP."""
     for protocol in (TCP, UDP, SCTP):
         if box.protocols >> protocol & 1 and box.fragments & WHOLE:
@@ -298,12 +298,12 @@ def _prove(lists: _Lists, entries: Sequence[CacheEntry]) -> None:
             continue
         before = [each.box for each in entries[:place] if each.box.overlaps(entry.box)]
         for decided in remaining((entry.box,), before):
-            found = _decided(lists, decided)
+            found = _decide_box(lists, decided)
             if found != (entry.verdict, entry.counts) or lists.is_reported(entry):
                 raise NotTheSame(f"entry {place} of the flow cache would decide packets that are decided otherwise")
 
 
-def _decided(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | None:
+def _decide_box(lists: _Lists, box: Box) -> tuple[Verdict, tuple[int, ...]] | None:
     """Return the one verdict of a box's packets.
 
     None where they have several, or one that nobody decides.

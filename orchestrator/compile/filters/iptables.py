@@ -113,7 +113,7 @@ def _chain(each: FilterList, world: World) -> str:
 
 def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator[str]:
     """Yield a packet's path: operator rules, the lists of its addresses, then accept."""
-    owned = {stage: list(_owned(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
+    owned = {stage: list(_owned_prefixes(lists, stage, world.family)) for stage in (Stage.EGRESS, Stage.INGRESS)}
     if not world.later:
         yield from _HEADERS[world.family]
     for each in lists:
@@ -126,7 +126,7 @@ def _way(lists: Sequence[FilterList], world: World, limit: LogLimit) -> Iterator
         yield _rule(*_address("-s", prefix), "-j ACCEPT")
 
 
-def _owned(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
+def _owned_prefixes(lists: Sequence[FilterList], stage: Stage, family: Family) -> Iterator[tuple[FilterList, Prefix]]:
     for each in lists:
         if each.stage is stage:
             yield from ((each, prefix) for prefix in each.prefixes if prefix.family is family)

@@ -63,7 +63,7 @@ class HeavyTable:
         for name in dict.fromkeys(names):
             source = _Source(tenants.get(name.tenant), policy)
             known = self._known.get(name)
-            found[name] = known if known is not None and known[0].is_same(source) else _lifted(name, source, lists)
+            found[name] = known if known is not None and known[0].is_same(source) else _lift_rule(name, source, lists)
         if all(self._known.get(name) is each for name, each in found.items()) and len(found) == len(self._known):
             return self._last
         self._known = found
@@ -100,7 +100,7 @@ class _Source:
         return tuple(each.prefixes for each in self.policy.endpoints if each.tenant == self.tenant.id)
 
 
-def _lifted(name: LiftedRule, source: _Source, lists: dict[str, Lists]) -> tuple[_Source, Lift, Unit | None]:
+def _lift_rule(name: LiftedRule, source: _Source, lists: dict[str, Lists]) -> tuple[_Source, Lift, Unit | None]:
     tenant = source.tenant
     if tenant is None:
         return source, Lift(name, None, "there is no such tenant"), None
@@ -127,7 +127,7 @@ def entries_in(policy: Policy) -> Callable[[LiftedRule], int | None]:
     lists: dict[str, Lists] = {}
 
     def entries(name: LiftedRule) -> int | None:
-        _, lift, unit = _lifted(name, _Source(tenants.get(name.tenant), policy), lists)
+        _, lift, unit = _lift_rule(name, _Source(tenants.get(name.tenant), policy), lists)
         if unit is None or lift.form is None:
             return None
         return len(rows_of((unit,), policy.operator_numbers, EDGES))

@@ -67,11 +67,12 @@ class Lift:
         `offset` is the position of the list's first rule.
         """
         return replace(
-            self, parts=tuple(replace(part, position=_moved(part.position, hunks, offset)) for part in self.parts)
+            self,
+            parts=tuple(replace(part, position=_move_position(part.position, hunks, offset)) for part in self.parts),
         )
 
 
-def _moved(position: int, hunks: Sequence[Hunk], offset: int) -> int:
+def _move_position(position: int, hunks: Sequence[Hunk], offset: int) -> int:
     place = position - offset
     return position + sum(hunk.come - hunk.gone for hunk in hunks if place >= hunk.first + hunk.gone)
 

@@ -92,7 +92,7 @@ def _by_column(
         log=np.array(logs, np.uint8)[log_of],
     )
     pools = _Pools(_side_pool(sides, groups), _port_pool(ports), kinds)
-    return _expanded(listed, pools, tenant, number)
+    return _expand_rules(listed, pools, tenant, number)
 
 
 def _numbers(rules: Sequence[Rule], numbers: Mapping[str, int] | None) -> list[int]:
@@ -166,7 +166,7 @@ def _side_pool(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> _P
     alone = np.flatnonzero(single)  # nearly all, and then there is nothing to aggregate
     prefixes = list(map(itemgetter(0), map(lists.__getitem__, list_of[alone].tolist())))
     several = np.flatnonzero(~single).tolist()
-    resolved = _resolved([sides[place] for place in several], groups)
+    resolved = _resolve_sides([sides[place] for place in several], groups)
     prefixes += [prefix for each in resolved for prefix in each]
     owner = np.concatenate((alone, np.repeat(np.array(several, np.int64), [len(each) for each in resolved])))
     words = prefix_words(prefixes)
@@ -174,7 +174,7 @@ def _side_pool(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> _P
     return _Pool.of(list_number, len(sides) * len(_FAMILIES), (words[:, 1], words[:, 2], words[:, 3]))
 
 
-def _resolved(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> list[tuple[Prefix, ...]]:
+def _resolve_sides(sides: list[Addresses], groups: Mapping[str, AddressGroup]) -> list[tuple[Prefix, ...]]:
     """Return the prefixes of sides in both families.
 
     Groups may be large, so equal sides that name some are resolved once.
@@ -256,7 +256,7 @@ def _fragments(rule: Rule) -> int:
     return FRAG_NOT_LATER if rule.flag_matches or rule.icmp_type is not None else FRAG_ANY
 
 
-def _expanded(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> RuleTable:
+def _expand_rules(listed: _Listed, pools: _Pools, tenant: int, numbers: Words) -> RuleTable:
     """Every combination of what the rules list."""
     rule, version = _units(listed, pools)
     parts = _combinations(rule, version, listed, pools)

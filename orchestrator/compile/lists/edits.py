@@ -38,7 +38,7 @@ def hunks(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Hunk, ...]:
     if not whole.gone or not whole.come:
         return (whole,)
     trace = _furthest(old, new, whole)
-    return (whole,) if trace is None else tuple(_joined(_steps(trace, whole)))
+    return (whole,) if trace is None else tuple(_join_steps(_steps(trace, whole)))
 
 
 def hunks_of(old: Listed[Any], new: Listed[Any]) -> tuple[Hunk, ...]:
@@ -84,7 +84,7 @@ def _steps(trace: Sequence[dict[int, int]], whole: Hunk) -> Iterator[Hunk]:
         yield Hunk(whole.first + x, int(not down), whole.place + y, int(down))
 
 
-def _joined(steps: Iterator[Hunk]) -> list[Hunk]:
+def _join_steps(steps: Iterator[Hunk]) -> list[Hunk]:
     """Steps that follow each other directly as one hunk; in ascending order."""
     found: list[Hunk] = []
     for step in reversed(list(steps)):

@@ -56,7 +56,7 @@ def exchanged(
         return None
     drafts = _drafts(pieces, gone, come)
     now = _Now.of(pieces, drafts)
-    touched = _touched(pieces, np.array(sorted({*gone.label.tolist(), *come.label.tolist()}), np.uint64))
+    touched = _touched_pieces(pieces, np.array(sorted({*gone.label.tolist(), *come.label.tolist()}), np.uint64))
     limit = max(_MOVES_AT_LEAST, sum(map(len, now.label)) // _MOVES_SHARE)
     followed = index.followed(
         now.first, now.label, now.atoms, gone.label, gone.atoms, come.label, come.atoms, touched, limit
@@ -69,13 +69,13 @@ def exchanged(
     written = {place: draft.written(moves, highest) for place, draft in drafts.items()}
     for place in pieces.holding(moves.moved):
         if place not in drafts:
-            written[place] = _moved(pieces.items[place], moves, highest)
+            written[place] = _move_levels(pieces.items[place], moves, highest)
     return Exchanged(
         pieces.replaced({place: each.pieces for place, each in written.items()}), followed[0], _row_change(written)
     )
 
 
-def _touched(pieces: Pieces, label: LabelColumn) -> Any:
+def _touched_pieces(pieces: Pieces, label: LabelColumn) -> Any:
     rows = np.zeros(len(label), _TOUCHED)
     rows["label"], rows["was"] = label, pieces.levels_of(label)
     return rows
@@ -149,7 +149,7 @@ class _Draft:
         return _Written(piece.cut(), old.rows_of(~stays[: len(old)]), piece.rows_of(~stays[self.order]))
 
 
-def _moved(old: Piece, moves: _Moves, highest: int) -> _Written:
+def _move_levels(old: Piece, moves: _Moves, highest: int) -> _Written:
     """A piece that keeps its atoms, with the levels that its rules have now."""
     level = moves.applied(old.label, old.level)
     differs = level != old.level

@@ -66,7 +66,7 @@ class Step:
             stay and stay.joined_by(coming, rules),
             (*((part[0], part[-1]) for part in going if part), *((label, label) for label in anew)),
             tuple(Labelled(change.label, change.lost) for change in changes if change.lost is not None),
-            tuple(sorted((*come, *_found(changes)), key=lambda each: each.label)),
+            tuple(sorted((*come, *_gained_rules(changes)), key=lambda each: each.label)),
         )
 
 
@@ -88,7 +88,7 @@ class Difference:
         return sum(hunk.come for hunk in self.rules)
 
 
-def _found(changes: Sequence[RuleChange]) -> list[Labelled]:
+def _gained_rules(changes: Sequence[RuleChange]) -> list[Labelled]:
     """Return rules for the atoms that rules gain."""
     some = ((change.label, change.rule if change.anew else change.found) for change in changes)
     return [Labelled(label, rule) for label, rule in some if rule is not None]

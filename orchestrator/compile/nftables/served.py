@@ -81,7 +81,7 @@ class _Frame(ListTable):
         self.headers()
         if misdirect is Misdirect.REHOME:
             self._misdirects(directory)
-        tail = _misdirected(misdirect)
+        tail = _misdirected_rules(misdirect)
         for later in (True, False):
             self._receivers(World(self.family, later), tail)
         return self.declared.objects
@@ -126,7 +126,7 @@ class _Part(ListTable):
         for later in (True, False):
             world = World(self.family, later)
             for each in self.tenants:
-                established = [] if later else _established(each.tenant)
+                established = [] if later else _established_rules(each.tenant)
                 first = [*self._jumps(world), f"meta mark {PAIRED:#010x} accept", *established]
                 self.list_chain(each, world, first=first)
         return self.declared.objects
@@ -138,12 +138,12 @@ class _Part(ListTable):
                 yield f"jump {named(each.name, world)}"
 
 
-def _established(tenant: int) -> list[str]:
+def _established_rules(tenant: int) -> list[str]:
     words = f'counter accept comment "{comment(Kind.INGRESS_RETURN, tenant)}"'
     return [f"meta l4proto {TCP} tcp flags & {each.mask:#04x} == {each.value:#04x} {words}" for each in ESTABLISHED]
 
 
-def _misdirected(misdirect: Misdirect) -> list[str]:
+def _misdirected_rules(misdirect: Misdirect) -> list[str]:
     """Return the rules for packets to destinations that this server does not hold."""
     again = f'iifname "{REHOME}" counter drop comment "{AGAIN_WORDS}"'
     words = f'comment "{MISDIRECTED_WORDS}"'

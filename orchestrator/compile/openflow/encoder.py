@@ -191,7 +191,7 @@ class _Part(NamedTuple):
 def _matches(rules: RuleTable, masked: MaskedRules, register: Field | None) -> tuple[Column, Column]:
     """The match bytes of every row, zero-padded to one width, and their lengths."""
     groups = _layouts(rules, masked)
-    packed = [_packed(_parts(rules, masked, register, rows), len(rows)) for rows in groups]
+    packed = [_pack_matches(_parts(rules, masked, register, rows), len(rows)) for rows in groups]
     width = max((each.shape[1] for each in packed), default=0)
     match = np.zeros((len(rules), width), np.uint8)
     length = np.zeros(len(rules), np.uint8)
@@ -259,8 +259,8 @@ def _parts(rules: RuleTable, masked: MaskedRules, register: Field | None, rows: 
     if protocol in PORT_FIELDS:
         ports = ((masked.sp_value, masked.sp_mask), (masked.dp_value, masked.dp_mask))
         for field, (value, mask) in zip(PORT_FIELDS[protocol], ports, strict=True):
-            parts += _masked(field, value[rows], mask[rows], _ALL_16)
-        parts += _masked(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
+            parts += _masked_field(field, value[rows], mask[rows], _ALL_16)
+        parts += _masked_field(oxm.TCP_FLAGS, rules.flags_value[rows], rules.flags_mask[rows], _ALL_16)
     for field, column in zip(ICMP_FIELDS.get(protocol, ()), (rules.icmp_type, rules.icmp_code), strict=False):
         if column[first] >= 0:
             parts.append(_Part(field, (column[rows],)))
@@ -277,7 +277,7 @@ def _prefix(field: Field, upper: U64, lower: U64, length: Column) -> list[_Part]
     """A side's prefix; IPv4 addresses lie in the upper 32 bits."""
     upper_mask = _leading(np.minimum(length, 64))
     if field.size == 4:
-        return _masked(field, upper >> np.uint64(32), upper_mask >> np.uint64(32), 0xFFFFFFFF)
+        return _masked_field(field, upper >> np.uint64(32), upper_mask >> np.uint64(32), 0xFFFFFFFF)
     if length[0] == 0:
         return []
     mask = None if length[0] == 128 else (upper_mask, _leading(np.maximum(length, 64) - 64))
@@ -290,7 +290,7 @@ def _leading(length: Column) -> U64:
     return np.where(length == 0, np.uint64(0), np.uint64(_ALL_64) << shift)
 
 
-def _masked(field: Field, value: Column, mask: Column, everything: int) -> list[_Part]:
+def _masked_field(field: Field, value: Column, mask: Column, everything: int) -> list[_Part]:
     """Return a field under a mask.
 
     All rows look at it in the same way, so the first tells how.
@@ -308,7 +308,7 @@ def _tenant(register: Field, tenant: Column) -> _Part:
     return _Part(oxm.PACKET_REGISTERS[pair], (value,), (np.array(np.uint64(0xFFFFFFFF) << shift),))
 
 
-def _packed(parts: list[_Part], count: int) -> npt.NDArray[np.uint8]:
+def _pack_matches(parts: list[_Part], count: int) -> npt.NDArray[np.uint8]:
     """`count` matches of one layout as a (count, length) array of bytes."""
     names: list[tuple[str, str]] = []
     values: list[Column] = []

@@ -170,7 +170,7 @@ def matches_of(atom: Atom, register: Field | None) -> list[bytes]:
         return [head + tail] * (len(sources) * len(destinations))
     from_port, to_port = fields
     return [
-        head + _masked(from_port, *source) + _masked(to_port, *destination) + tail
+        head + _masked_field(from_port, *source) + _masked_field(to_port, *destination) + tail
         for source in sources
         for destination in destinations
     ]
@@ -194,24 +194,24 @@ def _around_ports(atom: Atom, register: Field | None) -> tuple[bytes, bytes]:
     for field, (upper, lower, length) in zip(fields, sides, strict=True):
         bits = 8 * field.size
         value = (upper << 64 | lower) >> (128 - bits)
-        head.append(_masked(field, value, (1 << bits) - (1 << bits - length)))
+        head.append(_masked_field(field, value, (1 << bits) - (1 << bits - length)))
     if atom.frag == FRAG_NOT_LATER:
-        head.append(_masked(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
+        head.append(_masked_field(oxm.IP_FRAG, 0, oxm.NOT_LATER_MASK))
     elif atom.frag == FRAG_LATER:
         head.append(_exact(oxm.IP_FRAG, oxm.FRAGMENT_LATER))
     if atom.protocol >= 0:
         head.append(_exact(oxm.IP_PROTO, atom.protocol))
-    tail = [_masked(oxm.TCP_FLAGS, atom.flags_value, atom.flags_mask)] if atom.protocol in PORT_FIELDS else []
+    tail = [_masked_field(oxm.TCP_FLAGS, atom.flags_value, atom.flags_mask)] if atom.protocol in PORT_FIELDS else []
     icmp = zip(ICMP_FIELDS.get(atom.protocol, ()), (atom.icmp_type, atom.icmp_code), strict=False)
     tail += [_exact(field, value) for field, value in icmp if value >= 0]
     if register is not None:
         pair, lower = divmod(register.number, 2)
         shift = 0 if lower else 32
-        tail.append(_masked(oxm.PACKET_REGISTERS[pair], atom.tenant << shift, 0xFFFFFFFF << shift))
+        tail.append(_masked_field(oxm.PACKET_REGISTERS[pair], atom.tenant << shift, 0xFFFFFFFF << shift))
     return b"".join(head), b"".join(tail)
 
 
-def _masked(field: Field, value: int, mask: int) -> bytes:
+def _masked_field(field: Field, value: int, mask: int) -> bytes:
     """A field under a mask; nothing where no bit is looked at."""
     if mask == 0:
         return b""

@@ -47,7 +47,7 @@ def set_field(field: Field, value: int, mask: int | None = None) -> bytes:
     oxm = (field.header if mask is None else field.masked_header).to_bytes(4, "big") + value.to_bytes(field.size, "big")
     if mask is not None:
         oxm += mask.to_bytes(field.size, "big")
-    return _padded(struct.pack(">HH", _SET_FIELD, _rounded(4 + len(oxm))) + oxm)
+    return _pad_action(struct.pack(">HH", _SET_FIELD, _round_up(4 + len(oxm))) + oxm)
 
 
 def copy_field(source: Field, destination: Field, *, bits: int | None = None, source_at: int = 0) -> bytes:
@@ -57,7 +57,7 @@ def copy_field(source: Field, destination: Field, *, bits: int | None = None, so
     """
     bits = 8 * source.size if bits is None else bits
     headers = source.header.to_bytes(4, "big") + destination.header.to_bytes(4, "big")
-    return _padded(struct.pack(">HHHHH2x", _COPY_FIELD, _rounded(12 + len(headers)), bits, source_at, 0) + headers)
+    return _pad_action(struct.pack(">HHHHH2x", _COPY_FIELD, _round_up(12 + len(headers)), bits, source_at, 0) + headers)
 
 
 def resubmit(table: int) -> bytes:
@@ -142,9 +142,9 @@ def instructions(actions: Iterable[bytes] = (), *, goto: int | None = None) -> b
     return applied + (struct.pack(">HHB3x", _GOTO_TABLE, 8, goto) if goto is not None else b"")
 
 
-def _rounded(length: int) -> int:
+def _round_up(length: int) -> int:
     return (length + 7) // 8 * 8
 
 
-def _padded(action: bytes) -> bytes:
-    return action.ljust(_rounded(len(action)), b"\0")
+def _pad_action(action: bytes) -> bytes:
+    return action.ljust(_round_up(len(action)), b"\0")

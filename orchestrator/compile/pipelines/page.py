@@ -55,7 +55,7 @@ def pipeline_page() -> str:
     return "\n".join(
         (
             _HEAD,
-            *_declared(STAGES, ALL_REGISTERS, BANDS),
+            *_declared_sections(STAGES, ALL_REGISTERS, BANDS),
             "## The gateway\n",
             f"Endpoints see one router, `{_mac(GATEWAY_MAC)}`, on every switch alike; so an endpoint may move and keep "
             "its neighbour table. The same address stands for a host towards the edge.\n",
@@ -66,15 +66,17 @@ def pipeline_page() -> str:
 
 def edge_page() -> str:
     """`docs/edge-pipeline.md`."""
-    return "\n".join((_EDGE_HEAD, *_declared(EDGE_STAGES, EDGE_REGISTERS, EDGE_BANDS)))
+    return "\n".join((_EDGE_HEAD, *_declared_sections(EDGE_STAGES, EDGE_REGISTERS, EDGE_BANDS)))
 
 
 def spread_page() -> str:
     """`docs/spread-pipeline.md`."""
-    return "\n".join((_SPREAD_HEAD, *_declared(SPREAD_STAGES, SPREAD_REGISTERS, SPREAD_BANDS)))
+    return "\n".join((_SPREAD_HEAD, *_declared_sections(SPREAD_STAGES, SPREAD_REGISTERS, SPREAD_BANDS)))
 
 
-def _declared(stages: Sequence[Stage], registers: Sequence[Register], bands: Sequence[Band]) -> tuple[str, ...]:
+def _declared_sections(
+    stages: Sequence[Stage], registers: Sequence[Register], bands: Sequence[Band]
+) -> tuple[str, ...]:
     """Tables, registers and priorities."""
     return (
         _table(("table", "name", "goes on to", "else"), (_row(stage) for stage in stages)),

@@ -96,7 +96,7 @@ def bit_vectors(rows: Sequence[CacheRow]) -> Vectors:
 
 def summaries(vectors: U64) -> U64:
     """For each vector, which of its words are not zero: (n, SUMMARY)."""
-    return _packed(vectors != 0, SUMMARY)
+    return _pack_bits(vectors != 0, SUMMARY)
 
 
 def _axis(spans: Sequence[Span], top: int) -> Axis:
@@ -107,8 +107,8 @@ def _axis(spans: Sequence[Span], top: int) -> Axis:
     parts = []
     for first in range(0, len(starts), _CHUNK):
         places = np.arange(first, min(first + _CHUNK, len(starts)))[:, None]
-        parts.append(_packed((low <= places) & (places < high), WORDS))
-    return _merged(starts, np.concatenate(parts))
+        parts.append(_pack_bits((low <= places) & (places < high), WORDS))
+    return _merge_intervals(starts, np.concatenate(parts))
 
 
 def _protocols(rows: Sequence[CacheRow]) -> Axis:
@@ -122,15 +122,15 @@ def _protocols(rows: Sequence[CacheRow]) -> Axis:
     starts: list[int] = []
     parts: list[U64] = []
     for first, end in pairwise(ends):
-        here = _packed(asked & (low <= first) & (first <= high), WORDS)
+        here = _pack_bits(asked & (low <= first) & (first <= high), WORDS)
         changes = [0, *(np.flatnonzero((here[1:] != here[:-1]).any(axis=1)) + 1).tolist()]
         protocols = range(first, end) if len(changes) > 1 else range(first, first + 1)
         starts += [protocol * _BYTES + change for protocol in protocols for change in changes]
         parts += [here[changes]] * len(protocols)
-    return _merged(starts, np.concatenate(parts))
+    return _merge_intervals(starts, np.concatenate(parts))
 
 
-def _merged(starts: Sequence[int], vectors: U64) -> Axis:
+def _merge_intervals(starts: Sequence[int], vectors: U64) -> Axis:
     """Intervals beside each other that are alike as one, and each vector once."""
     kept = np.concatenate([[True], (vectors[1:] != vectors[:-1]).any(axis=1)])
     whole = np.ascontiguousarray(vectors[kept]).view(f"V{WORDS * 8}").ravel()
@@ -143,7 +143,7 @@ def _merged(starts: Sequence[int], vectors: U64) -> Axis:
     return Axis(tuple(starts[place] for place in places.tolist()), classes.astype(np.uint32), vectors[places[first]])
 
 
-def _packed(bits: Bits, words: int) -> U64:
+def _pack_bits(bits: Bits, words: int) -> U64:
     """Rows of bits as words, the lowest bit first."""
     octets = np.zeros((len(bits), words * 8), np.uint8)
     packed = np.packbits(bits, axis=1, bitorder="little")

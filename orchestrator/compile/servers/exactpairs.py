@@ -71,7 +71,7 @@ def taken_out(each: FilterList) -> tuple[FilterList, Mapping[PairSet, Keys]]:
     found: dict[PairSet, Keys] = {}
     gone = np.zeros(len(rules), np.bool_)
     for kind in PAIR_SETS:
-        mine = _of_kind(rules, kind) & _owned(rules, each.prefixes, kind.family)
+        mine = _of_kind(rules, kind) & _owned_destinations(rules, each.prefixes, kind.family)
         mine = _unmet(rules, mine)
         if mine.any():
             found[kind] = _keys(rules.take(mine), kind)
@@ -85,7 +85,7 @@ def pairs_alone(rules: RuleTable, prefixes: Iterable[Prefix]) -> Mapping[PairSet
     """Return the pairs that rows are, if nothing else, with no deny before them."""
     found: dict[PairSet, Keys] = {}
     for kind in PAIR_SETS:
-        mine = _of_kind(rules, kind) & _owned(rules, prefixes, kind.family)
+        mine = _of_kind(rules, kind) & _owned_destinations(rules, prefixes, kind.family)
         if mine.any():
             found[kind] = _keys(rules.take(mine), kind)
     return found if sum(map(len, found.values())) == len(rules) else None
@@ -119,7 +119,7 @@ def pair_rows(kind: PairSet, keys: Keys, tenant: int) -> FlowTable:
     return FlowTable(
         np.full(count, kind.table, np.uint8),
         np.zeros(count, np.uint16),
-        base + (_mixed(keys) >> np.uint64(64 - _COOKIE_BITS)),
+        base + (_mix_keys(keys) >> np.uint64(64 - _COOKIE_BITS)),
         np.full(count, tenant, np.uint32),
         np.full(count, kind.key_bytes, np.uint8),
         keys,
@@ -152,7 +152,7 @@ def _of_kind(rules: RuleTable, kind: PairSet) -> Bits:
     return found
 
 
-def _owned(rules: RuleTable, prefixes: Iterable[Prefix], family: Family) -> Bits:
+def _owned_destinations(rules: RuleTable, prefixes: Iterable[Prefix], family: Family) -> Bits:
     """Whether a destination is the tenant's own: of others its list is not asked."""
     found = np.zeros(len(rules), np.bool_)
     for prefix in prefixes:
@@ -209,7 +209,7 @@ def _keys(rules: RuleTable, kind: PairSet) -> Keys:
     return np.concatenate(octets, axis=1)
 
 
-def _mixed(keys: Keys) -> npt.NDArray[np.uint64]:
+def _mix_keys(keys: Keys) -> npt.NDArray[np.uint64]:
     """A number for each key whose upper bits depend on all octets."""
     words = np.ascontiguousarray(keys).view("<u4").astype(np.uint64)
     found = np.zeros(len(keys), np.uint64)

@@ -127,7 +127,7 @@ class FleetKeeper:
         moved.append(bool(due) and self._decide(due))
         if self._sky is not None:
             self._sweep.swept(self._units, self._sky)
-        waited = _waited(found)
+        waited = _waits_of(found)
         self._lookout.waits_for(waited, hurry=any(moved))
         if any(moved):
             return BUSY_LOOK_S
@@ -264,7 +264,7 @@ class FleetKeeper:
     def _resize(self, ground: deciding.Ground, decision: Decision) -> None:
         domain = ground.look.record.domain
         try:
-            self._write(lambda unit: _resized(unit, ground, decision))
+            self._write(lambda unit: _resize_fleet(unit, ground, decision))
         except TryAgain:
             raise
         except AclflowError as error:
@@ -275,7 +275,7 @@ class FleetKeeper:
         log.info("fleet.resized", fleet=domain, size=decision.size, because=decision.because)
 
 
-def _waited(found: Sequence[Known]) -> frozenset[Wait]:
+def _waits_of(found: Sequence[Known]) -> frozenset[Wait]:
     """Return what the cloud is waited for: members that come, and those that end."""
     members = [each.member for known in found for each in known.look.members]
     return frozenset((each.domain, each.name, each.state) for each in members if each.state not in CARRYING)
@@ -305,7 +305,7 @@ def _kept_decision(unit: Unit, ground: deciding.Ground, decision: Decision) -> N
     unit.fleets.decided(record.domain, decision.size, decision.because, model=model)
 
 
-def _resized(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
+def _resize_fleet(unit: Unit, ground: deciding.Ground, decision: Decision) -> None:
     """Carry a decision out: rows for new VNFs, the end of service for others."""
     domain, settings = ground.look.record.domain, ground.look.record.settings
     _kept_decision(unit, ground, decision)

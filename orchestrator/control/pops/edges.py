@@ -113,7 +113,7 @@ class EdgeTier(PublishedTier[_Known]):
         with self._lock:
             known = self._known.setdefault(domain, _Known())
             try:
-                program = _compiled(unit, pop, snapshot.policy, known)
+                program = _compile_edge(unit, pop, snapshot.policy, known)
             except AclflowError as error:
                 raise error.within(f"pops[{pop.name}]") from None
         return replace(program, generation=snapshot.generation)
@@ -127,7 +127,7 @@ class EdgeTier(PublishedTier[_Known]):
         return {domain: known.said for domain, known in tuple(self._known.items()) if known.said is not None}
 
 
-def _compiled(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Program:
+def _compile_edge(unit: Unit, pop: Pop, policy: Policy, known: _Known) -> Program:
     """The program of a PoP's edge, proven; of generation 0."""
     asked = _Asked(pop, {tenant.number: tenant.prefixes for tenant in policy.tenants})
     base = known.base
@@ -148,8 +148,8 @@ def _laid_out(unit: Unit, asked: _Asked, policy: Policy) -> _Base:
     """Chunks, places and lines."""
     pop, settings = asked.pop, asked.pop.settings
     allocations = [allocate(settings.edge.chunking(family), asked.owned) for family in Family]
-    places = _placed(unit, pop, policy, allocations)
-    kept = [_kept(unit, pop, each, places) for each in allocations]
+    places = _place_tenants(unit, pop, policy, allocations)
+    kept = [_updated_lines(unit, pop, each, places) for each in allocations]
     edge = Edge(
         outside=settings.outside,
         ways=tuple(Way(each.number, each.port, each.mac) for each in pop.servers),
@@ -167,7 +167,7 @@ def _laid_out(unit: Unit, asked: _Asked, policy: Policy) -> _Base:
     )
 
 
-def _placed(unit: Unit, pop: Pop, policy: Policy, allocations: list[Allocation]) -> Places:
+def _place_tenants(unit: Unit, pop: Pop, policy: Policy, allocations: list[Allocation]) -> Places:
     servers = {
         each.number: each.state is ServerState.SERVING for each in pop.servers if each.state is not ServerState.LOST
     }
@@ -218,7 +218,7 @@ class _Lines:
     body: bytes
 
 
-def _kept(unit: Unit, pop: Pop, allocation: Allocation, places: Places) -> _Lines:
+def _updated_lines(unit: Unit, pop: Pop, allocation: Allocation, places: Places) -> _Lines:
     """Return one IP version's lines, updated to chunks and servers."""
     chunking = allocation.chunking
     servers = servers_of(allocation, places)

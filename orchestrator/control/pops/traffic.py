@@ -85,14 +85,14 @@ def pop_traffic(unit: Unit, name: str) -> PopTraffic:
             tenant: TenantTraffic(
                 names.get(number) if number is not None else None,
                 _sum(counted for rule, counted in heavy.items() if rule.tenant == tenant),
-                _served(unit, tenant),
+                _server_counts(unit, tenant),
             )
             for tenant, number in server_of.items()
         },
     )
 
 
-def _served(unit: Unit, tenant: TenantId) -> Counted:
+def _server_counts(unit: Unit, tenant: TenantId) -> Counted:
     """Return the firewall servers' counts of a tenant, by its ingress list."""
     hits = unit.hits.totals(tenant, Tier.SERVER)
     lines = (*hits.rules.values(), hits.ingress_default, hits.ingress_return)

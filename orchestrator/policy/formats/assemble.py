@@ -108,7 +108,7 @@ class Assembler:
 
         Packets that no clause decides are denied.
         """
-        joined = _joined(clauses)
+        joined = _join_clauses(clauses)
         self._permits = [clause for clause in reversed(joined) if clause.action is Action.PERMIT]
         for clause in joined:
             if clause.action is Action.PERMIT:
@@ -262,7 +262,7 @@ def plain(text: str, longest: int = 1024) -> str:
     return " ".join(clean.split())[:longest].rstrip()
 
 
-def _joined(clauses: Sequence[Clause]) -> list[Clause]:
+def _join_clauses(clauses: Sequence[Clause]) -> list[Clause]:
     """Join neighbouring lines of one marker that together make up one box.
 
     It undoes what a writer split.

@@ -193,7 +193,9 @@ class _Walk:
         if line.match.states is None:
             return _of_match(line)
         if not self.stateless:
-            return _doubted(line, "connections are not tracked here; --stateless reads what a stateless list can say")
+            return _doubtful_way(
+                line, "connections are not tracked here; --stateless reads what a stateless list can say"
+            )
         return self._own_stateless(line, way)
 
     def _own_stateless(self, line: Line, way: Way) -> Way | None:
@@ -204,7 +206,9 @@ class _Walk:
             return _of_match(line)
         if "NEW" in states:
             if not self._follows_established(way, match):
-                return _doubted(line, "new connections cannot be told from others, which no line before has accepted")
+                return _doubtful_way(
+                    line, "new connections cannot be told from others, which no line before has accepted"
+                )
             self.notes.add("NEW is ignored: established connections were accepted before", line.number)
             return _of_match(line)
         if "ESTABLISHED" in states:
@@ -213,7 +217,7 @@ class _Walk:
         if states == {"INVALID"}:
             self.notes.add("left out: which packets belong to no valid connection is not known here", line.number)
             return None
-        return _doubted(line, f"the states {','.join(sorted(states))} cannot be told from a packet")
+        return _doubtful_way(line, f"the states {','.join(sorted(states))} cannot be told from a packet")
 
     def _own_established(self, line: Line) -> Way:
         match = line.match
@@ -227,7 +231,7 @@ class _Walk:
             if box is not None
         )
         if not replies:
-            return _doubted(line, "replies cannot be told from other packets of this protocol")
+            return _doubtful_way(line, "replies cannot be told from other packets of this protocol")
         excuse = Doubt(line.number, line.text, "established packets cannot be told from others", only=Action.DENY)
         return Way(() if match.doubts else replies, match.boxes + match.hidden, (*match.doubts, excuse))
 
@@ -284,7 +288,7 @@ def _of_match(line: Line) -> Way:
     return Way(() if match.doubts else match.boxes, match.boxes + match.hidden, (*match.doubts, hidden))
 
 
-def _doubted(line: Line, reason: str) -> Way:
+def _doubtful_way(line: Line, reason: str) -> Way:
     match = line.match
     return Way((), match.boxes + match.hidden, (*match.doubts, Doubt(line.number, line.text, reason)))
 

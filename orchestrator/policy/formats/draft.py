@@ -80,7 +80,7 @@ def boxes_of_draft(draft: Draft) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
     for choices in draft.either:
         if len(alternatives) * len(choices) > MOST_ALTERNATIVES:
             raise TooLarge(f"a line stands for more than {MOST_ALTERNATIVES} combinations of what it lists")
-        alternatives = [_merged(first, second) for first in alternatives for second in choices]
+        alternatives = [_merge_axes(first, second) for first in alternatives for second in choices]
     if any(_looks_too_far(chosen, draft.family) for chosen in alternatives):
         draft.reasons.append("this protocol's header cannot be looked into here")
         alternatives = [
@@ -102,7 +102,7 @@ def _allowed_axes(protocols: int | Spans, family: Family) -> frozenset[str]:
     return frozenset(axis for axis, carriers in _CARRIERS[family].items() if named and not named & ~carriers)
 
 
-def _merged(first: Axes, second: Axes) -> Axes:
+def _merge_axes(first: Axes, second: Axes) -> Axes:
     both = dict(first)
     for axis, members in second.items():
         narrow(both, axis, members)

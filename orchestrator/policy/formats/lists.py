@@ -44,7 +44,7 @@ def choose(available: Mapping[str, _T], options: Options, what: str) -> Sequence
     Raises BadInput, with the names there are, where it is not plain which are meant.
     """
     if options.lists:
-        return [_named(text, available, what) for text in dict.fromkeys(options.lists)]
+        return [_named_list(text, available, what) for text in dict.fromkeys(options.lists)]
     if len(available) == 1:
         return [Chosen(name, found, None) for name, found in available.items()]
     if not available:
@@ -85,7 +85,7 @@ def refuse_two_for_one(lists: Iterable[tuple[str, Direction, Collection[Family]]
                 )
 
 
-def _named(text: str, available: Mapping[str, _T], what: str) -> Chosen[_T]:
+def _named_list(text: str, available: Mapping[str, _T], what: str) -> Chosen[_T]:
     name, direction = (text, None) if text in available else name_and_direction(text)
     if name not in available:
         raise BadInput(f"{shown(name)} is not {what} of it; there are {_names(available)}")

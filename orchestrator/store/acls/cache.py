@@ -139,7 +139,7 @@ def refreshed_rules(
 ) -> tuple[array[int], Listed[Rule], RuleNumbers]:
     """Return a list's order keys, rules and numbers after rows ended and began."""
     keys, ended, begun = _moved_aside(old, ended, begun)
-    keys, rules = _changed(keys, old.record.acl.listed, ended, begun)
+    keys, rules = _change_rules(keys, old.record.acl.listed, ended, begun)
     numbers = old.numbers
     if {row.rule_id for row in ended} != {str(row.rule.id) for row in begun} or any(
         numbers.get(row.rule.id) != row.number for row in begun
@@ -175,7 +175,7 @@ def _moved_aside(
     )
 
 
-def _changed(
+def _change_rules(
     keys: array[int], rules: Listed[Rule], ended: Sequence[EndedRow], begun: Sequence[BegunRow]
 ) -> tuple[array[int], Listed[Rule]]:
     if len(ended) + len(begun) > _FEW:

@@ -85,11 +85,11 @@ def load(tx: Transaction, tenant: int, version: int) -> Mapping[str, KeyedGroup]
         for row in tx.read(held.order_by(_members.name.name, _members.order_key.name)):
             members[row.name].append(row)
     return MappingProxyType(
-        {name: _keyed(name, description, members[name]) for name, description in descriptions.items()}
+        {name: _key_members(name, description, members[name]) for name, description in descriptions.items()}
     )
 
 
-def _keyed(name: str, description: str, rows: Sequence[Row[Any]]) -> KeyedGroup:
+def _key_members(name: str, description: str, rows: Sequence[Row[Any]]) -> KeyedGroup:
     prefixes = tuple([Prefix.parse(row.prefix) for row in rows])
     return KeyedGroup(array("q", [row.order_key for row in rows]), AddressGroup(GroupName(name), prefixes, description))
 
@@ -110,13 +110,13 @@ def refreshed(
     )
     return MappingProxyType(
         {
-            name: _mended(name, description, old.get(name), ended.get(name, ()), begun.get(name, ()))
+            name: _update_members(name, description, old.get(name), ended.get(name, ()), begun.get(name, ()))
             for name, description in descriptions.items()
         }
     )
 
 
-def _mended(
+def _update_members(
     name: str,
     description: str,
     old: KeyedGroup | None,

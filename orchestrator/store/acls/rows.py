@@ -89,7 +89,9 @@ def load(tx: Transaction, tenant: Row[Any], version: int) -> CachedAcl:
     near = tx.fresh.get(tenant.number) or tx.cache.nearest(tenant.number, version)
     if near is not None and near.record.version == version:
         return near
-    entry = None if near is None else _followed(tx, tenant, version, near) or _refreshed(tx, tenant, version, near)
+    entry = (
+        None if near is None else _follow_change(tx, tenant, version, near) or _refresh_copy(tx, tenant, version, near)
+    )
     tx.fresh[tenant.number] = entry or load_rows(tx, tenant, version)
     return tx.fresh[tenant.number]
 
@@ -113,7 +115,7 @@ def _load_rows(tx: Transaction, tenant: Row[Any], head: Row[Any]) -> CachedAcl:
     return _entry(tenant, head, rules, numbers, groups, array("q", [row.order_key for row in rows]))
 
 
-def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
+def _follow_change(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
     """Apply this transaction's own change to a copy; None if more changed."""
     moves = tx.moves.get(tenant.number)
     if moves is None or moves.head.version != version or old.record.version != version - 1:
@@ -125,7 +127,7 @@ def _followed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -
     return _entry(tenant, moves.head, rules, numbers, groups, keys)
 
 
-def _refreshed(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
+def _refresh_copy(tx: Transaction, tenant: Row[Any], version: int, old: CachedAcl) -> CachedAcl | None:
     """Update an older copy; None where rows that ended since are forgotten already."""
     base = old.record.version
     if not _is_kept(tx, tenant.number, base):

@@ -83,7 +83,7 @@ class Firewalls:
         The generation moves only with the last of its kind.
         """
         before = self.planes(domain)
-        self._tx.write(delete(hosts).where(_named(domain, name)))
+        self._tx.write(delete(hosts).where(_firewall_named(domain, name)))
         if self.planes(domain) != before:
             self._tx.bump(domain)
 
@@ -105,7 +105,7 @@ class Firewalls:
     def remove(self, domain: str, name: str) -> int:
         """Returns the new generation. Raises NotFound."""
         self._tx.domain(domain)
-        if not self._tx.write(delete(hosts).where(_named(domain, name))).rowcount:
+        if not self._tx.write(delete(hosts).where(_firewall_named(domain, name))).rowcount:
             raise NotFound(f"the domain has no firewall '{name}'")
         return self._tx.bump(domain)
 
@@ -135,7 +135,7 @@ class Firewalls:
         )
 
 
-def _named(domain: str, name: str) -> ColumnElement[bool]:
+def _firewall_named(domain: str, name: str) -> ColumnElement[bool]:
     return (hosts.c.domain == domain) & (hosts.c.name == name) & _FILTERS
 
 

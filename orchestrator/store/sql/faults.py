@@ -51,7 +51,7 @@ class _Translated:
         """Nothing has gone wrong yet."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        ours = None if error is None else _translated(error)
+        ours = None if error is None else _translate_error(error)
         if ours is not None:
             raise ours from error
 
@@ -64,7 +64,7 @@ def translated() -> AbstractContextManager[None]:
     return _TRANSLATED
 
 
-def _translated(error: BaseException) -> AclflowError | None:
+def _translate_error(error: BaseException) -> AclflowError | None:
     """The error of ours that another stands for, if there is one."""
     if isinstance(error, exc.TimeoutError):
         return Busy("every connection to the store is in use: try again")

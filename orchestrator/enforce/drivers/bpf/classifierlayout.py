@@ -48,14 +48,14 @@ def half_of(octets: bytes) -> int:
 def intervals(axis: Axis) -> bytes:
     """Intervals of 32 bits."""
     head = struct.pack("<II", len(axis.starts), 0)
-    return head + _padded(np.array(axis.starts, "<u4")) + _padded(axis.classes.astype("<u4"))
+    return head + _pad_column(np.array(axis.starts, "<u4")) + _pad_column(axis.classes.astype("<u4"))
 
 
 def intervals6(axis: Axis) -> bytes:
     """Intervals of 128 bits, of each address the upper half first."""
     head = struct.pack("<IIII", len(axis.starts), 0, 0, 0)
     halves = np.array([half for start in axis.starts for half in (start >> 64, start & _HALF)], "<u8")
-    return head + _padded(halves, 2 * MOST_INTERVALS) + _padded(axis.classes.astype("<u4"))
+    return head + _pad_column(halves, 2 * MOST_INTERVALS) + _pad_column(axis.classes.astype("<u4"))
 
 
 def classes(axis: Axis) -> bytes:
@@ -74,5 +74,5 @@ def outcomes(rows: Sequence[CacheRow], counter: Callable[[int], int]) -> bytes:
     return b"".join(outcome(row, counter) for row in rows).ljust(OUTCOMES_BYTES, b"\0")
 
 
-def _padded(column: np.ndarray[tuple[int], np.dtype[np.unsignedinteger]], most: int = MOST_INTERVALS) -> bytes:
+def _pad_column(column: np.ndarray[tuple[int], np.dtype[np.unsignedinteger]], most: int = MOST_INTERVALS) -> bytes:
     return column.tobytes().ljust(most * column.itemsize, b"\0")

@@ -52,18 +52,18 @@ def read_saved(text: str) -> SavedTable:
         if line.startswith("*"):
             inside = line == "*filter"
         elif inside and line.startswith(":"):
-            name, policy = _taken(_CHAIN, line)
+            name, policy = _take_words(_CHAIN, line)
             table.chains[name] = []
             if policy != "-":
                 table.policies[name] = policy
         elif inside and line.startswith("["):
-            packets, octets, chain, rule = _taken(_RULE, line)
+            packets, octets, chain, rule = _take_words(_RULE, line)
             words, comment = normal_rule(rule)
             table.chains[chain].append(SavedRule(words, comment, int(packets), int(octets)))
     return table
 
 
-def _taken(form: re.Pattern[str], line: str) -> tuple[str, ...]:
+def _take_words(form: re.Pattern[str], line: str) -> tuple[str, ...]:
     found = form.match(line)
     if found is None:
         raise Drifted(f"iptables-save printed what cannot be read: {line[:200]!r}")
@@ -111,12 +111,12 @@ def _address(value: str) -> str:
         return value
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _numbers(value: str) -> str:
-    return _quoted(_NUMBER.sub(lambda number: str(int(number[0], 0)), value))
+    return _quote_value(_NUMBER.sub(lambda number: str(int(number[0], 0)), value))
 
 
 _VALUES = {
@@ -124,7 +124,7 @@ _VALUES = {
     "-s": _address,
     "-d": _address,
     "--u32": _numbers,
-    "--comment": _quoted,
-    "--nflog-prefix": _quoted,
+    "--comment": _quote_value,
+    "--nflog-prefix": _quote_value,
 }
 """Options whose value is brought to a normal form. What follows others is kept as it is."""

@@ -86,7 +86,7 @@ class Netlink:
     """A way to the kernel of the network namespace that it was opened in."""
 
     def __init__(self) -> None:
-        self._socket = _opened()
+        self._socket = _open_socket()
 
     def close(self) -> None:
         """Give the socket back."""
@@ -146,7 +146,7 @@ class Netlink:
     def reopen(self) -> None:
         """Forget answers that are still under way."""
         self._socket.close()
-        self._socket = _opened()
+        self._socket = _open_socket()
 
     def _unanswered(self, error: OSError) -> Unreachable:
         """Forget outstanding answers after the kernel has not answered in time."""
@@ -154,7 +154,7 @@ class Netlink:
         return Unreachable(f"netlink: {error.strerror or 'the kernel does not answer'}")
 
 
-def _opened() -> socket.socket:
+def _open_socket() -> socket.socket:
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETFILTER)
     opened.settimeout(_PATIENCE_S)
     for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):

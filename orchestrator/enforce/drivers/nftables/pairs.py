@@ -186,7 +186,7 @@ class PairTable:
         found: list[Keys] = []
         try:
             for _, answer in self._netlink().ask(GETSETELEM, DUMP, _FAMILIES[kind.family], body):
-                found += [_dumped(octets, kind) for name, octets in attributes(answer) if name == 3 and octets]
+                found += [_read_elements(octets, kind) for name, octets in attributes(answer) if name == 3 and octets]
                 if sum(map(len, found)) > most:
                     self._netlink().reopen()
                     return None
@@ -333,7 +333,7 @@ def _message(table: str, verb: int, flags: int, kind: PairSet, keys: Keys) -> by
     return message(verb, flags, _FAMILIES[kind.family], body)
 
 
-def _dumped(octets: bytes, kind: PairSet) -> Keys:
+def _read_elements(octets: bytes, kind: PairSet) -> Keys:
     """Read the elements of one answer.
 
     They are all alike, so one look at the first says where the keys are.

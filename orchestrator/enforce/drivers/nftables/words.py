@@ -147,9 +147,9 @@ class _Tests:
         if words[place] == "&" and words[place + 2] == "==":
             mask, value, following = int(words[place + 1], 0), int(words[place + 3], 0), place + 4
         elif words[place] == "!":
-            mask, value, following = _joined(words[place + 1]), 0, place + 2
+            mask, value, following = _join_flags(words[place + 1]), 0, place + 2
         elif words[place + 1] == "/":
-            mask, value, following = _joined(words[place + 2]), _joined(words[place]), place + 3
+            mask, value, following = _join_flags(words[place + 2]), _join_flags(words[place]), place + 3
         else:
             raise _Unusual
         self._have("flags", f"& {mask:#04x} == {value:#04x}")
@@ -189,7 +189,7 @@ def _field(words: list[str]) -> tuple[str, str]:
     return f"{first} {second}", protocol
 
 
-def _joined(flags: str) -> int:
+def _join_flags(flags: str) -> int:
     return sum(int(flag, 0) for flag in flags.split(","))
 
 

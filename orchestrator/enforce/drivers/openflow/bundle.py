@@ -69,8 +69,8 @@ class Bundle:
     _adds: tuple[_Part, _Part] = field(init=False)
 
     def __post_init__(self) -> None:
-        flows_out, groups_out = _parted(self.removed)
-        flows_in, groups_in = _parted(self.added)
+        flows_out, groups_out = _part_rows(self.removed)
+        flows_in, groups_in = _part_rows(self.added)
         groups_out = _without(groups_out, groups_in)
         first, then = self.xids[1], self.xids[2 + len(self.removed)]
         object.__setattr__(
@@ -126,7 +126,7 @@ class Bundle:
         return _Part(rows, groupmods.bundled(command, rows, bundle=self.number, first_xid=first), first)
 
 
-def _parted(rows: FlowTable) -> tuple[FlowTable, FlowTable]:
+def _part_rows(rows: FlowTable) -> tuple[FlowTable, FlowTable]:
     """The flows, and the groups."""
     are_groups = rows.are_groups()
     return (rows.take(~are_groups), rows.take(are_groups)) if are_groups.any() else (rows, _NO_ROWS)

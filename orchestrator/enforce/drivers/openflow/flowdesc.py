@@ -113,9 +113,9 @@ def decode(replies: Sequence[bytes]) -> FlowStats:
     octets = np.frombuffer(whole + bytes(_LONGEST_MATCH + 64), np.uint8)
     head = _gather(octets, starts, _HEAD.itemsize).view(_HEAD).ravel()
     match_length = head["match_size"].astype(np.intp) - 4
-    stats_at = starts + _MATCH_AT + _rounded(match_length + 4)
+    stats_at = starts + _MATCH_AT + _round_sizes(match_length + 4)
     stats_size = _gather(octets, stats_at, 4)[:, 2:].copy().view(">u2").ravel().astype(np.intp)
-    instructions_at = stats_at + _rounded(stats_size)
+    instructions_at = stats_at + _round_sizes(stats_size)
     ends = starts + head["length"]
     _check(head, (match_length < 0) | (match_length > _LONGEST_MATCH) | (instructions_at > ends))
     indices, instruction_set = _instructions(whole, instructions_at, ends)
@@ -163,7 +163,7 @@ def _gather(octets: U8, starts: npt.NDArray[np.intp], width: int) -> U8:
     return np.lib.stride_tricks.sliding_window_view(octets, width)[starts]
 
 
-def _rounded(sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def _round_sizes(sizes: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     return (sizes + 7) // 8 * 8
 
 

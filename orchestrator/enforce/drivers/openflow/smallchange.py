@@ -94,10 +94,10 @@ class SmallChange:
         stamp = self.own.replaced
         return b"".join(
             (
-                *[_asked(xid, question) for xid, question in zip(self.counting, self._counted, strict=True)],
+                *[_request_flows(xid, question) for xid, question in zip(self.counting, self._counted, strict=True)],
                 messages.bundle_control(self.commit, self.number, BundleControl.COMMIT),
                 messages.barrier_request(self.commit + 1),
-                *[_asked(xid, question) for xid, question in zip(self.showing, self._shown, strict=False)],
+                *[_request_flows(xid, question) for xid, question in zip(self.showing, self._shown, strict=False)],
                 flowdesc.request(self.showing[-1], table=stamp.table, cookie=stamp.cookie, cookie_mask=stamp.mask),
                 messages.barrier_request(self.closing[-1]),
             )
@@ -126,6 +126,6 @@ def _question(row: Flow) -> _Question:
     return row.table, row.match, row.cookie
 
 
-def _asked(xid: int, question: _Question) -> bytes:
+def _request_flows(xid: int, question: _Question) -> bytes:
     table, match, cookie = question
     return flowdesc.request(xid, table=table, match=match, cookie=cookie, cookie_mask=flowdesc.EVERY_BIT)

@@ -300,7 +300,7 @@ def serial_of(certificate: Mapping[str, object]) -> str | None:
     return f"{int(said, 16):040x}" if isinstance(said, str) else None
 
 
-def _secured(sock: socket.socket, context: ssl.SSLContext, taken: Callable[[socket.socket], None]) -> ssl.SSLSocket:
+def _shake_hands(sock: socket.socket, context: ssl.SSLContext, taken: Callable[[socket.socket], None]) -> ssl.SSLSocket:
     """The connection over TLS, after the handshake. Raises OSError, and closes it, when that fails."""
     secured = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
     taken(secured)
@@ -326,7 +326,7 @@ def open_stream(
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.settimeout(timeout_s)
-    secured = sock if context is None else _secured(sock, context, taken)
+    secured = sock if context is None else _shake_hands(sock, context, taken)
     if not compat.NATIVE_THREADS:  # green threads take turns, and their sockets wait in a way of their own
         return Stream(secured, timeout_s)
     return TlsStream(secured, timeout_s) if isinstance(secured, ssl.SSLSocket) else SharedStream(secured, timeout_s)

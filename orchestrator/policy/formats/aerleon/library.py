@@ -88,7 +88,7 @@ def parse_pol(text: str, definitions: Mapping[str, str]) -> tuple[Filter, ...]:
 
     Raises BadInput, and Missing without the library.
     """
-    return _parsed(lambda policy: policy.ParsePolicy(text, naming_of(definitions, {}), False))
+    return _parse_policy(lambda policy: policy.ParsePolicy(text, naming_of(definitions, {}), False))
 
 
 def parse_document(document: Any, definitions: Mapping[str, str]) -> tuple[Filter, ...]:
@@ -102,10 +102,10 @@ def parse_document(document: Any, definitions: Mapping[str, str]) -> tuple[Filte
 
         return policy.FromBuilder(PolicyBuilder(document, naming_of(definitions, document), False, False))
 
-    return _parsed(work)
+    return _parse_policy(work)
 
 
-def _parsed(work: Callable[[Any], Any]) -> tuple[Filter, ...]:
+def _parse_policy(work: Callable[[Any], Any]) -> tuple[Filter, ...]:
     policy = _library()
     try:
         with _nothing_ignored(policy):

@@ -85,13 +85,13 @@ def _with_includes(text: str, includes: Mapping[str, str], left: int) -> Iterato
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if len(words) > 1 and words[0] == "#include":
-            inner = _included(words[1].strip("'\""), includes, left, f"line {number}")
+            inner = _include_text(words[1].strip("'\""), includes, left, f"line {number}")
             yield from _with_includes(inner, includes, left - 1)
         else:
             yield line
 
 
-def _included(name: str, includes: Mapping[str, str], left: int, place: str) -> str:
+def _include_text(name: str, includes: Mapping[str, str], left: int, place: str) -> str:
     text = includes.get(name)
     if text is None:
         raise BadInput(f"the included {shown(name)} was not given; --includes names the folder it is in", place=place)
@@ -111,7 +111,7 @@ def _filters(node: Node, includes: Mapping[str, str], left: int) -> Iterator[dic
     """A filter with the terms that it includes, or the filters of an included file."""
     included = node.member("include")
     if included is not None:
-        document = Node(load_yaml(_included(included.text(), includes, left, included.place)), included.text())
+        document = Node(load_yaml(_include_text(included.text(), includes, left, included.place)), included.text())
         held = document.member("filters", "filters_include_only")
         for inner in held.items() if held is not None else []:
             yield from _filters(inner, includes, left - 1)
@@ -128,5 +128,5 @@ def _terms(nodes: Sequence[Node], includes: Mapping[str, str], left: int) -> Ite
             node.needed("name").text()
             yield dict(node.object())
         else:
-            document = Node(load_yaml(_included(included.text(), includes, left, included.place)), included.text())
+            document = Node(load_yaml(_include_text(included.text(), includes, left, included.place)), included.text())
             yield from _terms(document.needed("terms").items(), includes, left - 1)

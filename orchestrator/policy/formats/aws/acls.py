@@ -77,7 +77,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     assembler = Assembler(file, notes, max_rules=options.max_rules)
     for direction in Direction:
         if chosen.direction in (None, direction):
-            entries = _ordered(chosen.found, direction)
+            entries = _order_entries(chosen.found, direction)
             found = [_clauses(number, entry, direction) for number, entry in entries]
             assembler.add(list(itertools.chain.from_iterable(found)), direction)
     notes.add(f"read is the network ACL {chosen.name}; its own side is any")
@@ -85,7 +85,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     return Imported(acl, assembler.losses(), notes.taken())
 
 
-def _ordered(acl: Node, direction: Direction) -> Sequence[tuple[int, Node]]:
+def _order_entries(acl: Node, direction: Direction) -> Sequence[tuple[int, Node]]:
     """Return the entries of one direction by number, each with its place in the text.
 
     Raises BadInput for a number that occurs twice.

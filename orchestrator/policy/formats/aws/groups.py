@@ -133,14 +133,14 @@ def _peers(permission: Node, options: Options) -> Iterator[_Peer]:
             yield _Peer(nodes[0].place, description, sides, reasons)
     for list_key, key in _NAMED.items():
         for node in permission.members(list_key):
-            yield _named(node.needed(key), _description(node), _unknown(node, key), options)
+            yield _named_peer(node.needed(key), _description(node), _unknown(node, key), options)
 
 
 def _spans(node: Node, family: Family) -> Spans:
     return node.within(lambda: prefix_spans(node.text(), family))
 
 
-def _named(node: Node, description: str, reasons: tuple[str, ...], options: Options) -> _Peer:
+def _named_peer(node: Node, description: str, reasons: tuple[str, ...], options: Options) -> _Peer:
     found = options.addresses.get(node.text())
     if found is not None:
         return _Peer(node.place, description, sides_of_prefixes(found), reasons)

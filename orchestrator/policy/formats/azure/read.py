@@ -124,7 +124,7 @@ def _groups_among(resources: Sequence[Node]) -> list[Node]:
         kind = node.member("type")
         word = "" if kind is None else kind.text().lower()
         if word == _DEPLOYMENT:
-            found += _groups_among(_deployed(node))
+            found += _groups_among(_nested_resources(node))
         if word == f"{_TYPE}/{_RULES}":
             raise node.fault("a rule stands apart from its group: write it into the group's securityRules")
         if word == _TYPE:
@@ -149,7 +149,7 @@ def _is_rule(resource: Node) -> bool:
     return resource.needed("type").text().lower().rpartition("/")[2] == _RULES
 
 
-def _deployed(deployment: Node) -> list[Node]:
+def _nested_resources(deployment: Node) -> list[Node]:
     """Return the resources of a template nested inside another.
 
     Empty if the nested template is stored elsewhere.
@@ -165,7 +165,7 @@ def _read(chosen: Chosen[Node], file: str, options: Options) -> Imported:
     for direction in Direction:
         if chosen.direction in (None, direction):
             clauses: list[Clause] = []
-            for rule in _ordered(rules, direction):
+            for rule in _order_rules(rules, direction):
                 found = _clauses(rule, options)
                 if _is_default(found, direction):
                     break
@@ -221,7 +221,7 @@ def _flat(node: Node) -> dict[str, object]:
     return found
 
 
-def _ordered(rules: Sequence[_Rule], direction: Direction) -> list[_Rule]:
+def _order_rules(rules: Sequence[_Rule], direction: Direction) -> list[_Rule]:
     here = sorted((rule for rule in rules if rule.direction is direction), key=lambda rule: rule.priority)
     for rule, following in itertools.pairwise(here):
         if rule.priority == following.priority:

@@ -57,12 +57,12 @@ def addresses(words: Words, config: Config) -> Sides:
         words.take("an address")
         return {family: (span,)}
     if first == "host":
-        family, value = parse_address(_named(words.take("an address"), config))
+        family, value = parse_address(_group_name(words.take("an address"), config))
         return {family: (Span(value, value),)}
     if "/" in first:
         family = Family.IPV6 if ":" in first else Family.IPV4
         return {family: prefix_spans(first, family)}
-    family, value = parse_address(_named(first, config))
+    family, value = parse_address(_group_name(first, config))
     if family is Family.IPV6:
         raise BadInput(f"'{first[:80]}' needs a length, as in {first[:80]}/64")
     return {family: masked(value, _subnet_mask(words.take("a subnet mask")))}
@@ -238,7 +238,7 @@ def _of_service(words: Words) -> list[Axes]:
     return found
 
 
-def _named(word: str, config: Config) -> str:
+def _group_name(word: str, config: Config) -> str:
     return config.names.get(word, word)
 
 

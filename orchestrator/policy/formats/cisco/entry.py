@@ -108,7 +108,7 @@ def _read(entry: Entry, kind: Kind, groups: Groups, draft: _Draft) -> None:
     if kind is Kind.STANDARD:
         _standard(words, draft)
     else:
-        _extended(words, kind, groups, draft)
+        _read_extended(words, kind, groups, draft)
     while words.peek() in _DECIDES_NOTHING:
         words.take("a word")
     draft.log = words.peek() in ("log", "log-input")
@@ -130,7 +130,7 @@ def _standard(words: Words, draft: _Draft) -> None:
     draft.axes["source"] = wildcard(value, words.take("a mask")) if masked else (Span(value, value),)
 
 
-def _extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
+def _read_extended(words: Words, kind: Kind, groups: Groups, draft: _Draft) -> None:
     family = Family.IPV6 if kind is Kind.IPV6 else Family.IPV4
 
     def group(name: str) -> Spans:

@@ -227,36 +227,36 @@ def _nothing(_draft: Draft, _values: list[str], _negated: bool) -> None:
     """Counters say nothing about packets."""
 
 
-def _spelled(*names: str, option: Option) -> Iterator[tuple[str, Option]]:
+def _spell_option(*names: str, option: Option) -> Iterator[tuple[str, Option]]:
     return ((name, option) for name in names)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     dict(
         [
-            *_spelled("-s", "--source", "--src", option=Option(1, _address("source"), True)),
-            *_spelled("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
-            *_spelled("-p", "--protocol", option=Option(1, _protocol, True)),
-            *_spelled("-i", "--in-interface", option=Option(1, _arrives, True)),
-            *_spelled("-o", "--out-interface", option=Option(1, _leaves, True)),
-            *_spelled("-f", "--fragment", option=Option(0, _fragment, True)),
-            *_spelled("-m", "--match", option=Option(1, load_module, True)),
-            *_spelled("-j", "--jump", option=Option(1, _jump, True)),
-            *_spelled("-g", "--goto", option=Option(1, _goto, True)),
-            *_spelled("-c", "--set-counters", option=Option(2, _nothing, True)),
-            *_spelled("--sport", "--source-port", option=Option(1, _ports("source_ports"))),
-            *_spelled("--dport", "--destination-port", option=Option(1, _ports("destination_ports"))),
-            *_spelled("--sports", "--source-ports", option=Option(1, _ports("source_ports"))),
-            *_spelled("--dports", "--destination-ports", option=Option(1, _ports("destination_ports"))),
-            *_spelled("--ports", "--port", option=Option(1, _ports("source_ports", "destination_ports"))),
-            *_spelled("--tcp-flags", option=Option(2, _tcp_flags)),
-            *_spelled("--syn", option=Option(0, _syn)),
-            *_spelled("--icmp-type", "--icmpv6-type", option=Option(1, _icmp)),
-            *_spelled("--src-range", option=Option(1, _address_range("source"))),
-            *_spelled("--dst-range", option=Option(1, _address_range("destination"))),
-            *_spelled("--u32", option=Option(1, _u32)),
-            *_spelled("--state", "--ctstate", option=Option(1, _states)),
-            *_spelled("--comment", option=Option(1, _comment)),
+            *_spell_option("-s", "--source", "--src", option=Option(1, _address("source"), True)),
+            *_spell_option("-d", "--destination", "--dst", option=Option(1, _address("destination"), True)),
+            *_spell_option("-p", "--protocol", option=Option(1, _protocol, True)),
+            *_spell_option("-i", "--in-interface", option=Option(1, _arrives, True)),
+            *_spell_option("-o", "--out-interface", option=Option(1, _leaves, True)),
+            *_spell_option("-f", "--fragment", option=Option(0, _fragment, True)),
+            *_spell_option("-m", "--match", option=Option(1, load_module, True)),
+            *_spell_option("-j", "--jump", option=Option(1, _jump, True)),
+            *_spell_option("-g", "--goto", option=Option(1, _goto, True)),
+            *_spell_option("-c", "--set-counters", option=Option(2, _nothing, True)),
+            *_spell_option("--sport", "--source-port", option=Option(1, _ports("source_ports"))),
+            *_spell_option("--dport", "--destination-port", option=Option(1, _ports("destination_ports"))),
+            *_spell_option("--sports", "--source-ports", option=Option(1, _ports("source_ports"))),
+            *_spell_option("--dports", "--destination-ports", option=Option(1, _ports("destination_ports"))),
+            *_spell_option("--ports", "--port", option=Option(1, _ports("source_ports", "destination_ports"))),
+            *_spell_option("--tcp-flags", option=Option(2, _tcp_flags)),
+            *_spell_option("--syn", option=Option(0, _syn)),
+            *_spell_option("--icmp-type", "--icmpv6-type", option=Option(1, _icmp)),
+            *_spell_option("--src-range", option=Option(1, _address_range("source"))),
+            *_spell_option("--dst-range", option=Option(1, _address_range("destination"))),
+            *_spell_option("--u32", option=Option(1, _u32)),
+            *_spell_option("--state", "--ctstate", option=Option(1, _states)),
+            *_spell_option("--comment", option=Option(1, _comment)),
         ]
     )
 )

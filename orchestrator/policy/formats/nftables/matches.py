@@ -71,7 +71,7 @@ def read_match(draft: Draft, body: object, scope: Scope) -> None:
         elements = scope.elements(right)
         draft.either.append(tuple(combinations(draft, inner, elements if elements is not None else [right])))
     elif kind == "&":
-        _masked(draft, inner, op, right)
+        _masked_match(draft, inner, op, right)
     else:
         _field(draft, field_of(left, draft), op, right, scope)
 
@@ -116,7 +116,7 @@ def _field(draft: Draft, found: Field, op: object, right: object, scope: Scope) 
         return
     universe = (Span(0, 255),) if found.axis == VERSION else universe_of(found.axis, draft.family)
     if op in _ORDERS:
-        wanted = _ordered(str(op), found.number(right), universe)
+        wanted = _ordered_spans(str(op), found.number(right), universe)
     elif op in ("==", "!="):
         named = scope.spans(right, found.number)
         wanted = spans.intersect(universe, named) if op == "==" else spans.minus(universe, named)
@@ -125,7 +125,7 @@ def _field(draft: Draft, found: Field, op: object, right: object, scope: Scope) 
     narrow_field(draft, found, wanted)
 
 
-def _ordered(op: str, bound: int, universe: Spans) -> Spans:
+def _ordered_spans(op: str, bound: int, universe: Spans) -> Spans:
     low, high = universe[0]
     if op[0] == "<":
         high = min(high, bound - (op == "<"))
@@ -134,7 +134,7 @@ def _ordered(op: str, bound: int, universe: Spans) -> Spans:
     return (Span(low, high),) if low <= high else ()
 
 
-def _masked(draft: Draft, inner: object, op: object, right: object) -> None:
+def _masked_match(draft: Draft, inner: object, op: object, right: object) -> None:
     """`tcp flags & (syn | ack) == syn`, `ip saddr & 255.255.0.255 == 10.0.0.5`."""
     if not isinstance(inner, list) or len(inner) != 2:
         raise BadInput("a mask is put on one field")

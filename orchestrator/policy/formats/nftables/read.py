@@ -46,7 +46,7 @@ def read_nftables(text: str, name: str, options: Options) -> Imported:
         notes.add(taken)
     chains = {family: _chains(ruleset, family, options.interfaces) for family in Family}
     active = [chain for chain in ruleset.chains.values() if chain.table not in ruleset.dormant]
-    chosen = _named(active, options.chains) if options.chains else _usual(active, chains, notes)
+    chosen = _named_chains(active, options.chains) if options.chains else _usual(active, chains, notes)
     assembler = Assembler(name, notes, max_rules=options.max_rules)
     for direction, bases in chosen.items():
         for family in Family:
@@ -129,7 +129,7 @@ def _usual(active: Bases, chains: Chains, notes: Notes) -> Mapping[Direction, Ba
     return chosen
 
 
-def _named(active: Bases, wanted: tuple[str, ...]) -> Mapping[Direction, Bases]:
+def _named_chains(active: Bases, wanted: tuple[str, ...]) -> Mapping[Direction, Bases]:
     """The chains that the caller named, as ``forward=ingress`` or ``inet filter forward=ingress``."""
     chosen: dict[Direction, list[RawChain]] = {}
     for text in wanted:

@@ -33,7 +33,7 @@ class FakeIptables:
         program, *options = command
         family = Family.IPV6 if program.startswith("ip6") else Family.IPV4
         if program.endswith("-save"):
-            return "\n".join(_saved(self.tables[family])) + "\n"
+            return "\n".join(_save_lines(self.tables[family])) + "\n"
         if not program.endswith("-restore"):
             raise Refused(f"iptables: not done here: {' '.join(command)}")
         after = restored(self.tables[family], text, is_flushed="--noflush" not in options)
@@ -87,7 +87,7 @@ def _take(table: Table, line: str) -> None:
         raise Refused(f"iptables-restore: not taken here: {line}")
 
 
-def _saved(table: Table) -> Iterator[str]:
+def _save_lines(table: Table) -> Iterator[str]:
     yield "*filter"
     for name in table.chains:
         yield f":{name} {table.policies.get(name, '-')} [0:0]"

@@ -39,10 +39,10 @@ class FakeNft:
         table = self.ruleset.tables.get((FAMILIES[family], name))
         if table is None:
             raise Refused("nft: Error: No such file or directory")
-        return "\n".join(_listed(name, table)) + "\n"
+        return "\n".join(_list_lines(name, table)) + "\n"
 
 
-def _listed(named: str, table: Table) -> Iterator[str]:
+def _list_lines(named: str, table: Table) -> Iterator[str]:
     yield f"table {IP[table.family]} {named} {{ # handle {table.handle}"
     for name, held in table.sets.items():
         yield f"\t{held.kind} {name} {{ # handle {held.handle}"

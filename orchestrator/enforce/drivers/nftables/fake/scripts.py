@@ -110,7 +110,7 @@ def _add_chain(table: Table, name: str, _line: str) -> None:
 
 
 def _add_map(table: Table, name: str, line: str) -> None:
-    statements = [each.strip() for each in _braced(line).split(";") if each.strip()]
+    statements = [each.strip() for each in _brace_line(line).split(";") if each.strip()]
     table.sets.setdefault(name, Set("map", statements, table.next_handle()))
 
 
@@ -119,7 +119,7 @@ def _add_rule(table: Table, name: str, line: str) -> None:
 
 
 def _add_elements(table: Table, name: str, line: str) -> None:
-    table.set(name).elements += map(element, elements(_braced(line)))
+    table.set(name).elements += map(element, elements(_brace_line(line)))
 
 
 def _delete_chain(table: Table, name: str, _line: str) -> None:
@@ -136,5 +136,5 @@ def _flush_chain(table: Table, name: str, _line: str) -> None:
     table.chain(name).rules.clear()
 
 
-def _braced(line: str) -> str:
+def _brace_line(line: str) -> str:
     return line.partition("{")[2].rpartition("}")[0].strip()

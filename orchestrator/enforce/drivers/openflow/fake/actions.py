@@ -154,7 +154,7 @@ def read_instructions(octets: bytes, *, match: Match, table: int) -> Instruction
     goto = found[GOTO_TABLE][4] if GOTO_TABLE in found else None
     if goto is not None and goto <= table:
         raise Complaint(Reason.BAD_GOTO)
-    return Instructions(tuple(actions), goto, _described(listed, goto), conjunctions)
+    return Instructions(tuple(actions), goto, _describe_instructions(listed, goto), conjunctions)
 
 
 def read_actions(octets: bytes) -> tuple[Action, ...]:
@@ -162,7 +162,7 @@ def read_actions(octets: bytes) -> tuple[Action, ...]:
     return tuple(_read_action(kind, whole) for kind, whole in _structures(octets, Reason.BAD_ACTION_LENGTH))
 
 
-def _described(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
+def _describe_instructions(actions: Sequence[tuple[int, bytes]], goto: int | None) -> bytes:
     """The instructions as the switch writes them: actions first, and padding that is zero."""
     body = b"".join(whole[:10] + bytes(6) if kind == OUTPUT else whole for kind, whole in actions)
     applied = struct.pack("!HH4x", APPLY_ACTIONS, 8 + len(body)) + body if body else b""

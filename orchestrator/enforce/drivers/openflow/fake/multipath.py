@@ -44,8 +44,8 @@ def _symmetric_l3l4(basis: int, values: Mapping[str, int]) -> int:
             words += _words(values.get(f"{name}_src", 0) ^ values.get(f"{name}_dst", 0), 2)
     state = basis
     for word in words:
-        state = _mixed(state, word)
-    return _finished(state ^ basis)
+        state = _mix_word(state, word)
+    return _finish_hash(state ^ basis)
 
 
 def _words(value: int, size: int) -> list[int]:
@@ -54,12 +54,12 @@ def _words(value: int, size: int) -> list[int]:
     return [int.from_bytes(octets[at : at + 4], "little") for at in range(0, size, 4)]
 
 
-def _mixed(state: int, word: int) -> int:
-    word = _rotated(word * 0xCC9E2D51 & _ONES, 15) * 0x1B873593 & _ONES
-    return (_rotated(state ^ word, 13) * 5 + 0xE6546B64) & _ONES
+def _mix_word(state: int, word: int) -> int:
+    word = _rotate_word(word * 0xCC9E2D51 & _ONES, 15) * 0x1B873593 & _ONES
+    return (_rotate_word(state ^ word, 13) * 5 + 0xE6546B64) & _ONES
 
 
-def _finished(state: int) -> int:
+def _finish_hash(state: int) -> int:
     state ^= state >> 16
     state = state * 0x85EBCA6B & _ONES
     state ^= state >> 13
@@ -67,5 +67,5 @@ def _finished(state: int) -> int:
     return state ^ state >> 16
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotate_word(word: int, bits: int) -> int:
     return (word << bits | word >> 32 - bits) & _ONES

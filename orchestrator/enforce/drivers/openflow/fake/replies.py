@@ -60,7 +60,7 @@ def multipart(request: bytes, kind: Multipart, items: Sequence[bytes]) -> bytes:
 def flow_description(entry: Entry, now: float) -> bytes:
     """An entry with its counters."""
     match = struct.pack("!HH", 1, 4 + len(entry.match_octets)) + entry.match_octets
-    rest = _padded(match) + _statistics(entry, now) + entry.instructions.octets
+    rest = _pad_bytes(match) + _statistics(entry, now) + entry.instructions.octets
     head = struct.pack("!HxxBxHHHHHQ", 24 + len(rest), entry.table, entry.priority, 0, 0, entry.flags, 0, entry.cookie)
     return head + rest
 
@@ -88,8 +88,8 @@ def _statistics(entry: Entry, now: float) -> bytes:
         (_BYTE_COUNT, struct.pack("!Q", entry.octets)),
     )
     body = b"".join(struct.pack("!HBB", _STATISTICS, number << 1, len(value)) + value for number, value in values)
-    return _padded(struct.pack("!HH", 0, 4 + len(body)) + body)
+    return _pad_bytes(struct.pack("!HH", 0, 4 + len(body)) + body)
 
 
-def _padded(octets: bytes) -> bytes:
+def _pad_bytes(octets: bytes) -> bytes:
     return octets.ljust((len(octets) + 7) // 8 * 8, b"\0")
