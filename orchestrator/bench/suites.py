@@ -24,6 +24,7 @@ from orchestrator.bench.qualify import inventory as qualify_inventory
 from orchestrator.bench.qualify import limits as qualify_limits
 from orchestrator.bench.qualify import suite as qualify
 from orchestrator.bench.results import Results
+from orchestrator.bench.state_sync import suite as state_sync
 from orchestrator.errors import BadInput
 
 SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
@@ -42,6 +43,7 @@ SUITES: Mapping[str, Callable[..., Results]] = MappingProxyType(
         "classifier": classifier.run,
         "classifiers": classifiers.run,
         "console": console.run,
+        "state-sync": state_sync.run,
     }
 )
 """Each is called with `quick` (a shorter run of the same measurements) and `progress` (told what is being done)."""

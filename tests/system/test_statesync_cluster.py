@@ -18,8 +18,8 @@ import pytest
 from statesync.frames import message_frame
 from system.test_statesync_program import built
 
-from orchestrator.bench.state_sync.cluster import SECRET, Cluster, wait_until
-from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, World
+from orchestrator.bench.state_sync.cluster import SECRET, Cluster
+from orchestrator.bench.state_sync.world import CLIENT, MIDDLE, SERVER, SERVER4, SERVER6, Between, World, wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.messages import Message, MessageKind, Word
 from orchestrator.statesync.states import Confirmation, Context, Level, State
@@ -35,7 +35,7 @@ STEP_S = 0.6
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with World(3, "sstest-", routed=True) as made:
+    with World(3, "sstest-", between=Between.ROUTER) as made:
         yield made
 
 

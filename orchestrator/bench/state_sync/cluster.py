@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from orchestrator.bench.state_sync.world import DATA, MESSAGES, World
-from orchestrator.errors import Unreachable
+from orchestrator.bench.state_sync.world import DATA, World, wait_until
 from orchestrator.statesync.kernel import Replicator
 from orchestrator.statesync.layout import Settings
 from orchestrator.statesync.member import Member
 
 SECRET = bytes(range(100, 116))
-_PATIENCE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +60,13 @@ class Cluster:
         kernel = Replicator.new()
         dial = self.world.dialler(settings.number)
         member = Member(settings, peers, kernel, silent_s=self._silent_s, dial=dial)
-        kernel.attach(DATA, MESSAGES)
+        kernel.attach(DATA, self.world.messages(settings.number))
         return Node(kernel, member)
 
     def stop(self, number: int) -> None:
         """End a member, with its programs."""
         node = self.nodes.pop(number)
-        self.world.inside(number, lambda: node.kernel.detach(DATA, MESSAGES))
+        self.world.inside(number, lambda: node.kernel.detach(DATA, self.world.messages(number)))
         node.close()
 
     def change(self, **settings: object) -> None:
@@ -93,12 +90,3 @@ class Cluster:
         """Empty every member's tables."""
         for node in self.nodes.values():
             node.kernel.forget_all()
-
-
-def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = _PATIENCE_S) -> None:
-    """Return when something holds. Raises Unreachable."""
-    until = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > until:
-            raise Unreachable(otherwise)
-        time.sleep(0.01)

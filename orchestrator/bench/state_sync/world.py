@@ -1,7 +1,8 @@
 """A client, a server, and firewalls between them in network namespaces, whose connections may move by a route.
 
 client ──c──▶ member 1 ──s──▶ server        each member has a link to both, and one (x) to the members' own network:
-client ──c──▶ member 2 ──s──▶ server        a bridge, or a router where members are not neighbours
+client ──c──▶ member 2 ──s──▶ server        a bridge, a router where members are not neighbours, or a cable (x1, x2 ...)
+                                            to every other member
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from enum import Enum
 from types import TracebackType
 from typing import TypeVar
 
@@ -22,7 +24,6 @@ CLIENT, SERVER, MIDDLE = "c", "s", "x"
 CLIENT4, SERVER4 = "10.10.0.1", "10.20.0.1"
 CLIENT6, SERVER6 = "fd00:10::1", "fd00:20::1"
 DATA = ("c", "s")
-MESSAGES = ("x",)
 _PATIENCE_S = 20.0
 _FORWARDING = {
     "net/ipv4/ip_forward": "1",
@@ -34,13 +35,22 @@ _FORWARDING = {
 }
 
 
+class Between(Enum):
+    """The members' own network."""
+
+    BRIDGE = "bridge"
+    ROUTER = "router"
+    CABLES = "cables"
+    """A cable for each pair: a message costs this machine one virtual cable, and no bridge."""
+
+
 class World:
     """The namespaces. Use it with `with`; `via` moves all traffic to a member."""
 
-    def __init__(self, members: int, prefix: str = "ss-", *, routed: bool = False) -> None:
+    def __init__(self, members: int, prefix: str = "ss-", *, between: Between = Between.BRIDGE) -> None:
         self.members = range(1, members + 1)
         self._prefix = prefix
-        self._routed = routed
+        self._between = between
 
     def __enter__(self) -> World:
         namespaces.need_root()
@@ -52,7 +62,7 @@ class World:
         ends = ((CLIENT, CLIENT4, CLIENT6), (SERVER, SERVER4, SERVER6))
         for end, four, six in ends:
             self.ip(end, [f"addr add {four}/32 dev lo", f"addr add {six}/128 dev lo", "link set lo up"])
-        if not self._routed:
+        if self._between is Between.BRIDGE:
             bridge = ["link add name bridge0 type bridge", "link set bridge0 up"]
             self.ip(MIDDLE, bridge + [f"link set m{member} master bridge0" for member in self.members])
         for member in self.members:
@@ -115,7 +125,13 @@ class World:
 
     def address(self, member: int) -> str:
         """A member's address in the members' own network."""
-        return f"10.9.{member}.1" if self._routed else f"10.9.0.{member}"
+        return f"10.9.{member}.1" if self._between is Between.ROUTER else f"10.9.0.{member}"
+
+    def messages(self, member: int) -> tuple[str, ...]:
+        """The interfaces by which other members' messages come to a member."""
+        if self._between is not Between.CABLES:
+            return (MIDDLE,)
+        return tuple(f"{MIDDLE}{other}" for other in self.members if other != member)
 
     def dialler(self, member: int) -> Callable[[str, int, str], socket.socket]:
         """What connects from a member's namespace, whichever thread calls it."""
@@ -149,16 +165,38 @@ class World:
             f"-n {mine} route add {SERVER4} via 10.2.{member}.2",
             f"-n {mine} route add {CLIENT6} via fd01:{member}::2",
             f"-n {mine} route add {SERVER6} via fd02:{member}::2",
-            f"link add {MIDDLE} netns {mine} type veth peer name m{member} netns {self.namespace(MIDDLE)}",
-            f"-n {mine} link set {MIDDLE} up",
             f"-n {mine} link set lo up",
-            f"-n {self.namespace(MIDDLE)} link set m{member} up",
+        ]
+        return lines + (self._cables(member) if self._between is Between.CABLES else self._network(member))
+
+    def _network(self, member: int) -> list[str]:
+        """A member's link to the middle."""
+        mine, middle = self.namespace(member), self.namespace(MIDDLE)
+        lines = [
+            f"link add {MIDDLE} netns {mine} type veth peer name m{member} netns {middle}",
+            f"-n {mine} link set {MIDDLE} up",
+            f"-n {middle} link set m{member} up",
             f"-n {mine} addr add {self.address(member)}/24 dev {MIDDLE}",
         ]
-        if self._routed:
+        if self._between is Between.ROUTER:
             lines += [
-                f"-n {self.namespace(MIDDLE)} addr add 10.9.{member}.254/24 dev m{member}",
+                f"-n {middle} addr add 10.9.{member}.254/24 dev m{member}",
                 f"-n {mine} route add 10.9.0.0/16 via 10.9.{member}.254",
+            ]
+        return lines
+
+    def _cables(self, member: int) -> list[str]:
+        """A member's cables to those before it."""
+        mine = self.namespace(member)
+        lines = [f"-n {mine} addr add {self.address(member)}/32 dev lo"]
+        for other in range(1, member):
+            theirs = self.namespace(other)
+            lines += [
+                f"link add {MIDDLE}{other} netns {mine} type veth peer name {MIDDLE}{member} netns {theirs}",
+                f"-n {mine} link set {MIDDLE}{other} up",
+                f"-n {theirs} link set {MIDDLE}{member} up",
+                f"-n {mine} route add {self.address(other)} dev {MIDDLE}{other} src {self.address(member)}",
+                f"-n {theirs} route add {self.address(member)} dev {MIDDLE}{member} src {self.address(other)}",
             ]
         return lines
 
@@ -170,3 +208,12 @@ class World:
     def _clear(self) -> None:
         for name in (CLIENT, SERVER, MIDDLE, *map(str, range(1, 16))):
             namespaces.remove(self.namespace(name))
+
+
+def wait_until(holds: Callable[[], bool], otherwise: str, within_s: float = _PATIENCE_S) -> None:
+    """Return when something holds. Raises Unreachable."""
+    until = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > until:
+            raise Unreachable(otherwise)
+        time.sleep(0.01)

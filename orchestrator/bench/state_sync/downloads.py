@@ -1,0 +1,125 @@
+"""Downloads of one byte through the firewalls: how long connections took to set up, and what processor time they cost.
+
+Client and server run on one processor, so their processor time is nearly all that a download costs: on virtual cables
+the sender's kernel carries a packet through every firewall, and messages between members with it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.bench.ground import processor_s
+from orchestrator.bench.state_sync.world import CLIENT, SERVER, SERVER4, World, wait_until
+from orchestrator.errors import Missing, Refused
+
+PORT = 80
+_NATIVE = Path(__file__).with_name("_native")
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """One run. `setup_us` has a set-up time for each connection; `failed` counts downloads without their byte."""
+
+    count: int
+    cpu_us: float
+    setup_us: npt.NDArray[np.float64]
+    failed: int
+
+    @property
+    def cpu_each_us(self) -> float:
+        """Processor time of a connection."""
+        return self.cpu_us / self.count
+
+    @property
+    def setup_median_us(self) -> float:
+        """The median set-up time."""
+        return float(np.median(self.setup_us))
+
+
+def compile_native(name: str, folder: Path) -> Path:
+    """A program of this suite in C, compiled into `folder`. Raises Missing, Refused."""
+    program = folder / name
+    command = ["cc", "-O2", "-Wall", "-Werror", "-o", str(program), str(_NATIVE / f"{name}.c")]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise Missing("there is no C compiler here: apt-get install gcc") from None
+    if done.returncode:
+        raise Refused(f"cc: {done.stderr.strip()[:2000]}")
+    return program
+
+
+class Web:
+    """A web server with a page of one byte, and a client. Use it with `with`, in a world.
+
+    Both are bound to one processor. Raises Missing where there is no lighttpd.
+    """
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world = world
+        self._client = compile_native("downloads", folder)
+        self._folder = folder
+        self.processor = max(os.sched_getaffinity(0))
+
+    def __enter__(self) -> Web:
+        (self._folder / "index.html").write_text("1")
+        settings = self._folder / "lighttpd.conf"
+        settings.write_text(
+            f'server.document-root = "{self._folder}"\nserver.bind = "{SERVER4}"\nserver.port = {PORT}\n'
+            f'server.errorlog = "{self._folder / "web.log"}"\nserver.max-fds = 8192\nserver.listen-backlog = 4096\n'
+        )
+        command = ["taskset", "--cpu-list", str(self.processor), "lighttpd", "-D", "-f", str(settings)]
+        try:
+            self._server = self._world.inside(SERVER, lambda: subprocess.Popen(command))
+        except FileNotFoundError:
+            raise Missing("there is no lighttpd here: apt-get install lighttpd") from None
+        try:
+            wait_until(self._answers, "the web server does not answer")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def download(self, count: int, at_once: int) -> Downloads:
+        """Download so many times. Raises Refused where downloads hang."""
+        before = processor_s(self._server.pid)
+        lines = self._loaded(count, at_once).splitlines()
+        served_us = (processor_s(self._server.pid) - before) * 1e6
+        cpu_us, failed = map(int, lines[0].split())
+        return Downloads(count, cpu_us + served_us, np.array(lines[1:], np.float64), failed)
+
+    def _loaded(self, count: int, at_once: int) -> str:
+        words = [str(self._client), SERVER4, str(PORT), str(count), str(at_once)]
+        command = ["taskset", "--cpu-list", str(self.processor), *words]
+        done = self._world.inside(
+            CLIENT,
+            lambda: subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S),
+        )
+        if done.returncode:
+            raise Refused(f"downloads: {done.stderr.strip()[:500]}")
+        return done.stdout
+
+    def _answers(self) -> bool:
+        if self._server.poll() is not None:
+            raise Missing(f"lighttpd ended at once: {(self._folder / 'web.log').read_text()[-500:]}")
+        try:
+            return not self.download(1, 1).failed
+        except Refused:
+            return False
+
+    def _end(self) -> None:
+        self._server.terminate()
+        self._server.wait()

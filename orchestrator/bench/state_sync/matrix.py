@@ -1,0 +1,167 @@
+"""The paper's matrix: levels, contexts and confirmations, in clusters of 3, 6 and 9, with 25 and 100 downloads at once.
+
+Levels that are compared with each other are run one after the other, in an order that changes from round to round; a
+ratio is always one of such neighbours, so that what else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from orchestrator.bench.progress import Steps
+from orchestrator.bench.results import Figure, Results, Series, Target
+from orchestrator.bench.state_sync.downloads import Downloads, Web
+from orchestrator.bench.state_sync.programs import Programs, Sharing, Spent, Statistics
+from orchestrator.bench.state_sync.sizes import ALONE, AT_ONCE, MEMBERS, Sizes
+from orchestrator.errors import Refused
+from orchestrator.statesync.states import Confirmation, Context, Level
+
+_COUNTED = ("held_full", "unresolved", "raced", "unasked")
+"""Counters of the owner that stay at zero while all is well."""
+_MEASURED = 25
+"""Downloads at once of the figures about processor time."""
+_CPU_TARGETS: Mapping[int, Target] = {3: Target(1.15), 9: Target(1.40)}
+_ADDED_TARGET = Target(10.0)
+
+
+@dataclass(slots=True)
+class Matrix:
+    """Every run, by setting and downloads at once, in the order of the rounds; and what programs ran for."""
+
+    runs: dict[tuple[Sharing, int], list[Downloads]] = field(default_factory=dict)
+    spent: dict[Sharing, list[Spent]] = field(default_factory=dict)
+    troubles: dict[str, int] = field(default_factory=dict)
+
+    def pairs(
+        self, ours: Sharing, theirs: Sharing, at_once: int, value: Callable[[Downloads], float]
+    ) -> Iterator[tuple[float, float]]:
+        """A value of two settings, round by round."""
+        for mine, other in zip(self.runs[ours, at_once], self.runs[theirs, at_once], strict=True):
+            yield value(mine), value(other)
+
+    def ratios(self, ours: Sharing, theirs: Sharing, at_once: int, value: Callable[[Downloads], float]) -> list[float]:
+        """How many times a value of one setting is that of another, round by round."""
+        return [mine / other for mine, other in self.pairs(ours, theirs, at_once, value)]
+
+
+def cpu_of(run: Downloads) -> float:
+    """Processor time of a connection, in us."""
+    return run.cpu_each_us
+
+
+def setup_of(run: Downloads) -> float:
+    """The median set-up time, in us."""
+    return run.setup_median_us
+
+
+def measure(programs: Programs, web: Web, sizes: Sizes, steps: Steps) -> Matrix:
+    """Run all of it. Raises Refused where downloads fail."""
+    found, order = Matrix(), random.Random(sizes.runs)  # noqa: S311  (an order to measure in)
+    before = programs.counters()
+    for turn in range(sizes.runs):
+        steps.next(f"matrix, run {turn + 1} of {sizes.runs}")
+        blocks = list(product(Context, Confirmation, MEMBERS, AT_ONCE))
+        order.shuffle(blocks)
+        for context, confirmation, members, at_once in blocks:
+            kinds = [Sharing(level, context, confirmation, members) for level in Level]
+            for sharing in order.sample(kinds, len(kinds)):
+                _run(found, programs, web, sharing, sizes.downloads, at_once)
+        for members in MEMBERS:
+            kinds = [Sharing(level, Context.DIRTY, Confirmation.SYNCHRONOUS, members) for level in Level]
+            for sharing in order.sample(kinds, len(kinds)):
+                _run(found, programs, web, sharing, sizes.downloads, ALONE)
+        with Statistics():
+            for members in MEMBERS:
+                sharing = Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
+                programs.share(sharing)
+                began = programs.spent()
+                web.download(sizes.downloads, _MEASURED)
+                spent = programs.spent().less(began)
+                each = Spent(spent.owner_us / sizes.downloads, spent.others_us / sizes.downloads)
+                found.spent.setdefault(sharing, []).append(each)
+    counted = programs.counters()
+    found.troubles = {name: counted[name] - before[name] for name in _COUNTED if counted[name] != before[name]}
+    return found
+
+
+def _run(found: Matrix, programs: Programs, web: Web, sharing: Sharing, count: int, at_once: int) -> None:
+    programs.share(sharing)
+    run = web.download(count, at_once)
+    if run.failed:
+        raise Refused(f"{run.failed} of {count} downloads failed ({sharing}, {at_once} at once)")
+    found.runs.setdefault((sharing, at_once), []).append(run)
+
+
+# ----------------------------------------------------------------------------------------------------------- figures
+
+
+def conclude(results: Results, found: Matrix) -> None:
+    """Record figures, lines of plots and notes."""
+    for members in MEMBERS:
+        full = Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
+        none = Sharing(Level.NONE, Context.DIRTY, Confirmation.SYNCHRONOUS, members)
+        ratios = found.ratios(full, none, _MEASURED, cpu_of)
+        results.figures[f"full_sync_cpu_vs_none_{members}"] = Figure.of(ratios, "1", _CPU_TARGETS.get(members))
+        added = [mine - other for mine, other in found.pairs(full, none, ALONE, setup_of)]
+        target = _ADDED_TARGET if members == MEMBERS[0] else None
+        results.figures[f"full_sync_added_us_{members}"] = Figure.of(added, "us", target)
+        spent = found.spent[full]
+        results.figures[f"full_sync_owner_program_us_{members}"] = Figure.of([each.owner_us for each in spent], "us")
+        results.figures[f"full_sync_members_program_us_{members}"] = Figure.of([each.others_us for each in spent], "us")
+    none = Sharing(Level.NONE, Context.DIRTY, Confirmation.SYNCHRONOUS, MEMBERS[0])
+    results.figures["none_cpu_us"] = Figure.of([cpu_of(run) for run in found.runs[none, _MEASURED]], "us")
+    results.figures["none_setup_us"] = Figure.of([setup_of(run) for run in found.runs[none, ALONE]], "us")
+    _conclude_paper(results, found)
+    results.series += list(_lines(found))
+    troubles = ", ".join(f"{name} {count}" for name, count in found.troubles.items()) or "none"
+    results.notes.append(f"packets that were not held, sent or freed as planned during the matrix: {troubles}")
+
+
+def _conclude_paper(results: Results, found: Matrix) -> None:
+    """What the paper reports, and its oddities: ratios of set-up times."""
+    first = MEMBERS[0]
+    for at_once in AT_ONCE:
+        for context in Context:
+            name = context.name.lower()
+            full, none, essential = (
+                Sharing(level, context, Confirmation.SYNCHRONOUS, first)
+                for level in (Level.FULL, Level.NONE, Level.ESTABLISHED)
+            )
+            setup = f"setup_{name}_{at_once}"
+            results.figures[f"{setup}_full_vs_none"] = Figure.of(found.ratios(full, none, at_once, setup_of), "1")
+            ratios = found.ratios(essential, none, at_once, setup_of)
+            results.figures[f"{setup}_established_vs_none"] = Figure.of(ratios, "1")
+            late = Sharing(Level.FULL, context, Confirmation.ASYNCHRONOUS, first)
+            results.figures[f"{setup}_sync_vs_async"] = Figure.of(found.ratios(full, late, at_once, setup_of), "1")
+            for members in MEMBERS[1:]:
+                larger = Sharing(Level.FULL, context, Confirmation.SYNCHRONOUS, members)
+                ratios = found.ratios(larger, full, at_once, setup_of)
+                results.figures[f"{setup}_{members}_members_vs_3"] = Figure.of(ratios, "1")
+
+
+def _lines(found: Matrix) -> Iterator[Series]:
+    """Set-up times and processor time by the size of the cluster."""
+    for at_once in AT_ONCE:
+        label = f"set-up time with {at_once} at once (ms)"
+        yield from _plotted(found, at_once, label, lambda run: setup_of(run) / 1000)
+    yield from _plotted(found, _MEASURED, "processor time of a connection (us)", cpu_of)
+
+
+def _plotted(found: Matrix, at_once: int, label: str, value: Callable[[Downloads], float]) -> Iterator[Series]:
+    for level, context, confirmation in _plotted_settings():
+        rows: Sequence[float] = [
+            statistics.median(map(value, found.runs[Sharing(level, context, confirmation, members), at_once]))
+            for members in MEMBERS
+        ]
+        name = f"{level.name.lower()}, {context.name.lower()}, {confirmation.name.lower()}"
+        yield Series(name if level else "none", tuple(map(float, MEMBERS)), tuple(rows), "members", label)
+
+
+def _plotted_settings() -> Iterator[tuple[Level, Context, Confirmation]]:
+    """NONE once: its four ways to share nothing are one."""
+    yield Level.NONE, Context.DIRTY, Confirmation.SYNCHRONOUS
+    yield from product((Level.ESTABLISHED, Level.FULL), Context, Confirmation)

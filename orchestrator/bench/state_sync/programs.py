@@ -1,0 +1,124 @@
+"""The replicator's programs in every firewall of a world, without the processes of their members.
+
+A member's process does nothing for a connection but send lost messages again, and there are none on these cables. So
+the programs alone are measured, in clusters of any size: only the owner's settings say who is a member.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.bench.state_sync.cluster import SECRET
+from orchestrator.bench.state_sync.world import DATA, World
+from orchestrator.statesync.kernel import Replicator
+from orchestrator.statesync.layout import LANES, Settings, Stream
+from orchestrator.statesync.states import Confirmation, Context, Level
+
+OWNER = 1
+_STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Sharing:
+    """How much is shared, and how surely, in a cluster of so many members."""
+
+    level: Level
+    context: Context
+    confirmation: Confirmation
+    members: int
+
+    def __str__(self) -> str:
+        context, confirmation = self.context.name.lower(), self.confirmation.name.lower()
+        return f"{self.level.name.lower()}, {context}, {confirmation}, {self.members} members"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Microseconds that the programs ran, on the owner and on all other members."""
+
+    owner_us: float
+    others_us: float
+
+    def less(self, before: Spent) -> Spent:
+        """What was spent since then."""
+        return Spent(self.owner_us - before.owner_us, self.others_us - before.others_us)
+
+
+class Programs:
+    """The programs. Use it with `with`; member 1 owns all connections."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._kernels: dict[int, Replicator] = {}
+
+    def __enter__(self) -> Programs:
+        for number in self._world.members:
+            self._kernels[number] = self._world.inside(number, partial(self._made, number))
+        for one, other in combinations(self._world.members, 2):  # the way to a neighbour has to be known beforehand
+            self._world.run(one, "ping", "-c", "1", "-W", "5", self._world.address(other))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, kernel in self._kernels.items():
+            interfaces = self._world.messages(number)
+            self._world.inside(number, partial(kernel.detach, DATA, interfaces))
+            kernel.close()
+
+    def share(self, sharing: Sharing) -> None:
+        """Share like this from the next packet on."""
+        others = frozenset(range(OWNER + 1, sharing.members + 1))
+        owner = self._kernels[OWNER]
+        settings = replace(
+            owner.settings(), level=sharing.level, context=sharing.context, confirmation=sharing.confirmation,
+            members=others, waited=others,
+        )  # fmt: skip
+        owner.configure(settings)
+
+    def counters(self) -> dict[str, int]:
+        """What the owner has counted."""
+        return self._kernels[OWNER].counters()
+
+    def spent(self) -> Spent:
+        """What the programs have run for while statistics were on."""
+        owner = _run_us(self._kernels[OWNER])
+        return Spent(owner, sum(map(_run_us, self._kernels.values())) - owner)
+
+    def _made(self, number: int) -> Replicator:
+        world, kernel = self._world, Replicator.new()
+        others = frozenset(world.members) - {number}
+        for other in others:
+            kernel.set_member(other, world.address(other))
+            for lane in range(LANES):
+                kernel.set_stream(other, lane, Stream(True, 0, 0))
+        kernel.begin_sequences(0)
+        kernel.configure(Settings(number, world.address(number), SECRET, level=Level.FULL, members=others))
+        kernel.attach(DATA, world.messages(number))
+        return kernel
+
+
+class Statistics:
+    """The kernel's statistics of programs, on for as long as a `with` block runs."""
+
+    def __enter__(self) -> Statistics:
+        self._before = _STATISTICS.read_text()
+        _STATISTICS.write_text("1")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _STATISTICS.write_text(self._before)
+
+
+def _run_us(kernel: Replicator) -> float:
+    """Microseconds that a member's programs have run."""
+    texts = [Path(f"/proc/self/fdinfo/{kernel.program(name)}").read_text() for name in ("watch", "hear")]
+    found = [re.search(r"^run_time_ns:\s+(\d+)", text, re.MULTILINE) for text in texts]
+    return sum(int(each[1]) for each in found if each is not None) / 1000

@@ -1,0 +1,103 @@
+"""The suite: what it costs that firewalls share their connections, beside what others offer, and what that saves."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+
+from orchestrator.bench.progress import Progress, Steps
+from orchestrator.bench.results import Figure, Results, Target
+from orchestrator.bench.state_sync import matrix
+from orchestrator.bench.state_sync.downloads import Downloads, Web
+from orchestrator.bench.state_sync.peers import Peers
+from orchestrator.bench.state_sync.programs import Programs, Sharing
+from orchestrator.bench.state_sync.sizes import AT_ONCE, MEMBERS, Sizes
+from orchestrator.bench.state_sync.world import Between, World
+from orchestrator.errors import Missing, Refused, Unreachable
+from orchestrator.lab.namespaces import need_root
+from orchestrator.statesync.states import Confirmation, Context, Level
+
+
+def run(*, quick: bool, progress: Progress) -> Results:
+    """Measure. `quick` is shorter, with every setting. Raises Missing for anybody but root."""
+    return measured(Sizes.quick() if quick else Sizes.full(), progress)
+
+
+def measured(sizes: Sizes, progress: Progress, prefix: str = "ssb-") -> Results:
+    """Measure. Raises Missing where a program is not installed."""
+    need_root()
+    results = Results("state-sync", {"runs": sizes.runs, "downloads": sizes.downloads, "members": list(MEMBERS)})
+    steps = Steps(progress, 2 * sizes.runs)
+    with ExitStack() as stack:
+        world = stack.enter_context(World(MEMBERS[-1], prefix, between=Between.CABLES))
+        programs = stack.enter_context(Programs(world))
+        web = stack.enter_context(Web(world, _folder(stack)))
+        matrix.conclude(results, matrix.measure(programs, web, sizes, steps))
+        others = stack.enter_context(World(MEMBERS[0], f"{prefix}p", between=Between.CABLES))
+        folder = _folder(stack)
+        peers = Peers(others, stack.enter_context(Web(others, folder)), folder)
+        _beside_peers(results, programs, web, peers, sizes, steps)
+    results.notes += _NOTES
+    return results
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory()))
+
+
+def _beside_peers(results: Results, programs: Programs, web: Web, peers: Peers, sizes: Sizes, steps: Steps) -> None:
+    """Compare FULL, synchronous, in a cluster of three with what others offer; ways take turns."""
+    found: dict[str, list[Downloads]] = {}
+    order = random.Random(sizes.runs)  # noqa: S311  (an order to measure in)
+    programs.share(Sharing(Level.FULL, Context.DIRTY, Confirmation.SYNCHRONOUS, MEMBERS[0]))
+    for turn in range(sizes.runs):
+        steps.next(f"conntrackd and Redis, run {turn + 1} of {sizes.runs}")
+        for way in order.sample([_OURS, *peers.ways], 1 + len(peers.ways)):
+            if way in results.absent:
+                continue
+            try:
+                run = (
+                    web.download(sizes.downloads, AT_ONCE[0])
+                    if way == _OURS
+                    else peers.download(way, sizes.downloads, AT_ONCE[0])
+                )
+            except (Missing, Refused, Unreachable) as error:
+                results.absent[way] = str(error)
+                continue
+            found.setdefault(way, []).append(run)
+    for way, (name, target) in _BESIDE.items():
+        if way in results.absent:
+            results.absent[f"vs_{name}_cpu"] = results.absent.pop(way)
+            continue
+        pairs = list(zip(found[_OURS], found[way], strict=True))
+        ratios = [mine.cpu_each_us / other.cpu_each_us for mine, other in pairs]
+        results.figures[f"vs_{name}_cpu"] = Figure.of(ratios, "1", target)
+        ratios = [mine.setup_median_us / other.setup_median_us for mine, other in pairs]
+        results.figures[f"vs_{name}_setup"] = Figure.of(ratios, "1")
+
+
+_OURS = "ours"
+_BESIDE: Mapping[str, tuple[str, Target | None]] = MappingProxyType(
+    {
+        "conntrack": ("conntrack_alone", None),
+        "ftfw": ("conntrackd", Target(0.5)),
+        "notrack": ("conntrackd_notrack", None),
+        "redis": ("redis", None),
+    }
+)
+"""Ways of others, their names in figures, and what the figure of processor time must reach."""
+_NOTES = (
+    "client, server (lighttpd, a page of one byte) and all members share this machine, and one of its processors: a "
+    "message costs the owner, the virtual cable and the member, and all of it is in a connection's processor time",
+    "ratios are of runs that follow each other; NONE is measured once more for each context, confirmation and size",
+    "full_sync_added_us: median set-up time of one download after another, FULL less NONE; SYN and SYN-ACK are held",
+    "..._program_us: microseconds a connection for which the programs ran (kernel.bpf_stats_enabled), on the owner and "
+    "on all members together; the rest of what sharing costs is the kernel's, which carries messages",
+    "conntrackd (FTFW, NOTRACK: two firewalls) and Redis (a primary and two copies, WAIT 2) are Debian's, and counted "
+    "with their processes; the firewall before Redis has only packets with SYN, FIN or RST wait, four of a connection",
+    "members' processes are not in it: they do nothing for a connection unless a message is lost",
+)

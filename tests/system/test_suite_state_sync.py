@@ -1,0 +1,36 @@
+"""The suite `state-sync` with a handful of downloads: every setting runs, and each way of others is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.bench.state_sync import suite
+from orchestrator.bench.state_sync.sizes import Sizes
+
+_SIZES = Sizes(runs=1, downloads=100, failovers=1, connections=20)
+
+
+@pytest.fixture(scope="module")
+def results() -> suite.Results:
+    return suite.measured(_SIZES, lambda *_, **__: None, "sssuite-")
+
+
+def test_every_setting_is_measured(results: suite.Results) -> None:
+    assert not results.absent
+    for members in (3, 6, 9):
+        assert results.figures[f"full_sync_cpu_vs_none_{members}"].median > 1
+        assert results.figures[f"full_sync_added_us_{members}"].median > 0
+    names = {line.name for line in results.series}
+    assert len(names) == 9, "none, and two levels in two contexts with two confirmations"
+
+
+def test_more_members_cost_more(results: suite.Results) -> None:
+    owner = [results.figures[f"full_sync_owner_program_us_{members}"].median for members in (3, 9)]
+    others = [results.figures[f"full_sync_members_program_us_{members}"].median for members in (3, 9)]
+    assert others[1] > 2 * others[0]
+    assert owner[1] > owner[0]
+
+
+def test_others_are_measured_in_the_same_run(results: suite.Results) -> None:
+    for name in ("conntrack_alone", "conntrackd", "conntrackd_notrack", "redis"):
+        assert results.figures[f"vs_{name}_cpu"].median > 0
