@@ -21,6 +21,7 @@ from api.routes import (
     acl,
     counts,
     domains,
+    drafts,
     enforcers,
     enrolment,
     events,
@@ -43,6 +44,7 @@ from api.routes import (
 from api.schemas.acl import AclDocument, GroupDocument, RuleDocument
 from api.schemas.common import problem_responses
 from api.schemas.domains import OperatorRulesDocument
+from api.schemas.drafts import NewDraft, TestBody
 from api.schemas.enforcers import ReportBody
 from api.schemas.groups import MembersChange
 from api.schemas.packetlog import SightingsBody
@@ -55,6 +57,7 @@ _ROUTERS = (
     tenants.router,
     groups.router,
     acl.router,
+    drafts.router,
     hits.router,
     history.router,
     domains.router,
@@ -80,7 +83,10 @@ _ROUTERS = (
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-RAW_BODIES = (AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody, SightingsBody)
+RAW_BODIES = (
+    AclDocument, RuleDocument, GroupDocument, MembersChange, OperatorRulesDocument, ReportBody, SightingsBody,
+    TestBody, NewDraft,
+)  # fmt: skip
 """What is read as it comes, after the caller is known and off the event loop; so FastAPI does not see the models."""
 
 

@@ -79,20 +79,25 @@ NameMarker = Annotated[str | None, Query(pattern=NAME, description="the last ite
 NumberMarker = Annotated[int | None, Query(ge=0, le=BIGGEST, description="the last item of the page before")]
 WithCost = Annotated[bool, Query(description="say what the list now costs; takes the longer the longer it is")]
 Comment = Annotated[str, Query(max_length=1000, description="one line about the change, kept with the version")]
+Despite = Annotated[bool, Query(description="write it although it breaks what is expected of the list")]
 Seconds = Annotated[float, Query(ge=0, le=3600)]
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a caller wants of a change of a list beside the change: its cost in the answer, a comment kept with it."""
+    """What a caller wants of a change of a list beside the change: its cost in the answer, a comment kept with it.
+
+    `despite`: it may break what is expected of the list.
+    """
 
     cost: bool
     comment: str
+    despite: bool
 
 
-async def writing(cost: WithCost = False, comment: Comment = "") -> Writing:
+async def writing(cost: WithCost = False, comment: Comment = "", despite_expectations: Despite = False) -> Writing:
     """What the query of a write says. A coroutine: FastAPI sends functions to a thread."""
-    return Writing(cost, comment)
+    return Writing(cost, comment, despite_expectations)
 
 
 WritingDep = Annotated[Writing, Depends(writing)]

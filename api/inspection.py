@@ -24,12 +24,14 @@ from api.tiers import Settled, settled
 from orchestrator.compile.cost import cost
 from orchestrator.compile.filters.cost import firewall_cost
 from orchestrator.control.dryruns import tried_cost, tried_difference, tried_findings, tried_firewall_cost
+from orchestrator.control.expecting import broken_by, refuse_broken
 from orchestrator.control.judging import Told, findings_now, soon_over
-from orchestrator.errors import TooLarge
+from orchestrator.errors import BadInput, TooLarge
 from orchestrator.policy.findings import Checks
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Packet, Policy, Rule
 from orchestrator.policy.oracle import RETURN_RULES, Decision, Step, decide
+from orchestrator.policy.ownership import check_ownership
 from orchestrator.store.records import AclRecord, Change, DomainRecord, TenantRecord
 from orchestrator.store.unit import Unit
 from orchestrator.wire.costs import Cost, FirewallCost, WrittenList
@@ -130,10 +132,18 @@ def _priced(plain: Cost, firewall: Callable[[], FirewallCost] | None) -> Cost:
 
 
 def written_list(unit: Unit, tenant: str, change: Change, writing: Writing) -> WrittenList:
-    """Keep the comment on a change of a list, and answer the change.
+    """Hold a change of a list to what is expected of it, keep the comment on it, and answer it.
 
-    Raises BadInput for a comment that is not one line, TooLarge where the cost is asked for and cannot be expanded.
+    Raises BadPolicy for a change that breaks an expectation, BadInput for a comment that is not one line, TooLarge
+    where the cost is asked for and cannot be expanded.
     """
+    if change.changed and writing.despite:
+        with suppress(BadInput, TooLarge):
+            broken = [each.expectation.text for each in broken_by(unit, tenant, change.version)]
+            if broken:
+                unit.events.append("expectations.broken", tenant, {"version": change.version, "expectations": broken})
+    elif change.changed:
+        refuse_broken(unit, tenant, change.version)
     if writing.comment and change.changed:
         unit.acls.set_comment(tenant, change.version, writing.comment)
     told = None
@@ -151,12 +161,22 @@ def _changes(services: Services, current: Acl, text: bytes, checks: Checks) -> l
     return None if found is None else ChangeBody.all_of(found)
 
 
-def trace(services: Services, tenant: str, packet: Packet, *, whole_domain: bool) -> TraceBody:
-    """What decides a packet: in the whole domain, or as far as one tenant's lists and the operator's rules go."""
+def trace(
+    services: Services, tenant: str, packet: Packet, *, whole_domain: bool, draft: Acl | None = None
+) -> TraceBody:
+    """What decides a packet: in the whole domain, or as far as one tenant's lists and the operator's rules go.
+
+    With a draft it stands in the place of the tenant's list. Raises BadPolicy for one that names other addresses.
+    """
 
     def read(unit: Unit) -> tuple[Policy, Decision, Settled]:
-        domain = unit.tenants.get(tenant).domain
+        owner = unit.tenants.get(tenant)
+        domain = owner.domain
         everybody = unit.domains.policy(domain).policy
+        if draft is not None:
+            check_ownership(draft, owner.prefixes)
+            others = (replace(each, acl=draft) if each.id == tenant else each for each in everybody.tenants)
+            everybody = replace(everybody, tenants=tuple(others))
         policy = everybody
         if not whole_domain:
             policy = replace(policy, tenants=tuple(each for each in policy.tenants if each.id == tenant), endpoints=())

@@ -23,8 +23,9 @@ from api.history import bisected, blamed
 from api.inspection import review, standing, trace, written_list
 from api.schemas.acl import AclDocument
 from api.schemas.common import BIGGEST
+from api.schemas.drafts import TracedBody
 from api.schemas.history import AskedBody, BisectedBody, BlameBody
-from api.schemas.inspection import PacketBody, PartWord, ReviewBody, StandingBody, TraceBody
+from api.schemas.inspection import PartWord, ReviewBody, StandingBody, TraceBody
 from orchestrator.errors import BadInput, Stale
 from orchestrator.policy.formats.json_text import json_document
 from orchestrator.policy.formats.native import acl_from_json, acl_to_json, taken_from_json
@@ -112,9 +113,10 @@ async def check_acl(
 
 
 @router.post("/trace", response_model=TraceBody)
-def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, body: PacketBody) -> Response:
-    """What decides a packet, list by list."""
-    return answer(trace(services, tenant, body.packet(), whole_domain=is_admin(caller)))
+def trace_packet(caller: TenantReader, services: ServicesDep, tenant: NamePath, body: TracedBody) -> Response:
+    """What decides a packet, list by list; with a draft, what would decide it."""
+    with seen_from(f"tenants[{tenant}].acl"):
+        return answer(trace(services, tenant, body.packet(), whole_domain=is_admin(caller), draft=body.draft()))
 
 
 @router.post("/blame", response_model=BlameBody)

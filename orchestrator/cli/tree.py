@@ -50,6 +50,15 @@ ACL = Branch(
         Leaf("diff", "Show which packets a change permits or denies.", f"{_CLI}.acl.diff:diff"),
         Leaf("trace", "Show which rule decides a packet: in lists, or as enforced.", f"{_CLI}.acl.trace:trace"),
         Leaf("test", "Hold a list to expectations, for all packets at once.", f"{_CLI}.acl.expect:hold_list"),
+        Branch(
+            "expectations",
+            "What each change of a tenant's list is held to.",
+            (
+                Leaf("show", "Show what is expected of a list.", f"{_CLI}.acl.expect:show_kept"),
+                Leaf("set", "Hold each change of a list to a file from now on.", f"{_CLI}.acl.expect:keep"),
+                Leaf("delete", "Expect nothing of a list any more.", f"{_CLI}.acl.expect:delete_kept"),
+            ),
+        ),
         Leaf("blame", "Show which version of a list opened or closed a packet.", f"{_CLI}.acl.history:blame"),
         Leaf(
             "bisect",

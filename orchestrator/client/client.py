@@ -14,6 +14,7 @@ from orchestrator.client.calls import GroupCalls, HistoryCalls, QuotaCalls
 from orchestrator.client.connections import Answer, Connections
 from orchestrator.client.counts import CountCalls
 from orchestrator.client.domains import DomainCalls
+from orchestrator.client.drafts import DraftCalls
 from orchestrator.client.enrolment import EnrolmentCalls
 from orchestrator.client.firewalls import FirewallCalls
 from orchestrator.client.fleet import FleetCalls
@@ -32,7 +33,7 @@ from orchestrator.client.tokens import TokenCalls
 from orchestrator.client.transport import ANY_VERSION, Transport, document_of, generation_of, json_of, trust_of, written
 from orchestrator.errors import AclflowError
 from orchestrator.policy.addresses import Prefix
-from orchestrator.policy.formats.native import acl_from_json, acl_text, rule_from_json, rule_to_json
+from orchestrator.policy.formats.native import acl_from_json, acl_text, acl_to_json, rule_from_json, rule_to_json
 from orchestrator.policy.model import Acl, Packet, Rule
 from orchestrator.program.sightings import packet_to_json
 from orchestrator.wire.events import Event, Events
@@ -45,6 +46,7 @@ _LOOKED_AT_S = 120.0
 
 class Client(
     DomainCalls,
+    DraftCalls,
     PointCalls,
     GroupCalls,
     OnboardingCalls,
@@ -159,9 +161,15 @@ class Client(
         response = self._service.ask("GET", f"{tenant_path(tenant)}/acl", headers={"If-None-Match": etag})
         return None if response.status_code == HTTPStatus.NOT_MODIFIED else _seen(response)
 
-    def put_acl(self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION, comment: str = "") -> Written:
-        """Make `acl` (or a native document as bytes) the tenant's list. Raises BadInput, BadPolicy, TooLarge, Stale."""
-        path, query = f"{tenant_path(tenant)}/acl", {"comment": comment or None}
+    def put_acl(
+        self, tenant: str, acl: Acl | bytes, *, etag: str = ANY_VERSION, comment: str = "", despite: bool = False
+    ) -> Written:
+        """Make `acl` (or a native document as bytes) the tenant's list, even `despite` what is expected of it.
+
+        Raises BadInput, BadPolicy (also where it breaks an expectation), TooLarge, Stale.
+        """
+        path = f"{tenant_path(tenant)}/acl"
+        query = {"comment": comment or None, "despite_expectations": "true" if despite else None}
         return written(self._service.write("PUT", path, body=_document(acl), etag=etag, query=query))
 
     def standing(self, tenant: str, parts: Sequence[Part] = PARTS) -> Standing:
@@ -182,11 +190,13 @@ class Client(
         """The list's history, newest first."""
         return self._service.documents(AclVersion, f"{tenant_path(tenant)}/acl/versions")
 
-    def trace(self, tenant: str, packet: Packet) -> Trace:
-        """What decides a packet: for administrators in the whole domain, for a tenant in its own lists."""
-        return Trace.of(
-            json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=packet_to_json(packet)))
-        )
+    def trace(self, tenant: str, packet: Packet, draft: Acl | None = None) -> Trace:
+        """What decides a packet: for administrators in the whole domain, for a tenant in its own lists.
+
+        With a draft it is traced in the place of the tenant's list. Raises BadPolicy for one of other addresses.
+        """
+        body = packet_to_json(packet) | ({} if draft is None else {"acl": acl_to_json(draft)})
+        return Trace.of(json_of(self._service.ask("POST", f"{tenant_path(tenant)}/acl/trace", body=body)))
 
     def rules(self, tenant: str) -> Iterator[Rule]:
         """The rules of the list, in order."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from orchestrator.store.acls.groups import Groups
 from orchestrator.store.acls.lists import Acls
 from orchestrator.store.domains import Domains
+from orchestrator.store.drafts import Drafts, Expectations
 from orchestrator.store.events import Events
 from orchestrator.store.firewalls.capacities import Capacities
 from orchestrator.store.firewalls.fleets import Fleets
@@ -45,6 +46,8 @@ class Unit:
     tenants = _repository(Tenants)
     acls = _repository(Acls)
     groups = _repository(Groups)
+    expectations = _repository(Expectations)
+    drafts = _repository(Drafts)
     domains = _repository(Domains)
     intersections = _repository(Intersections)
     onboardings = _repository(Onboardings)

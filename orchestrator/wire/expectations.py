@@ -1,4 +1,4 @@
-"""Expectations of a tenant's list: how a list fares with them, and what the service keeps."""
+"""What is kept beside a tenant's list: expectations, how a list fares with them, and shared drafts."""
 
 from __future__ import annotations
 
@@ -57,8 +57,21 @@ class JudgedList:
 
 @document()
 class KeptExpectations:
-    """The expectations that every change of a tenant's list is held to."""
+    """The expectations that every change of a tenant's list is held to. Without any, text and author are empty."""
 
     text: str
     author: str
+    created: dt.datetime | None
+    version: int = described("grows with each change of them; 0 where there are none")
+
+
+@document()
+class SharedDraft:
+    """A draft of a tenant's list that its members may look at."""
+
+    id: str
+    author: str
     created: dt.datetime
+    expires: dt.datetime
+    base_version: int = described("the version of the list that it was begun from")
+    message: str

@@ -30,6 +30,9 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/v1/tenants/{tenant}/prefixes"): {"prefixes": []},
     ("POST", "/v1/tenants/{tenant}/prefixes"): {"prefix": "10.99.0.0/16"},
     ("PUT", "/v1/tenants/{tenant}/acl"): {"rules": []},
+    ("PUT", "/v1/tenants/{tenant}/acl/expectations"): {"text": "everybody reaches 10.2.0.1:80"},
+    ("POST", "/v1/tenants/{tenant}/acl/test"): {"expectations": "everybody reaches 10.2.0.1:80"},
+    ("POST", "/v1/tenants/{tenant}/acl/drafts"): {"acl": {"rules": []}, "base_version": 1},
     ("POST", "/v1/tenants/{tenant}/acl/check"): {"rules": []},
     ("POST", "/v1/tenants/{tenant}/acl/trace"): PACKET,
     ("POST", "/v1/tenants/{tenant}/acl/blame"): PACKET,
@@ -77,6 +80,10 @@ BODIES: dict[tuple[str, str], object] = {
 }  # fmt: skip
 
 
+DRAFTS: list[str] = []
+"""The id of a draft that red shares, once there is one."""
+
+
 @dataclass(frozen=True)
 class Route:
     method: str
@@ -86,6 +93,7 @@ class Route:
         names = {"tenant": tenant, "domain": domain, "rule": "r", "version": "1", "host": "host1", "endpoint": "tap1"}
         names |= {"enforcer": "1", "generation": "1", "token": "1", "prefix": "10.2.0.0/16"}
         names |= {"group": "7" if "enrolment-groups" in self.pattern else "office", "member": "192.0.2.1"}
+        names |= {"draft": DRAFTS[-1]}
         names |= {"firewall": "fw1", "serial": "0" * 40, "pop": "p1", "edge": "e1", "server": "fs1"}
         return self.pattern.format(**names)
 
@@ -113,6 +121,7 @@ def town(service: Served, admin: Client) -> Iterator[Town]:
     for tenant, prefix in (("blue", "10.1.0.0/16"), ("red", "10.2.0.0/16")):
         admin.create_tenant(tenant, domain="pop", prefixes=[Prefix.parse(prefix)])
         admin.put_acl(tenant, acl_from_json({"groups": {"office": {"prefixes": ["192.0.2.1"]}}, "rules": [RULE]}))
+    DRAFTS.append(admin.share_draft("red", acl_from_json({"rules": [RULE]}), base=1).id)
     with service.client("") as anybody:
         enrolment = anybody.enrol(admin.invite_enforcer("elsewhere"), name="c", kind="openflow")
     with (
@@ -209,7 +218,7 @@ def test_a_reader_reads_and_a_member_writes_lists_only(town: Town) -> None:
     for route in routes(town.admin):
         if "{tenant}" not in route.pattern or "{domain}" in route.pattern:
             continue
-        looks = route.method == "GET" or route.pattern.endswith(("/check", "/trace", "/blame", "/bisect"))
+        looks = route.method == "GET" or route.pattern.endswith(("/check", "/test", "/trace", "/blame", "/bisect"))
         of_list = "/acl" in route.pattern
         reader, member = ask(town.reader, route, tenant="red"), ask(town.member, route, tenant="red")
         if looks:

@@ -289,3 +289,39 @@ def test_a_plan_that_is_confirmed_after_the_list_moved_is_refused(
     terminal.read_until("was changed while you looked")
     assert terminal.end() == 1
     assert rules_of(run, tenant) == ["web", "ssh", "dns"]
+
+
+# ------------------------------------------------------------------------------------------- what is expected of it
+
+
+def test_a_commit_that_breaks_an_expectation_needs_a_word_more(run: Run, tenant: str, tmp_path: Path) -> None:
+    """Write down what must hold, try a list against it, be refused with the packet, and write it all the same."""
+    expected, wide = tmp_path / "shop.expect", tmp_path / "wide.json"
+    expected.write_text("nobody reaches 198.51.100.7:22 from outside except 192.0.2.0/24\n")
+    wide.write_text(listed(WEB, {**SSH, "source": "any"}))
+    assert run("acl", "test", tenant, "--expect", str(expected)).code == 0
+    kept = run("acl", "expectations", "set", tenant, str(expected))
+    assert (kept.code, "1 expectation, held from now on" in kept.out) == (0, True), kept
+    assert "nobody reaches" in run("acl", "expectations", "show", tenant).out
+    tried = run("acl", "test", str(wide), "--tenant", tenant)
+    assert (tried.code, "BROKEN" in tried.out, "by rule 'ssh'" in tried.out) == (1, True, True), tried
+    refused = run("acl", "apply", tenant, str(wide), "--yes")
+    assert (refused.code, "it breaks the expectation" in refused.err) == (1, True), refused
+    assert "198.51.100.7:22 syn would get permit by rule 'ssh'" in refused.err
+    assert run("acl", "versions", tenant, "--json").json()[0]["version"] == 1
+    assert run("acl", "apply", tenant, str(wide), "--yes", "--despite-expectations").code == 0
+    assert run("acl", "test", tenant).code == 1
+    assert run("acl", "expectations", "delete", tenant).code == 0
+    assert "nothing is expected" in run("acl", "expectations", "show", tenant).err
+
+
+def test_a_draft_is_traced_in_its_tenants_place(run: Run, tenant: str, tmp_path: Path) -> None:
+    draft = tmp_path / "draft.json"
+    draft.write_text(listed(DNS))
+    packet = ("-s", "192.0.2.9", "-d", "198.51.100.7", "--port", "443")
+    assert run("acl", "trace", tenant, *packet).code == 0
+    ended = run("acl", "trace", str(draft), "--tenant", tenant, *packet)
+    assert (ended.code, f"{tenant}, ingress: deny, by the default" in ended.out) == (1, True), ended
+    assert run("acl", "trace", str(draft), str(draft), "--tenant", tenant, *packet).code == 2
+    draft.write_text(listed({**DNS, "destination": "203.0.113.1"}))
+    assert run("acl", "trace", str(draft), "--tenant", tenant, *packet).code == 1

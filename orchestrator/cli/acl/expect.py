@@ -1,4 +1,4 @@
-"""`aclflow acl test`: whether a list permits and denies what is expected of it."""
+"""`aclflow acl test` and `expectations`: whether a list permits and denies what is expected of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 
 import typer
 
-from orchestrator.cli.files import STDIN, read_file, read_plain, whole, write_output
-from orchestrator.cli.options import AsJson, Judging, Reading, taking
+from orchestrator.cli.connection import service
+from orchestrator.cli.files import STDIN, File, LiveList, read_file, read_plain, whole, write_output
+from orchestrator.cli.names import TenantName
+from orchestrator.cli.options import AsJson, Judging, Reading, Url, taking
 from orchestrator.cli.terminal import at_work, remark, say, say_json
 from orchestrator.errors import BadInput
 from orchestrator.policy.describe import judged_expectations
@@ -24,19 +26,31 @@ _ANSWER_IS_NO = 1
 def hold_list(
     reading: Reading,
     judging: Judging,
-    name: Annotated[str, typer.Argument(metavar="FILE", help="An access list; - is standard input.")],
+    name: File,
     expected: Annotated[
-        list[str], typer.Option("--expect", "-e", help="A file of expectations; may be given several times.")
-    ],
+        list[str] | None, typer.Option("--expect", "-e", help="A file of expectations; may be given several times.")
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Test a file as if it were this tenant's list at the service.")
+    ] = None,
     junit: Annotated[str | None, typer.Option("--junit", help="A file to write JUnit XML to, for CI.")] = None,
+    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold a list to expectations such as `alice reaches web1:443` or `nobody reaches db1:22 from outside`.
 
     An answer is exact: it is about every packet, and a broken expectation comes with a packet that breaks it. The
     files say what names stand for (`alice is 192.0.2.10`) and which prefixes are yours (`own is 198.51.100.0/24`, or
-    --own). Ends with 1 if an expectation is broken, 2 if a file cannot be read.
+    --own). For a TENANT, or a file with --tenant, the service knows the prefixes, the endpoints by name and the
+    operator's rules; without --expect it takes what the tenant keeps. Ends with 1 if an expectation is broken, 2 if a
+    file cannot be read.
     """
+    live = LiveList.named(name)
+    if tenant is not None or (live is not None and live.version is None):
+        _hold_live(name, tenant, live, reading, expected or (), junit, url, as_json=as_json)
+        return
+    if not expected:
+        raise BadInput("what is expected of it? Name a file", place="--expect")
     found = [read_expectations(*_text(each)) for each in expected]
     acl = whole(read_file(name, reading), reading)
     outcomes: list[JudgedExpectation] = []
@@ -45,6 +59,71 @@ def hold_list(
             setting = _setting(each, judging)
             outcomes += judged_expectations(judge(each.sentences, acl, setting))
     say_outcomes(name, outcomes, junit, as_json=as_json)
+
+
+def _hold_live(
+    name: str,
+    tenant: str | None,
+    live: LiveList | None,
+    reading: Reading,
+    expected: Sequence[str],
+    junit: str | None,
+    url: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Let the service hold a tenant's list, or a list in its place, to files or to what the tenant keeps."""
+    is_current = live is not None and live.version is None and tenant in (None, live.tenant)
+    acl = None if is_current else whole(read_file(name, reading), reading)
+    owner = tenant or (live.tenant if live is not None else "")
+    texts: list[tuple[str | None, str]] = [*map(_text, expected)] or [(None, "expectations")]
+    outcomes: list[JudgedExpectation] = []
+    version = None
+    with service(url) as client, at_work(f"holding {name} to what is expected of it"):
+        for text, shown in texts:
+            found = client.test_acl(owner, acl, text, name=shown)
+            outcomes += found.expectations
+            version = found.version
+    say_outcomes(name, outcomes, junit, as_json=as_json, version=version)
+
+
+@taking
+def show_kept(tenant: TenantName, url: Url = None, as_json: AsJson = False) -> None:
+    """Show what a tenant expects of its list."""
+    with service(url) as client:
+        kept = client.expectations(tenant)
+    if as_json:
+        say_json(kept)
+        return
+    for line in kept.text.splitlines():
+        say(line)
+    since = f"kept by {kept.author} since {kept.created:%Y-%m-%d %H:%M:%S}" if kept.created else "nothing is expected"
+    remark(since)
+
+
+@taking
+def keep(
+    tenant: TenantName,
+    name: Annotated[str, typer.Argument(metavar="FILE", help="Expectations; - is standard input.")],
+    url: Url = None,
+) -> None:
+    """Hold each change of a tenant's list to a file of expectations from now on.
+
+    A change that breaks one is refused, with the packet. `aclflow acl apply --despite-expectations` writes it anyway.
+    """
+    text, shown = _text(name)
+    count = len(read_expectations(text, shown).sentences)
+    with service(url) as client:
+        client.keep_expectations(tenant, text)
+    say(f"{tenant}: {count} expectation{'s' if count > 1 else ''}, held from now on")
+
+
+@taking
+def delete_kept(tenant: TenantName, url: Url = None) -> None:
+    """Expect nothing of a tenant's list any more."""
+    with service(url) as client:
+        client.delete_expectations(tenant)
+    say(f"{tenant}: nothing is expected any more")
 
 
 def say_outcomes(

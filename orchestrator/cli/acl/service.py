@@ -46,16 +46,26 @@ class Waiting:
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="How long to wait, in seconds.")] = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What a change is written on top of, and in spite of."""
+
+    base_version: Annotated[
+        int | None, typer.Option("--base-version", min=0, help="The version that FILE was edited from.")
+    ] = None
+    despite: Annotated[
+        bool, typer.Option("--despite-expectations", help="Write it although it breaks what is expected of the list.")
+    ] = False
+
+
 @taking
 def apply(
     tenant: TenantName,
     reading: Reading,
     waiting: Waiting,
     asking: Asking,
+    writing: Writing,
     name: LaterFile = None,
-    base_version: Annotated[
-        int | None, typer.Option("--base-version", min=0, help="The version that FILE was edited from.")
-    ] = None,
     former: FormerTenant = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -73,13 +83,15 @@ def apply(
     asking.check()
     read = read_file(file, reading)
     acl = whole(read, reading)
-    base = base_of(read.imported.taken_from, base_version, tenant, f"{read.name}: taken_from")
+    base = base_of(read.imported.taken_from, writing.base_version, tenant, f"{read.name}: taken_from")
     with service(url) as client:
         proposal = propose(client, tenant, acl, base)
         if not is_agreed(proposal, asking, f"Change the list of {tenant}?", as_json):
             return
         with at_work(f"sending {len(proposal.acl.rules)} rules"), as_it_was_shown():
-            written = client.put_acl(tenant, proposal.acl, etag=proposal.current.etag, comment=asking.message)
+            written = client.put_acl(
+                tenant, proposal.acl, etag=proposal.current.etag, comment=asking.message, despite=writing.despite
+            )
         follow(client, tenant, written, waiting, as_json=as_json)
 
 

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.connection import service
-from orchestrator.cli.files import Files, LiveList, Read, read_files, whole, with_hint
+from orchestrator.cli.files import Files, LiveList, Read, read_file, read_files, whole, with_hint
 from orchestrator.cli.options import AsJson, Reading, Report, Url, taking
 from orchestrator.cli.packets import PacketOptions
 from orchestrator.cli.terminal import say, say_json
 from orchestrator.client import Trace
-from orchestrator.errors import Missing, NotFound
+from orchestrator.errors import BadInput, Missing, NotFound
 from orchestrator.policy.describe import packet_json, packet_text
 from orchestrator.policy.formats.native import rule_to_json
 from orchestrator.policy.model import Acl, Action, Direction, Packet, ReturnTraffic, Rule
@@ -48,21 +48,31 @@ def trace(
     asking: Asking,
     reading: Reading,
     report: Report = False,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Trace in one file as if it were this tenant's list at the service.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which rule of a list decides a packet.
 
     For a TENANT the service tells what its domain does with the packet as enforced: administrators are told of all
-    lists, a tenant of its own and the operator's. For files and TENANT@VERSION the lists are asked by themselves.
+    lists, a tenant of its own and the operator's. For files and TENANT@VERSION the lists are asked by themselves; with
+    --tenant a file stands in the place of that tenant's list, among the others and the operator's rules.
 
     A TCP packet opens a connection unless you name its --flags. --report lists every rule that matches, not only the
     first. Ends with 1 if any of the lists denies the packet.
     """
     packet = packet_options.packet()
     live = LiveList.named(names[0]) if len(names) == 1 else None
-    if live is not None and live.version is None:
+    if live is not None and live.version is None and tenant is None:
         _trace_live(names[0], live.tenant, packet, url, as_json=as_json)
+        return
+    if tenant is not None:
+        if len(names) > 1:
+            raise BadInput("one draft at a time can stand in a tenant's place", place="--tenant")
+        draft = whole(read_file(names[0], reading), reading)
+        _trace_live(names[0], tenant, packet, url, draft, as_json=as_json)
         return
     answers = [_answer(one, whole(one, reading), packet, asking) for one in read_files(names, reading)]
     if as_json:
@@ -75,11 +85,13 @@ def trace(
         raise typer.Exit(_ANSWER_IS_NO)
 
 
-def _trace_live(name: str, tenant: str, packet: Packet, url: str | None, *, as_json: bool) -> None:
+def _trace_live(
+    name: str, tenant: str, packet: Packet, url: str | None, draft: Acl | None = None, *, as_json: bool
+) -> None:
     """Ask the service. Ends with 1 if the packet is denied."""
     try:
         with service(url) as client:
-            found = client.trace(tenant, packet)
+            found = client.trace(tenant, packet, draft)
     except (Missing, NotFound) as error:
         raise with_hint(name, error) from None
     if as_json:

@@ -13,6 +13,7 @@
               └── tenants ──┬── prefixes (exclusive)
                             ├── endpoints ── endpoint_prefixes (exclusive)
                             ├── acl_* (lists and their versions), expiry_notices: `schema/acls.py`
+                            ├── expectations, shared_drafts: `schema/drafts.py`
                             └── tokens ── replies
 
 An event bears the number of the tenant that it is about, if it is about one, and the domain: who may see it is decided
@@ -52,7 +53,7 @@ from sqlalchemy import (
     event,
 )
 
-HEAD = "0016"
+HEAD = "0017"
 """The migration that leads to these tables."""
 
 metadata = MetaData(

@@ -1,0 +1,145 @@
+"""What is kept beside a tenant's list: what is expected of it, and drafts that its members show each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Path, Response
+
+from api.answers import answer, etag, reply, sent
+from api.auth import TenantReader, TenantWriter
+from api.context import ConditionDep, NamePath, RawBody, ServicesDep, author, logged, read_body, seen_from, takes
+from api.schemas.drafts import ExpectationsPut, NewDraft, TestBody
+from orchestrator.control import expecting
+from orchestrator.policy.expectationtext import Expectations, read_expectations
+from orchestrator.policy.formats.native import acl_from_json
+from orchestrator.policy.ownership import check_ownership
+from orchestrator.store.records import Reply
+from orchestrator.store.unit import Unit
+from orchestrator.wire.common import Page
+from orchestrator.wire.expectations import JudgedList, KeptExpectations, SharedDraft
+
+DraftPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+
+router = APIRouter(prefix="/v1/tenants/{tenant}", tags=["access lists"])
+
+
+@router.get("/acl/expectations", response_model=KeptExpectations)
+def get_expectations(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """What is expected of the list: each change is held to it. An empty text expects nothing."""
+    found = services.control.read(lambda unit: unit.expectations.get(tenant))
+    return answer(found, tag=etag(found.version))
+
+
+@router.put("/acl/expectations", response_model=KeptExpectations)
+def put_expectations(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, body: ExpectationsPut
+) -> Response:
+    """Expect this of the list from now on. It may be broken now: then only what keeps it later is held to it."""
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.expectations.get(tenant).version))
+        expecting.check_readable(unit, tenant, body.text)
+        kept = unit.expectations.keep(tenant, body.text, author(caller))
+        logged(unit, caller, "expectations.kept", tenant, {})
+        return reply(kept, tag=etag(kept.version))
+
+    return sent(services.control.carry_out(work))
+
+
+@router.delete("/acl/expectations", status_code=204)
+def delete_expectations(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep
+) -> Response:
+    """Expect nothing of the list any more."""
+
+    def work(unit: Unit) -> None:
+        condition.allow(etag(unit.expectations.get(tenant).version))
+        unit.expectations.forget(tenant)
+        logged(unit, caller, "expectations.deleted", tenant, {})
+
+    services.control.carry_out(work)
+    return Response(status_code=204)
+
+
+@router.post("/acl/test", response_model=JudgedList, openapi_extra=takes(TestBody))
+async def hold_list(_: TenantReader, services: ServicesDep, tenant: NamePath, raw: RawBody) -> Response:
+    """Hold a list to expectations, for all packets at once. Changes nothing."""
+    return await services.questions.answered(lambda: answer(_tested(services, tenant, read_body(TestBody, raw))))
+
+
+def _tested(services: ServicesDep, tenant: str, body: TestBody) -> JudgedList:
+    def read(unit: Unit) -> tuple[int, expecting.Question]:
+        text, name = body.expectations, body.name
+        if text is None:
+            text, name = unit.expectations.get(tenant).text, expecting.KEPT
+        found = read_expectations(text, name) if text else Expectations(())
+        current = unit.acls.current(tenant)
+        sent_list = None if body.acl is None else orjson.dumps(body.acl)
+        setting = expecting.setting_of(unit, tenant, found)
+        return current.version, expecting.Question(found.sentences, setting, current.acl, sent_list)
+
+    version, question = services.control.read(read)
+    outcomes = services.workbench.run(services.review_limit_s, expecting.answer, question)
+    return JudgedList(
+        version=version if body.acl is None else None,
+        broken=sum(not each.kept for each in outcomes),
+        expectations=outcomes,
+    )
+
+
+@router.get("/acl/drafts", response_model=Page[SharedDraft])
+def list_drafts(_: TenantReader, services: ServicesDep, tenant: NamePath) -> Response:
+    """The drafts that are shared with the tenant's members, newest first."""
+    found = services.control.read(lambda unit: unit.drafts.list(tenant))
+    return answer(Page(tuple(found), None))
+
+
+@router.post("/acl/drafts", status_code=201, response_model=SharedDraft, openapi_extra=takes(NewDraft))
+def share_draft(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, condition: ConditionDep, raw: RawBody
+) -> Response:
+    """Share a draft with the tenant's members, for some days. It changes nothing of the list."""
+    body = read_body(NewDraft, raw)
+    acl = acl_from_json(body.acl)
+
+    def work(unit: Unit) -> Reply:
+        condition.allow(etag(unit.acls.version(tenant)))
+        check_ownership(acl, unit.tenants.get(tenant).prefixes)
+        found = unit.drafts.share(
+            tenant, acl, base=body.base_version, author=author(caller), message=body.message, days=body.days
+        )
+        logged(unit, caller, "draft.shared", tenant, {"draft": found.id})
+        return reply(found, location=f"/v1/tenants/{tenant}/acl/drafts/{found.id}")
+
+    with seen_from(f"tenants[{tenant}].acl"):
+        return sent(services.control.carry_out(work))
+
+
+@router.get("/acl/drafts/{draft}", response_model=SharedDraft)
+def get_draft(_: TenantReader, services: ServicesDep, tenant: NamePath, draft: DraftPath) -> Response:
+    """A shared draft: who shared it, when, and what it was begun from. Its list is under `/acl`."""
+    return answer(services.control.read(lambda unit: unit.drafts.get(tenant, draft)[0]))
+
+
+@router.get("/acl/drafts/{draft}/acl", response_model=dict[str, object])
+def get_draft_acl(_: TenantReader, services: ServicesDep, tenant: NamePath, draft: DraftPath) -> Response:
+    """The list of a shared draft, in the native form."""
+    body = services.control.read(lambda unit: unit.drafts.get(tenant, draft)[1])
+    return Response(body.encode(), media_type="application/json")
+
+
+@router.delete("/acl/drafts/{draft}", status_code=204)
+def delete_draft(
+    caller: TenantWriter, services: ServicesDep, tenant: NamePath, draft: DraftPath, condition: ConditionDep
+) -> Response:
+    """Share a draft no more."""
+
+    def work(unit: Unit) -> None:
+        condition.allow(etag(unit.drafts.get(tenant, draft)[0].base_version))
+        unit.drafts.delete(tenant, draft)
+        logged(unit, caller, "draft.deleted", tenant, {"draft": draft})
+
+    services.control.carry_out(work)
+    return Response(status_code=204)
